@@ -18,8 +18,10 @@ use crate::event_loop::clock::Clock;
 use crate::event_loop::core::Core;
 use crate::event_loop::request_ring::RequestRing;
 use crate::event_loop::response_times::ResponseTimes;
+pub use crate::frontend::StopKind;
 use crate::frontend::nbd::server::NbdServer;
 use crate::frontend::ublk::ServerEnd;
+use crate::frontend::{EventLoopHandle, Submit};
 use crate::memory::watch::MemoryReport;
 use crate::process::bell::Bell;
 
@@ -85,18 +87,6 @@ impl Snapshot<'_> {
 /// Names a drain, for whoever wants to cancel it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct DrainTicket(u64);
-
-/// How the daemon is to end.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum StopKind {
-    /// Stop; dirty data stays in the cache.
-    Shutdown,
-    /// The same, but a ublk device stays for the next server of the volume, whether somebody uses
-    /// it or not.
-    Restart,
-    /// Bring everything to the data-disk and let it stand on its own.
-    Detach,
-}
 
 /// On what terms the data-disk may be parted from its cache.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -283,9 +273,19 @@ impl Submitter {
     }
 }
 
-impl crate::frontend::Submit for Submitter {
+impl Submit for Submitter {
     fn submit(&self, operation: Operation, fua: bool, completion: Box<dyn FnOnce(Reply) + Send>) {
         Submitter::submit(self, operation, fua, completion);
+    }
+}
+
+impl EventLoopHandle for Submitter {
+    fn wake(&self) {
+        Submitter::wake(self);
+    }
+
+    fn serve_ublk(&self, end: ServerEnd, io_bytes_max: u32) {
+        Submitter::serve_ublk(self, end, io_bytes_max);
     }
 }
 

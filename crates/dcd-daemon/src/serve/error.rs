@@ -10,10 +10,8 @@ use dcd_engine::{FormatError, OpenError, RequestError};
 use crate::control::lost::{LostReport, NOT_DETACHED_HINT};
 use crate::control::stuck::StuckReport;
 use crate::device::device_file::DeviceError;
-use crate::device::loop_device::LoopError;
-use crate::frontend::fuse::FuseError;
+use crate::frontend::error::FrontendError;
 use crate::frontend::nbd::listen::ListenError;
-use crate::frontend::nbd::tls::files::TlsFilesError;
 use crate::frontend::ublk::UblkError;
 use crate::memory::segment_memory::SegmentMemoryError;
 use crate::pair::book::PairProblem;
@@ -153,27 +151,9 @@ pub enum ServeError {
     /// The engine cannot start with these disks.
     #[error(transparent)]
     Open(#[from] OpenError),
-    /// An address cannot be listened on.
+    /// A frontend cannot begin, or has ended.
     #[error(transparent)]
-    Listen(#[from] ListenError),
-    /// There is nothing to secure connections with.
-    #[error(transparent)]
-    Tls(#[from] TlsFilesError),
-    /// The volume cannot be mounted.
-    #[error("{source}{}", cause(source))]
-    Fuse {
-        /// Why not.
-        source: FuseError,
-    },
-    /// There is no ublk device.
-    #[error(transparent)]
-    Ublk(#[from] UblkError),
-    /// There is no loop device.
-    #[error("{source}{}", cause(source))]
-    Loop {
-        /// Why not.
-        source: LoopError,
-    },
+    Frontend(#[from] FrontendError),
     /// A loop device needs the FUSE file below it.
     #[error("a loop device needs a FUSE mount below it, and none is asked for")]
     LoopWithoutFuse,
@@ -195,9 +175,16 @@ pub enum ServeError {
     },
 }
 
-/// The helpers' errors keep their cause apart; one line wants it in.
-fn cause(error: &dyn std::error::Error) -> String {
-    error.source().map(|cause| format!(": {cause}")).unwrap_or_default()
+impl From<ListenError> for ServeError {
+    fn from(source: ListenError) -> ServeError {
+        ServeError::Frontend(source.into())
+    }
+}
+
+impl From<UblkError> for ServeError {
+    fn from(source: UblkError) -> ServeError {
+        ServeError::Frontend(source.into())
+    }
 }
 
 /// Two names of one disk, and why they are one where that is not seen at once.
@@ -261,11 +248,7 @@ impl ServeError {
                  smaller cache need less",
                 format_size(needed.next_multiple_of(1 << 20))
             ),
-            ServeError::Listen(source) => return source.hint(),
-            ServeError::Tls(source) => return source.hint(),
-            ServeError::Fuse { source } => return source.hint(),
-            ServeError::Ublk(source) => return source.hint(),
-            ServeError::Loop { source } => return source.hint(),
+            ServeError::Frontend(source) => return source.hint(),
             ServeError::Open(source) => return open_hint(source),
             ServeError::NotForVolumes { .. } => {
                 "serve it, and copy what is on it to another disk; docs/volume.md".into()

@@ -1,5 +1,6 @@
 //! `dcd serve`: a cache between its frontends and its two disks, until somebody ends it.
 
+pub(crate) mod device_frontends;
 pub mod driver_runs;
 pub mod error;
 pub mod grow;
@@ -30,7 +31,6 @@ use crate::device::device_spec::DeviceSpec;
 use crate::event_loop::EventLoop;
 use crate::event_loop::core::Core;
 use crate::event_loop::submitter::{Completion, Submitter};
-use crate::frontend::device_frontends::{DeviceFrontends, Made, Shown, Wanted, begin};
 pub use crate::frontend::fuse::thread::FuseReady;
 use crate::frontend::fuse::thread::MadeBefore;
 use crate::frontend::nbd::doors::NbdDoors;
@@ -49,6 +49,7 @@ use crate::process::isolation::{
 use crate::process::service_manager::Notifier;
 use crate::process::signals::Signals;
 use crate::ring::busy_poll::BusyPollMax;
+use crate::serve::device_frontends::{DeviceFrontends, Made, Shown, Wanted, begin};
 pub use crate::serve::error::ServeError;
 use crate::serve::member_news::{MemberNews, members_not_whole};
 use crate::serve::open_pair::{Pair, open_pair, wait_until_running};

@@ -35,6 +35,7 @@ use crate::control::trouble_words::TroubleTeller;
 use crate::event_loop::core::Core;
 use crate::event_loop::submitter::{Completion, DetachTerms, DrainTicket, StopKind, Submitter};
 use crate::event_loop::{EventLoop, StopRequest};
+use crate::frontend::Frontends;
 use crate::process::service_manager::Notifier;
 use crate::process::users::Users;
 use crate::serve::error::ServeError;
@@ -55,16 +56,6 @@ pub enum Outcome {
     Aborted,
     /// Stopped before the cache was open. Nothing was changed.
     StoppedWhileOpening,
-}
-
-/// Frontends with threads of their own, as the supervisor needs them.
-pub(crate) trait Frontends {
-    /// Told at each turn that something may have changed.
-    fn turn(&mut self) -> Result<(), ServeError>;
-    /// Begin to stop; may take a while, and may need the loop meanwhile.
-    fn begin_stop(&mut self, kind: StopKind);
-    /// Whether all have stopped.
-    fn have_stopped(&mut self) -> bool;
 }
 
 /// Step 0 of a detach.
@@ -167,7 +158,7 @@ pub(crate) fn run_until_stopped<C: Core>(
             // Nothing may be left half open: end in order, then tell why.
             supervisor.frontends.begin_stop(StopKind::Shutdown);
             shut_down_now(supervisor.event_loop)?;
-            return Err(error);
+            return Err(error.into());
         }
         while let Some(request) = supervisor.event_loop.take_stop_request() {
             match request {

@@ -53,7 +53,7 @@ struct Row {
 pub fn run(arguments: &UblkArguments) -> Result<(), CommandError> {
     match arguments.what {
         UblkVerb::List { json } => list(json),
-        UblkVerb::Remove { number } => match ublk::remove(number).map_err(ServeError::Ublk)? {
+        UblkVerb::Remove { number } => match ublk::remove(number).map_err(ServeError::from)? {
             true => print(&format!("removed ublk device {number}\n")),
             false => Err(CommandError::NoUblkDevice { number }),
         },
@@ -61,7 +61,7 @@ pub fn run(arguments: &UblkArguments) -> Result<(), CommandError> {
 }
 
 fn list(json: bool) -> Result<(), CommandError> {
-    let rows: Vec<Row> = ublk::list().map_err(ServeError::Ublk)?.into_iter().map(row).collect();
+    let rows: Vec<Row> = ublk::list().map_err(ServeError::from)?.into_iter().map(row).collect();
     if json {
         return print_json(&rows);
     }

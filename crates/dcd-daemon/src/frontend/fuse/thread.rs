@@ -10,10 +10,9 @@ use std::thread;
 
 use crate::caretaker;
 use crate::device::loop_device::{self, LoopDevice, LoopError, StaleLoop};
-use crate::event_loop::submitter::{StopKind, Submitter};
+use crate::frontend::error::FrontendError;
 use crate::frontend::fuse::{self, FuseMount, MountPoint};
-use crate::serve::error::ServeError;
-use crate::serve::supervise::Frontends;
+use crate::frontend::{EventLoopHandle, Frontends, StopKind};
 
 /// What to make.
 pub(crate) struct FuseOptions {
@@ -34,12 +33,12 @@ pub(crate) struct MadeBefore {
 }
 
 impl MadeBefore {
-    pub(crate) fn make(directory: &Path, read_only: bool) -> Result<MadeBefore, ServeError> {
+    pub(crate) fn make(directory: &Path, read_only: bool) -> Result<MadeBefore, FrontendError> {
         // Before the mount of a dead daemon is cleared away: afterwards its loop devices are not
         // found.
         let stale = loop_device::detach_stale(&directory.join(fuse::FILE_NAME)).unwrap_or_default();
         let point = MountPoint::make(directory, read_only);
-        let point = point.map_err(|source| ServeError::Fuse { source })?;
+        let point = point.map_err(|source| FrontendError::Fuse { source })?;
         Ok(MadeBefore { point, stale })
     }
 }
@@ -79,7 +78,7 @@ pub struct FuseReady {
 
 enum News {
     Ready(FuseReady),
-    Failed(ServeError),
+    Failed(FrontendError),
     Stopped,
 }
 
@@ -95,7 +94,10 @@ pub(crate) struct FuseThread {
 
 impl FuseThread {
     /// Begins to mount.
-    pub(crate) fn start(options: FuseOptions, submitter: Submitter) -> Result<Self, ServeError> {
+    pub(crate) fn start(
+        options: FuseOptions,
+        event_loop: Arc<dyn EventLoopHandle>,
+    ) -> Result<Self, FrontendError> {
         let (news_sender, news) = mpsc::channel();
         let (stop, stop_receiver) = mpsc::channel();
         let thread = thread::Builder::new()
@@ -103,9 +105,9 @@ impl FuseThread {
             .spawn(move || {
                 let tell = |news| {
                     let _ = news_sender.send(news);
-                    submitter.wake();
+                    event_loop.wake();
                 };
-                match make(options, &submitter) {
+                match make(options, &event_loop) {
                     Err(error) => tell(News::Failed(error)),
                     Ok((mount, loop_device, stale)) => {
                         let path = loop_device.as_ref().map(|it| it.path().to_owned());
@@ -125,7 +127,7 @@ impl FuseThread {
                     }
                 }
             })
-            .map_err(ServeError::system("start a thread"))?;
+            .map_err(FrontendError::system("start a thread"))?;
         Ok(FuseThread {
             news,
             stop: Some(stop),
@@ -143,8 +145,8 @@ impl FuseThread {
 
 fn make(
     options: FuseOptions,
-    submitter: &Submitter,
-) -> Result<(FuseMount, Option<Attached>, Vec<StaleLoop>), ServeError> {
+    event_loop: &Arc<dyn EventLoopHandle>,
+) -> Result<(FuseMount, Option<Attached>, Vec<StaleLoop>), FrontendError> {
     let made =
         options.made.map_or_else(|| MadeBefore::make(&options.directory, options.read_only), Ok);
     let MadeBefore { point, stale } = made?;
@@ -154,9 +156,9 @@ fn make(
         options.block_size,
         options.read_only,
         options.trim,
-        Arc::new(submitter.clone()),
+        event_loop.clone(),
     )
-    .map_err(|source| ServeError::Fuse { source })?;
+    .map_err(|source| FrontendError::Fuse { source })?;
     if !options.loop_device {
         return Ok((mount, None, stale));
     }
@@ -169,7 +171,7 @@ fn make(
         Ok(device) => Ok((mount, Some(device), stale)),
         Err(source) => {
             let _ = mount.unmount();
-            Err(ServeError::Loop { source })
+            Err(FrontendError::Loop { source })
         }
     }
 }
@@ -190,7 +192,7 @@ fn end(mount: FuseMount, loop_device: Option<Attached>) {
 }
 
 impl Frontends for FuseThread {
-    fn turn(&mut self) -> Result<(), ServeError> {
+    fn turn(&mut self) -> Result<(), FrontendError> {
         match self.news.try_recv() {
             Ok(News::Ready(ready)) => self.ready = Some(ready),
             Ok(News::Stopped) => self.has_stopped = true,

@@ -5,11 +5,11 @@ use std::rc::Rc;
 
 use rustix::process::{Resource, getrlimit, setrlimit};
 
+use crate::frontend::error::FrontendError;
 use crate::frontend::nbd::listen::{Listener, NbdAddress, NbdOptions, listen};
 use crate::frontend::nbd::places::{DESCRIPTORS_OTHER, NEGOTIATING_MAX};
 use crate::frontend::nbd::tls::files::TlsIdentity;
 use crate::frontend::nbd::tls::handshake_thread::HandshakeThread;
-use crate::serve::error::ServeError;
 
 /// See the module.
 pub(crate) struct NbdDoors<'a> {
@@ -20,23 +20,23 @@ pub(crate) struct NbdDoors<'a> {
 
 impl NbdDoors<'_> {
     /// Reads the certificates, if there are any.
-    pub(crate) fn new(options: &NbdOptions, quiet: bool) -> Result<NbdDoors<'_>, ServeError> {
+    pub(crate) fn new(options: &NbdOptions, quiet: bool) -> Result<NbdDoors<'_>, FrontendError> {
         let identity = options.tls.clone().map(TlsIdentity::load).transpose()?;
         let handshakes = identity
             .map(|identity| HandshakeThread::new(identity, quiet).map(Rc::new))
             .transpose()
-            .map_err(ServeError::system("make an eventfd"))?;
+            .map_err(FrontendError::system("make an eventfd"))?;
         Ok(NbdDoors { options, handshakes, quiet })
     }
 
     /// Starts what computes handshakes, which may do what the calling thread may.
-    pub(crate) fn start(&self) -> Result<(), ServeError> {
+    pub(crate) fn start(&self) -> Result<(), FrontendError> {
         let started = self.handshakes.as_ref().map_or(Ok(()), |thread| thread.start());
-        started.map_err(ServeError::system("start a thread for TLS"))
+        started.map_err(FrontendError::system("start a thread for TLS"))
     }
 
     /// Opens the sockets.
-    pub(crate) fn listen(&self, addresses: &[NbdAddress]) -> Result<Vec<Listener>, ServeError> {
+    pub(crate) fn listen(&self, addresses: &[NbdAddress]) -> Result<Vec<Listener>, FrontendError> {
         if !addresses.is_empty() {
             self.allow_descriptors();
         }

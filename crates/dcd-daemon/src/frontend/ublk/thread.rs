@@ -3,13 +3,12 @@
 //! must not wait for it.
 
 use std::path::PathBuf;
-use std::sync::mpsc;
+use std::sync::{Arc, mpsc};
 use std::thread;
 
-use crate::event_loop::submitter::{StopKind, Submitter};
+use crate::frontend::error::FrontendError;
 use crate::frontend::ublk::{Device, End, Ended, UblkError, Volume};
-use crate::serve::error::ServeError;
-use crate::serve::supervise::Frontends;
+use crate::frontend::{EventLoopHandle, Frontends, StopKind};
 
 enum News {
     Ready(PathBuf),
@@ -32,8 +31,8 @@ impl UblkThread {
     pub(crate) fn start(
         number: Option<u32>,
         volume: Volume,
-        submitter: Submitter,
-    ) -> Result<UblkThread, ServeError> {
+        event_loop: Arc<dyn EventLoopHandle>,
+    ) -> Result<UblkThread, FrontendError> {
         let (news_sender, news) = mpsc::channel();
         let (stop, stop_receiver) = mpsc::channel();
         let thread = thread::Builder::new()
@@ -41,9 +40,9 @@ impl UblkThread {
             .spawn(move || {
                 let tell = |news| {
                     let _ = news_sender.send(news);
-                    submitter.wake();
+                    event_loop.wake();
                 };
-                let serve = |end, io_bytes_max| submitter.serve_ublk(end, io_bytes_max);
+                let serve = |end, io_bytes_max| event_loop.serve_ublk(end, io_bytes_max);
                 match Device::make(number, &volume, serve) {
                     Err(error) => tell(News::Failed(error)),
                     Ok(device) => {
@@ -54,7 +53,7 @@ impl UblkThread {
                     }
                 }
             })
-            .map_err(ServeError::system("start a thread"))?;
+            .map_err(FrontendError::system("start a thread"))?;
         Ok(UblkThread {
             news,
             stop: Some(stop),
@@ -101,13 +100,13 @@ fn end(device: Device, kind: StopKind) {
 }
 
 impl Frontends for UblkThread {
-    fn turn(&mut self) -> Result<(), ServeError> {
+    fn turn(&mut self) -> Result<(), FrontendError> {
         match self.news.try_recv() {
             Ok(News::Ready(path)) => self.ready = Some(path),
             Ok(News::Stopped) => self.has_stopped = true,
             Ok(News::Failed(source)) => {
                 self.has_stopped = true;
-                return Err(ServeError::Ublk(source));
+                return Err(FrontendError::Ublk(source));
             }
             Err(mpsc::TryRecvError::Empty) => {}
             Err(mpsc::TryRecvError::Disconnected) => self.has_stopped = true,

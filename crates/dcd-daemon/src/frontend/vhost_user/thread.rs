@@ -2,14 +2,13 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
-use std::sync::mpsc;
+use std::sync::{Arc, mpsc};
 use std::thread;
 
-use crate::event_loop::submitter::{StopKind, Submitter};
+use crate::frontend::error::FrontendError;
 use crate::frontend::nbd::listen::UnixSocket;
 use crate::frontend::vhost_user::{Guest, Server, StopHandle, Trouble, Volume};
-use crate::serve::error::ServeError;
-use crate::serve::supervise::Frontends;
+use crate::frontend::{EventLoopHandle, Frontends, StopKind};
 
 /// The thread, as the loop's thread sees it.
 pub(crate) struct VhostUserThread {
@@ -28,12 +27,11 @@ impl VhostUserThread {
         path: PathBuf,
         (listener, file): UnixSocket,
         volume: Volume,
-        submitter: Submitter,
+        event_loop: Arc<dyn EventLoopHandle>,
         quiet: bool,
-    ) -> Result<VhostUserThread, ServeError> {
-        let submit = std::sync::Arc::new(submitter.clone());
-        let server = Server::new(listener, volume, submit, quiet)
-            .map_err(ServeError::system("serve vhost-user"))?;
+    ) -> Result<VhostUserThread, FrontendError> {
+        let server = Server::new(listener, volume, event_loop.clone(), quiet)
+            .map_err(FrontendError::system("serve vhost-user"))?;
         let (stop, trouble) = (server.stop_handle(), server.trouble());
         let (sender, ended) = mpsc::channel();
         let thread = thread::Builder::new()
@@ -46,9 +44,9 @@ impl VhostUserThread {
                 drop(file);
                 // Sent before the loop is woken, which sleeps on if there is nothing yet.
                 let _ = sender.send(result);
-                submitter.wake();
+                event_loop.wake();
             })
-            .map_err(ServeError::system("start a thread"))?;
+            .map_err(FrontendError::system("start a thread"))?;
         Ok(VhostUserThread {
             stop,
             ended,
@@ -76,11 +74,11 @@ impl VhostUserThread {
 }
 
 impl Frontends for VhostUserThread {
-    fn turn(&mut self) -> Result<(), ServeError> {
+    fn turn(&mut self) -> Result<(), FrontendError> {
         match self.ended.try_recv() {
             Ok(result) => {
                 self.has_stopped = true;
-                result.map_err(ServeError::system("serve vhost-user"))
+                result.map_err(FrontendError::system("serve vhost-user"))
             }
             Err(mpsc::TryRecvError::Empty) => Ok(()),
             // It has told its end before.

@@ -2,18 +2,18 @@
 //! device, a vhost-user socket, several of them or none.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use dcd_engine::{DataDiskInfo, Uuid};
 
-use crate::event_loop::submitter::{StopKind, Submitter};
+use crate::event_loop::submitter::Submitter;
+use crate::frontend::error::FrontendError;
 use crate::frontend::fuse::thread::{FuseOptions, FuseReady, FuseThread, MadeBefore};
 use crate::frontend::nbd::listen::UnixSocket;
 use crate::frontend::ublk::thread::UblkThread;
 use crate::frontend::vhost_user::thread::VhostUserThread;
-use crate::frontend::{ublk, vhost_user};
+use crate::frontend::{EventLoopHandle, Frontends, StopKind, ublk, vhost_user};
 use crate::serve::UblkNumber;
-use crate::serve::error::ServeError;
-use crate::serve::supervise::Frontends;
 use crate::users::{Places, UserFinder};
 
 /// What they show.
@@ -53,8 +53,9 @@ pub(crate) fn begin(
     wanted: Wanted,
     shown: &Shown,
     submitter: &Submitter,
-) -> Result<Begun, ServeError> {
+) -> Result<Begun, FrontendError> {
     let Shown { uuid, info, read_only, trim } = *shown;
+    let event_loop: Arc<dyn EventLoopHandle> = Arc::new(submitter.clone());
     let unit = u64::from(info.logical_block_size);
     let fuse = wanted.fuse.map(|directory| FuseOptions {
         directory,
@@ -65,7 +66,7 @@ pub(crate) fn begin(
         loop_device: wanted.loop_device,
         made: wanted.made_before,
     });
-    let fuse = fuse.map(|fuse| FuseThread::start(fuse, submitter.clone())).transpose()?;
+    let fuse = fuse.map(|fuse| FuseThread::start(fuse, event_loop.clone())).transpose()?;
     let ublk = wanted.ublk.map(|number| {
         let (mark, _) = uuid.0.split_first_chunk().expect("a UUID has sixteen bytes");
         let volume = ublk::Volume {
@@ -76,7 +77,7 @@ pub(crate) fn begin(
             read_only,
             trim,
         };
-        UblkThread::start(number.said(), volume, submitter.clone())
+        UblkThread::start(number.said(), volume, event_loop.clone())
     });
     let ublk = ublk.transpose()?;
     let vhost_user = wanted.vhost_user.map(|(path, socket)| {
@@ -88,7 +89,7 @@ pub(crate) fn begin(
             read_only,
             trim,
         };
-        VhostUserThread::start(path, socket, volume, submitter.clone(), wanted.quiet)
+        VhostUserThread::start(path, socket, volume, event_loop.clone(), wanted.quiet)
     });
     Ok(Begun { fuse, ublk, vhost_user: vhost_user.transpose()? })
 }
@@ -168,7 +169,7 @@ impl<'a> DeviceFrontends<'a> {
 }
 
 impl Frontends for DeviceFrontends<'_> {
-    fn turn(&mut self) -> Result<(), ServeError> {
+    fn turn(&mut self) -> Result<(), FrontendError> {
         for thread in self.each() {
             thread.turn()?;
         }
