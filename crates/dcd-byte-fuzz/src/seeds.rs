@@ -2,9 +2,9 @@
 //!
 //! `cargo run --locked --release -p dcd-byte-fuzz -- seeds` writes them to `corpus/`.
 
-use dcd_daemon::control::status_report::StatusReport;
 use dcd_daemon::frontend::nbd::protocol::{CONTEXT_NAME, OPTION_MAGIC, option};
 use dcd_daemon::frontend::vhost_user::message::request;
+use dcd_daemon::report::status_report::StatusReport;
 use dcd_engine::format::checkpoint::{Checkpoint, LiveSlot, LogPosition, Witness};
 use dcd_engine::format::copy_page::{CopyEntry, CopyPage, CopyState, SequenceLabel};
 use dcd_engine::format::creation_mark::CreationMark;

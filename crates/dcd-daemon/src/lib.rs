@@ -36,6 +36,7 @@ pub mod memory;
 pub mod metrics;
 pub mod pair;
 pub mod process;
+pub mod report;
 pub mod ring;
 pub mod serve;
 pub mod units_text;

@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io::Write as _;
 use std::path::Path;
 
-use dcd_daemon::control::lost::LostReport;
+use dcd_daemon::report::lost::LostReport;
 use dcd_daemon::units_text::format_size;
 
 use crate::error::CommandError;

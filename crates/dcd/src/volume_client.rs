@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use dcd_daemon::control::client::{ControlClient, ControlError};
-use dcd_daemon::control::volumes::VolumeReport;
+use dcd_daemon::report::volumes::VolumeReport;
 use dcd_engine::units::BLOCK_SIZE;
 use dcd_engine::volume::attributes::Attributes;
 use dcd_protocol::volumes::{PLACES_EXTENTS_MAX, PlaceReport, RANGES_PER_LINE, VolumeCommand};

@@ -10,8 +10,8 @@ use dcd_protocol::failure::volume_hint;
 use dcd_protocol::{Code, Failure, Progress};
 use serde_json::{Value, json};
 
-use crate::control::lost::NOT_DRAINED_HINT;
 use crate::event_loop::submitter::Submitter;
+use crate::report::lost::NOT_DRAINED_HINT;
 
 /// A request that is not answered yet is followed by a sign of life so often.
 pub(super) const SIGN_OF_LIFE_INTERVAL: Duration = Duration::from_secs(2);

@@ -21,11 +21,11 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::control::lost::LostReport;
 use crate::control::recording::RecordedBatch;
-use crate::control::status_report::StatusReport;
-use crate::control::stuck::StuckReport;
 use crate::process::signals::Signals;
+use crate::report::lost::LostReport;
+use crate::report::status_report::StatusReport;
+use crate::report::stuck::StuckReport;
 
 /// Answers may be long: the segment map has a letter for each segment.
 const ANSWER_BYTES_MAX: usize = 16 << 20;

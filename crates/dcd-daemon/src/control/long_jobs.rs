@@ -13,10 +13,10 @@ use rustix::event::{PollFd, PollFlags, poll};
 use serde_json::{Value, json};
 
 use crate::control::answers::{answer, failure, write_line};
-use crate::control::lost::{LostReport, NOT_DETACHED_HINT, NOT_DRAINED_HINT};
 use crate::control::shared::{Shared, UnderWay};
-use crate::control::stuck::StuckReport;
 use crate::event_loop::submitter::{DrainTicket, Snapshot};
+use crate::report::lost::{LostReport, NOT_DETACHED_HINT, NOT_DRAINED_HINT};
+use crate::report::stuck::StuckReport;
 use crate::units_text::format_size;
 
 /// How often progress is told.

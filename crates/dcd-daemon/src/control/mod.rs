@@ -48,15 +48,11 @@ pub(crate) mod answers;
 pub mod client;
 mod detach;
 mod long_jobs;
-pub mod lost;
 pub(crate) mod places;
 pub mod recording;
 pub mod sequences;
 pub mod settings;
 mod shared;
-pub mod status_report;
-pub mod stuck;
-pub mod trouble_words;
 pub mod volumes;
 
 use std::io::{self, BufRead, BufReader};
@@ -85,12 +81,13 @@ use crate::control::detach::{cancel_detach, detach};
 use crate::control::long_jobs::{Long, with_progress};
 use crate::control::places::{Place, PlaceKind, Places};
 use crate::control::sequences::RangesBudget;
+use crate::control::settings::SharedSettings;
 use crate::control::shared::Shared;
-pub use crate::control::status_report::DaemonFacts;
 use crate::event_loop::submitter::{StopKind, Submitter};
 use crate::frontend::nbd::listen::UnixSocket;
 use crate::metrics;
 use crate::process::accept::next_client;
+use crate::report::status_report::DaemonFacts;
 
 /// Who has never asked anything is left after this time, and who has a place for short questions.
 const FIRST_PATIENCE: Duration = Duration::from_secs(30);
@@ -116,12 +113,14 @@ impl ControlServer {
         (listener, file): UnixSocket,
         submitter: Submitter,
         facts: Arc<DaemonFacts>,
+        settings: Option<SharedSettings>,
     ) -> io::Result<ControlServer> {
         listener.set_nonblocking(true)?;
         let stop = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
         let shared = Arc::new(Shared {
             submitter,
             facts,
+            settings,
             clients: AtomicUsize::new(0),
             ranges: RangesBudget::default(),
             under_way: Mutex::default(),
@@ -298,7 +297,7 @@ fn serve_client(stream: &UnixStream, shared: &Shared, place: &Place) -> io::Resu
                 volumes::run(stream, &shared.submitter, &shared.facts, command)
             }
             Asked::Set(wanted) => {
-                Ok(settings::run(shared.facts.settings.as_ref(), &shared.submitter, &wanted))
+                Ok(settings::run(shared.settings.as_ref(), &shared.submitter, &wanted))
             }
             Asked::Refused(answer) | Asked::TooLong(answer) => Ok(answer),
         }

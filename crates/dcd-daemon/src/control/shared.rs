@@ -4,13 +4,16 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::control::sequences::RangesBudget;
-use crate::control::status_report::{DaemonFacts, StatusReport};
+use crate::control::settings::SharedSettings;
 use crate::event_loop::submitter::{DrainTicket, Submitter};
+use crate::report::status_report::{DaemonFacts, StatusReport};
 
 /// What the threads share.
 pub(super) struct Shared {
     pub(super) submitter: Submitter,
     pub(super) facts: Arc<DaemonFacts>,
+    /// What may be set while it serves.
+    pub(super) settings: Option<SharedSettings>,
     pub(super) clients: AtomicUsize,
     /// For sequences that are being sent.
     pub(super) ranges: RangesBudget,

@@ -1,23 +1,21 @@
-//! Runs the requests of [`dcd_protocol::volumes`], and reports how a volume is.
+//! Runs the requests of [`dcd_protocol::volumes`].
 
 use std::io;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 
 use dcd_engine::units::{BLOCK_SIZE, Lba, LbaRange, MemberIndex};
+use dcd_engine::volume::Volume;
 use dcd_engine::volume::attributes::AttributeChange;
-use dcd_engine::volume::format::root::MemberState;
-use dcd_engine::volume::status::{MemberStatus, VolumeCounters};
-use dcd_engine::volume::{Volume, WorkKind, WorkStatus};
 use dcd_engine::{Operation, VolumeAnswer, VolumeError, VolumeRequest};
 use dcd_protocol::volumes::{PLACES_EXTENTS_MAX, PlaceReport};
 use dcd_protocol::{Code, VolumeCommand};
-use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::control::answers::{answer, failure, run_with_signs_of_life};
-use crate::control::status_report::{DaemonFacts, report_of};
 use crate::event_loop::submitter::Submitter;
+use crate::report::status_report::DaemonFacts;
+use crate::report::volumes::VolumeReport;
 
 /// Whether there is a volume.
 pub(crate) fn is_served(submitter: &Submitter) -> bool {
@@ -167,213 +165,4 @@ fn ranges_of(submitter: &Submitter, ranges: &[(u64, u64)]) -> Result<Vec<LbaRang
         })
     };
     ranges.iter().map(range).collect()
-}
-
-/// A volume, for people and programs.
-#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-pub struct VolumeReport {
-    /// Size that users see.
-    pub volume_bytes: u64,
-    /// What is placed at once.
-    pub extent_bytes: u64,
-    /// Extents with a place.
-    pub extents_mapped: u64,
-    /// Extents that are to be moved to another set.
-    pub migrations_waiting: u64,
-    /// Lines of 4 KiB that were on RAID 0 and on a disk that was replaced: reads of them fail until
-    /// they are written.
-    pub raid0_lines_lost: u64,
-    /// Lines of 4 KiB on RAID 1 and 5 that nothing tells any more: the same.
-    #[serde(default)]
-    pub redundant_lines_lost: u64,
-    /// Bytes of the log that are held by what cannot be written to members that are away.
-    #[serde(default)]
-    pub log_held_bytes: u64,
-    /// They may be so many; then changes of such lines fail.
-    #[serde(default)]
-    pub log_held_max_bytes: u64,
-    /// Changes that have failed for that, since the start.
-    #[serde(default)]
-    pub changes_refused: u64,
-    /// Pointers between blocks.
-    pub pointers: u64,
-    /// So many there can be.
-    pub pointers_max: u64,
-    /// Memory of all that.
-    pub memory_bytes: u64,
-    /// The data-disks, in order.
-    pub members: Vec<MemberReport>,
-    /// The RAID sets, in order.
-    pub sets: Vec<SetReport>,
-    /// The rebuild or scrub under way.
-    pub work: Option<WorkReport>,
-    /// The last one that has ended since the start.
-    pub last_work: Option<WorkReport>,
-    /// Redundant sets take no changes any more: their journal cannot be written.
-    pub has_failed: bool,
-    /// What has happened since the start.
-    pub counters: VolumeCountersReport,
-}
-
-/// The word for a state of a member.
-pub fn member_state_name(state: MemberState) -> &'static str {
-    match state {
-        MemberState::UpToDate => "up-to-date",
-        MemberState::Stale => "stale",
-        MemberState::Rebuilding { .. } => "rebuilding",
-    }
-}
-
-/// The word for how a member is.
-pub fn member_word(member: &MemberStatus) -> &'static str {
-    match member.state {
-        _ if !member.is_present => "missing",
-        MemberState::UpToDate if member.is_late => "late",
-        state => member_state_name(state),
-    }
-}
-
-impl VolumeReport {
-    /// The report of this moment; `names` are the disks of its members.
-    pub fn of(volume: &Volume, names: &[Option<String>]) -> VolumeReport {
-        let (status, config) = (volume.status(), volume.config());
-        let members = status.members.iter().enumerate().map(|(index, member)| MemberReport {
-            member: index as u8,
-            disk: names.get(index).cloned().flatten(),
-            state: member_word(member).into(),
-            errors: member.errors,
-            read_errors: member.read_errors,
-            lines_rotten: member.lines_rotten,
-            lines_mended: member.lines_mended,
-            suspect: member.is_suspect,
-            times_late: member.times_late,
-        });
-        let sets = status.sets.iter().zip(&config.sets).enumerate();
-        let sets = sets.map(|(index, (set, config))| SetReport {
-            set: index as u8,
-            level: set.level.number(),
-            members: config.members.iter().map(|member| member.0).collect(),
-            stripe_unit_bytes: config.stripe_unit_bytes,
-            extents: set.room.extents - set.room.temporary,
-            extents_used: set.room.used.saturating_sub(set.room.temporary_used),
-            temporary_extents: set.room.temporary,
-            temporary_used: set.room.temporary_used,
-        });
-        let share = status.log_share;
-        VolumeReport {
-            volume_bytes: config.logical_bytes,
-            extent_bytes: config.extent_bytes,
-            extents_mapped: status.extents_mapped,
-            migrations_waiting: status.moves_waiting,
-            raid0_lines_lost: status.raid0_lines_lost,
-            redundant_lines_lost: status.redundant_lines_lost,
-            log_held_bytes: u64::from(share.segments) * share.segment_bytes,
-            log_held_max_bytes: u64::from(share.segments_max) * share.segment_bytes,
-            changes_refused: share.changes_refused,
-            pointers: status.pointers,
-            pointers_max: status.pointers_max,
-            memory_bytes: status.memory_bytes,
-            members: members.collect(),
-            sets: sets.collect(),
-            work: status.work.as_ref().map(WorkReport::of),
-            last_work: status.last_work.as_ref().map(WorkReport::of),
-            has_failed: status.has_failed,
-            counters: VolumeCountersReport::from(&status.counters),
-        }
-    }
-
-    /// Lines of 4 KiB whose reads fail until they are written.
-    pub fn lines_lost(&self) -> u64 {
-        self.raid0_lines_lost.saturating_add(self.redundant_lines_lost)
-    }
-}
-
-report_of! {
-    /// [`VolumeCounters`] for programs.
-    VolumeCountersReport of VolumeCounters {
-        member_reads, member_writes, member_write_bytes, stripe_jobs, journal_records, journal_bytes, checkpoints,
-        records_replayed, lines_redone, lines_bad, lines_repaired, lines_lost, extents_mapped, extents_unmapped,
-        extents_moved, moves_failed, moves_without_room, members_failed, members_rebuilt,
-        blocks_allocated, blocks_freed,
-    }
-}
-
-/// A data-disk of a volume.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct MemberReport {
-    /// Its number.
-    pub member: u8,
-    /// As it was named; none: it was not given.
-    pub disk: Option<String>,
-    /// `up-to-date`, `late`, `stale`, `rebuilding`, `missing`.
-    pub state: String,
-    /// I/Os that failed, since the start.
-    pub errors: u64,
-    /// Of them, reads.
-    #[serde(default)]
-    pub read_errors: u64,
-    /// Lines of 4 KiB that were not what was written there, since the start.
-    #[serde(default)]
-    pub lines_rotten: u64,
-    /// Lines that were written anew from what the others have, since the start.
-    #[serde(default)]
-    pub lines_mended: u64,
-    /// Errors and rotten lines are as many as `suspect-after` says, or more.
-    #[serde(default)]
-    pub suspect: bool,
-    /// How often it has kept others waiting, since the start.
-    #[serde(default)]
-    pub times_late: u64,
-}
-
-/// A RAID set.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct SetReport {
-    /// Its number.
-    pub set: u8,
-    /// 0, 1 or 5.
-    pub level: u8,
-    /// The members that it lies on.
-    pub members: Vec<u8>,
-    /// What lies together on one of them.
-    pub stripe_unit_bytes: u64,
-    /// Extents that fit into it, without those for temporary data.
-    pub extents: u64,
-    /// Of them, in use.
-    pub extents_used: u64,
-    /// Extents for temporary data.
-    pub temporary_extents: u64,
-    /// Of them, in use.
-    pub temporary_used: u64,
-}
-
-/// A rebuild or scrub.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct WorkReport {
-    /// `rebuild` or `scrub`.
-    pub kind: String,
-    /// The member that is rebuilt.
-    pub member: Option<u8>,
-    /// Stripes that are done.
-    pub done: u64,
-    /// Of how many.
-    pub total: u64,
-    /// Lines of 4 KiB that were not what they should have been.
-    pub mismatches: u64,
-}
-
-impl WorkReport {
-    fn of(work: &WorkStatus) -> WorkReport {
-        let (kind, member) = match work.kind {
-            WorkKind::Rebuild(member) => ("rebuild", Some(member.0)),
-            WorkKind::Scrub => ("scrub", None),
-        };
-        WorkReport {
-            kind: kind.into(),
-            member,
-            done: work.stripes_done,
-            total: work.stripes_total,
-            mismatches: work.mismatches,
-        }
-    }
 }

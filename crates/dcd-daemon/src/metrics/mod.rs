@@ -6,10 +6,10 @@
 pub mod open_metrics;
 pub mod server;
 
-use crate::control::status_report::StatusReport;
-use crate::control::volumes::{MemberReport, VolumeReport};
 use crate::event_loop::response_times::HistogramReport;
 use crate::metrics::open_metrics::{Document, MetricKind, Samples};
+use crate::report::status_report::StatusReport;
+use crate::report::volumes::{MemberReport, VolumeReport};
 
 use MetricKind::{Counter, Gauge, Histogram, Info, StateSet};
 

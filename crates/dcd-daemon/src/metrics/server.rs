@@ -15,11 +15,11 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, eventfd};
 
-use crate::control::status_report::{DaemonFacts, StatusReport};
 use crate::event_loop::submitter::Submitter;
 use crate::metrics::export;
 use crate::metrics::open_metrics::CONTENT_TYPE;
 use crate::process::accept::next_client;
+use crate::report::status_report::{DaemonFacts, StatusReport};
 
 /// Longest head of a request.
 pub const REQUEST_BYTES_MAX: usize = 8 << 10;

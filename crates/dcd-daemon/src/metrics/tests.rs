@@ -7,8 +7,8 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::control::volumes::{MemberReport, SetReport, WorkReport};
 use crate::event_loop::response_times::{RequestKind, ResponseTimes};
+use crate::report::volumes::{MemberReport, SetReport, WorkReport};
 
 /// A report in which no two numbers are the same.
 fn full_report() -> StatusReport {

@@ -7,8 +7,6 @@ use dcd_engine::error::VolumeOpenError;
 use dcd_engine::units::BLOCK_SIZE;
 use dcd_engine::{FormatError, OpenError, RequestError};
 
-use crate::control::lost::{LostReport, NOT_DETACHED_HINT};
-use crate::control::stuck::StuckReport;
 use crate::device::device_file::DeviceError;
 use crate::frontend::error::FrontendError;
 use crate::frontend::nbd::listen::ListenError;
@@ -18,6 +16,8 @@ use crate::pair::book::PairProblem;
 use crate::pair::label_keeper::LabelProblem;
 use crate::pair::members::MemberError;
 use crate::process::isolation::{LockMemoryError, ProcessorError};
+use crate::report::lost::{LostReport, NOT_DETACHED_HINT};
+use crate::report::stuck::StuckReport;
 use crate::units_text::format_size;
 
 /// Why a daemon cannot start or end in order.

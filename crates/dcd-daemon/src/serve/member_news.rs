@@ -109,7 +109,7 @@ fn how(now: Time, told: Told, member: &MemberStatus) -> Told {
 /// The members that are not as they should be, for people: `member 1 is stale`.
 pub(crate) fn members_not_whole(volume: &Volume) -> Vec<String> {
     let others = volume.member_statuses().filter(|(_, member)| !member.is_whole());
-    let word = |member: &MemberStatus| crate::control::volumes::member_word(member);
+    let word = |member: &MemberStatus| crate::report::volumes::member_word(member);
     others.map(|(index, member)| format!("member {} is {}", index.0, word(&member))).collect()
 }
 

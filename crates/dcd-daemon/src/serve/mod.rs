@@ -24,8 +24,8 @@ use dcd_engine::units::MemberIndex;
 use dcd_engine::{DataDiskInfo, Engine, EngineConfig, Operation, Phase, Uuid, VolumeRequest};
 
 use crate::caretaker::{self, CaretakerProgram, Duties, LoopDuty};
+use crate::control::ControlServer;
 use crate::control::settings::SharedSettings;
-use crate::control::{ControlServer, DaemonFacts};
 use crate::device::device_file::let_udev_look;
 use crate::device::device_spec::DeviceSpec;
 use crate::event_loop::EventLoop;
@@ -48,6 +48,7 @@ use crate::process::isolation::{
 };
 use crate::process::service_manager::Notifier;
 use crate::process::signals::Signals;
+use crate::report::status_report::DaemonFacts;
 use crate::ring::busy_poll::BusyPollMax;
 use crate::serve::device_frontends::{DeviceFrontends, Made, Shown, Wanted, begin};
 pub use crate::serve::error::ServeError;
@@ -313,10 +314,11 @@ fn serve_open_pair(
         vhost_user: OnceLock::new(),
         dead_loops: OnceLock::new(),
         isolation,
-        settings: options.settings.clone(),
     });
     let asked_at = (sockets.control, sockets.metrics);
-    let servers = or_close!(Servers::start(asked_at, &event_loop.submitter(), &facts), event_loop);
+    let settings = options.settings.clone();
+    let servers = Servers::start(asked_at, &event_loop.submitter(), &facts, settings);
+    let servers = or_close!(servers, event_loop);
     let mut news = Ready {
         uuid: superblock.uuid,
         size_bytes: data_disk.bytes(),
@@ -387,9 +389,10 @@ impl Servers {
         (control, metrics): (Option<UnixSocket>, Option<TcpListener>),
         submitter: &Submitter,
         facts: &Arc<DaemonFacts>,
+        settings: Option<SharedSettings>,
     ) -> Result<Servers, ServeError> {
         let control = control
-            .map(|socket| ControlServer::start(socket, submitter.clone(), facts.clone()))
+            .map(|socket| ControlServer::start(socket, submitter.clone(), facts.clone(), settings))
             .transpose()
             .map_err(ServeError::system("start the control socket"))?;
         let metrics = metrics

@@ -10,13 +10,13 @@ use dcd_engine::stats::RecoveryReport;
 use dcd_engine::units::LbaRange;
 use dcd_engine::{Engine, Operation, Phase, RequestError, Uuid};
 
-use crate::control::lost::LostReport;
-use crate::control::stuck::StuckReport;
 use crate::event_loop::EventLoop;
 use crate::event_loop::core::Core;
 use crate::event_loop::submitter::{Completion, DrainTicket};
 use crate::pair::PairOptions;
 use crate::process::signals::Signals;
+use crate::report::lost::LostReport;
+use crate::report::stuck::StuckReport;
 use crate::serve::error::ServeError;
 use crate::serve::open_pair::{Pair, open_pair, wait_until_running};
 use dcd_protocol::Progress;

@@ -7,7 +7,6 @@ use std::sync::{Arc, OnceLock};
 
 use dcd_engine::{Device, Uuid};
 
-use crate::control::DaemonFacts;
 use crate::device::device_spec::DeviceSpec;
 use crate::disk::Disk;
 use crate::event_loop::clock::Clock;
@@ -24,6 +23,7 @@ use crate::process::confine::Reach;
 use crate::process::isolation::{check_processor, isolate, run_on_processor};
 use crate::process::service_manager::Notifier;
 use crate::process::signals::Signals;
+use crate::report::status_report::DaemonFacts;
 use crate::ring::busy_poll::BusyPollMax;
 use crate::serve::device_frontends::{DeviceFrontends, Made, Shown, Wanted, begin};
 use crate::serve::error::ServeError;
@@ -140,10 +140,9 @@ pub fn slow_disk(
         vhost_user: OnceLock::new(),
         dead_loops: OnceLock::new(),
         isolation,
-        settings: None,
     };
     let servers =
-        Servers::start((control_socket, None), &event_loop.submitter(), &Arc::new(facts))?;
+        Servers::start((control_socket, None), &event_loop.submitter(), &Arc::new(facts), None)?;
     let mut news = SlowDiskReady {
         nbd: addresses,
         fuse: None,

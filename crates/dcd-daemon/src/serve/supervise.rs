@@ -30,14 +30,14 @@ use dcd_engine::units::LbaRange;
 use dcd_engine::{Engine, Mode, Operation, RequestError};
 
 use crate::control::settings::SharedSettings;
-use crate::control::stuck::StuckReport;
-use crate::control::trouble_words::TroubleTeller;
 use crate::event_loop::core::Core;
 use crate::event_loop::submitter::{Completion, DetachTerms, DrainTicket, StopKind, Submitter};
 use crate::event_loop::{EventLoop, StopRequest};
 use crate::frontend::Frontends;
 use crate::process::service_manager::Notifier;
 use crate::process::users::Users;
+use crate::report::stuck::StuckReport;
+use crate::report::trouble_words::TroubleTeller;
 use crate::serve::error::ServeError;
 use crate::serve::member_news::MemberNews;
 use crate::serve::volume_news::VolumeTeller;

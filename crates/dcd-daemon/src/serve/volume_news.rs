@@ -4,20 +4,13 @@ use dcd_engine::Engine;
 use dcd_engine::units::LINE_SIZE;
 use dcd_engine::volume::status::VolumeNews;
 
+use crate::report::volumes::members_in_words;
 use crate::units_text::format_size;
 
 /// What was told.
 #[derive(Default)]
 pub(crate) struct VolumeTeller {
     told: VolumeNews,
-}
-
-/// `members 1, 3`.
-pub(crate) fn members_in_words(mask: u32) -> String {
-    let numbers: Vec<String> =
-        (0..u32::BITS).filter(|bit| mask & 1 << bit != 0).map(|bit| bit.to_string()).collect();
-    let s = if numbers.len() == 1 { "" } else { "s" };
-    format!("member{s} {}", numbers.join(", "))
 }
 
 impl VolumeTeller {

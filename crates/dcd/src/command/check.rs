@@ -9,9 +9,9 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use clap::Args;
-use dcd_daemon::control::volumes::member_state_name;
 use dcd_daemon::device::device_spec::DeviceSpec;
 use dcd_daemon::memory::search::{Looked, MemoryOutlook, outlook};
+use dcd_daemon::report::volumes::member_state_name;
 use dcd_daemon::units_text::{format_duration, format_size};
 use dcd_engine::format::checkpoint::Checkpoint;
 use dcd_engine::format::checkpoint::LiveSlot;

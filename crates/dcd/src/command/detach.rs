@@ -5,11 +5,11 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use dcd_daemon::control::client::ControlError;
-use dcd_daemon::control::lost::LostReport;
 use dcd_daemon::device::device_file::quoted;
 use dcd_daemon::device::device_spec::DeviceSpec;
 use dcd_daemon::pair::book::PairBook;
 use dcd_daemon::pair::{DataDiskSize, PairOptions};
+use dcd_daemon::report::lost::LostReport;
 use dcd_daemon::serve::offline::{Ended, OfflineTask, run_offline};
 use dcd_daemon::units_text::{format_size, parse_duration};
 use dcd_engine::EngineConfig;

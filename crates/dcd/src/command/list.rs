@@ -11,9 +11,9 @@ use std::time::Duration;
 
 use clap::Args;
 use dcd_daemon::control::client::{ControlClient, for_people};
-use dcd_daemon::control::status_report::StatusReport;
 use dcd_daemon::memory::files::{MemoryFate, MemoryFile, memory_files};
 use dcd_daemon::memory::places::directories_to_list;
+use dcd_daemon::report::status_report::StatusReport;
 use dcd_daemon::units_text::format_size;
 use serde::Serialize;
 

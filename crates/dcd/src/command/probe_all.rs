@@ -11,7 +11,7 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use dcd_daemon::control::client::{ControlClient, ControlError};
-use dcd_daemon::control::status_report::StatusReport;
+use dcd_daemon::report::status_report::StatusReport;
 use dcd_daemon::units_text::format_size;
 use dcd_engine::format::data_label::LabelState;
 use serde::Serialize;

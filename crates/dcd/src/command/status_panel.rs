@@ -3,11 +3,11 @@
 
 use std::time::Duration;
 
-use dcd_daemon::control::status_report::{ModeSummary, StatusReport};
-use dcd_daemon::control::trouble_words::trouble_words;
-use dcd_daemon::control::volumes::VolumeReport;
 use dcd_daemon::event_loop::response_times::HistogramReport;
 use dcd_daemon::process::isolation::IsolationReport;
+use dcd_daemon::report::status_report::{ModeSummary, StatusReport};
+use dcd_daemon::report::trouble_words::trouble_words;
+use dcd_daemon::report::volumes::VolumeReport;
 use dcd_daemon::units_text::{format_duration, format_size};
 use dcd_engine::units::LINE_SIZE;
 

@@ -4,8 +4,8 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 use dcd_daemon::control::client::for_people;
-use dcd_daemon::control::volumes::{VolumeReport, WorkReport};
 use dcd_daemon::process::signals::Signals;
+use dcd_daemon::report::volumes::{VolumeReport, WorkReport};
 use dcd_daemon::serve::ServeError;
 use dcd_daemon::units_text::format_size;
 use dcd_engine::units::LINE_SIZE;

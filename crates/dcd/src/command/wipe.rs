@@ -13,11 +13,11 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use dcd_daemon::control::status_report::StatusReport;
 use dcd_daemon::device::device_file::{DeviceError, DeviceFile};
 use dcd_daemon::device::device_spec::DeviceSpec;
 use dcd_daemon::device::wipe::{Wiped, wipe};
 use dcd_daemon::process::signals::Signals;
+use dcd_daemon::report::status_report::StatusReport;
 use dcd_daemon::serve::ServeError;
 use dcd_engine::format::data_label::LabelState;
 use dcd_engine::format::geometry::SUPERBLOCK_OFFSETS;

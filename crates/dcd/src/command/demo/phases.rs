@@ -5,8 +5,8 @@ use std::fs::{self, File};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use dcd_daemon::control::status_report::StatusReport;
 use dcd_daemon::event_loop::request_counts::RequestCounts;
+use dcd_daemon::report::status_report::StatusReport;
 use serde::Serialize;
 
 use super::folders::Folders;

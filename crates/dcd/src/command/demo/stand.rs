@@ -13,9 +13,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use dcd_daemon::control::client::{ControlClient, ControlError};
-use dcd_daemon::control::status_report::StatusReport;
 use dcd_daemon::device::device_spec::{DeviceSpec, SlowTimes};
 use dcd_daemon::event_loop::request_counts::RequestCounts;
+use dcd_daemon::report::status_report::StatusReport;
 use rustix::process::{Pid, Signal, kill_process};
 use serde::{Deserialize, Serialize};
 

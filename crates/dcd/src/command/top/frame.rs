@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use dcd_daemon::control::status_report::StatusReport;
-use dcd_daemon::control::trouble_words::trouble_words;
+use dcd_daemon::report::status_report::StatusReport;
+use dcd_daemon::report::trouble_words::trouble_words;
 use dcd_daemon::units_text::{format_duration, format_size};
 
 use super::rates::{CLASSES, KindRates, Rates, class_bound_microseconds};

@@ -1,7 +1,7 @@
 //! Proves that a picture fits, shows what matters, and has no colours unless asked for.
 
 use super::*;
-use dcd_daemon::control::status_report::SegmentsReport;
+use dcd_daemon::report::status_report::SegmentsReport;
 
 const TERMINAL: Size = Size { width: 80, height: 24 };
 

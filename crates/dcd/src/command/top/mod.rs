@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use dcd_client::plain::plain;
 use dcd_daemon::control::client::{ControlClient, ControlError, for_people};
-use dcd_daemon::control::status_report::StatusReport;
+use dcd_daemon::report::status_report::StatusReport;
 use dcd_daemon::units_text::parse_duration;
 use frame::{Seen, Size, frame};
 use rates::Rates;

@@ -1,7 +1,7 @@
 //! What has happened between two looks at a running dcd.
 
-use dcd_daemon::control::status_report::StatusReport;
 use dcd_daemon::event_loop::response_times::HistogramReport;
+use dcd_daemon::report::status_report::StatusReport;
 use serde::Serialize;
 
 /// Powers of four of microseconds that response times are sorted into: up to 16 s and beyond.

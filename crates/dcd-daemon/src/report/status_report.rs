@@ -7,15 +7,14 @@ use dcd_engine::stats::{Counters, ModeReport, ModeState, RecoveryReport, Status,
 use dcd_engine::units::{BLOCK_SIZE, LINE_SIZE};
 use dcd_engine::{AckMode, Engine, Mode};
 
-use crate::control::settings::SharedSettings;
-use crate::control::trouble_words::trouble_name;
-use crate::control::volumes::VolumeReport;
 use crate::device::loop_device::StaleLoop;
 use crate::event_loop::response_times::ResponseTimesReport;
 use crate::event_loop::submitter::Snapshot;
 use crate::frontend::vhost_user::Trouble;
 use crate::memory::watch::MemoryReport;
 use crate::process::isolation::IsolationReport;
+use crate::report::trouble_words::trouble_name;
+use crate::report::volumes::VolumeReport;
 use crate::users::UserFinder;
 
 /// What the daemon knows and the engine does not.
@@ -48,8 +47,6 @@ pub struct DaemonFacts {
     pub users: UserFinder,
     /// What is wrong with the virtual machine that uses it, if it is served to one.
     pub vhost_user: std::sync::OnceLock<Trouble>,
-    /// What may be set while it serves.
-    pub settings: Option<SharedSettings>,
 }
 
 /// All of it.

@@ -6,8 +6,8 @@ use dcd_engine::stats::Obstacle;
 use dcd_engine::units::LINE_SIZE;
 use serde::{Deserialize, Serialize};
 
-use crate::control::trouble_words::way_out;
-use crate::serve::volume_news::members_in_words;
+use crate::report::trouble_words::way_out;
+use crate::report::volumes::members_in_words;
 use crate::units_text::format_size;
 
 /// It got on no more.
