@@ -1,18 +1,24 @@
 //! Runs the dcd engine for real: one event loop per device on io_uring, with its frontends.
 //!
+//! From low to high: each uses only those above it in this table.
+//!
 //! | folder | who lives there |
 //! |---|---|
-//! | `event_loop/` | the loop: inputs to the core, outputs to disks and clients; its clock, its requests from other threads, what it counts |
-//! | `ring/` | io_uring: who owns memory until the last completion; the kernel, real and simulated |
-//! | `disk/` | disks: named, opened, locked, identified, slow, faulty, overwritten |
-//! | `pair/` | a cache-disk and what it belongs to: opened together, labelled, remembered by the host, members of volumes |
-//! | `memory/` | segment memory that outlives the process: the file, where it lies, which one, and that it stays |
-//! | `frontend/` | who asks for blocks: NBD, FUSE, ublk, vhost-user, each with its server or thread |
-//! | `control/` | being asked and told over the control socket, and the client of that |
-//! | `metrics/` | what is exported, in which form, and over HTTP |
-//! | `process/` | what a process is to its machine: signals, rights, a service manager, users of its disk |
-//! | `serve/` | the verbs: open disks, run the loop, end in order |
 //! | `units_text.rs` | sizes and times as people write them |
+//! | `process/` | what a process is to its machine: signals, rights, a service manager, what it sees of others |
+//! | `memory/` | segment memory that outlives the process: the file, where it lies, which one, and that it stays |
+//! | `device/` | files, block devices and mounts: named, opened, locked, identified, overwritten |
+//! | `ring/` | io_uring: who owns memory until the last completion; the kernel, real and simulated |
+//! | `disk/` | a disk below the engine: plain, slow, modelled, faulty |
+//! | `pair/` | a cache-disk and what it belongs to: labelled, remembered by the host, members of volumes |
+//! | `caretaker.rs` | the second process, which keeps the rights that the daemon gives up |
+//! | `frontend/` | who asks for blocks: NBD, FUSE, ublk, vhost-user, each with its server or thread |
+//! | `event_loop/` | the loop: inputs to the core, outputs to disks and clients; its clock, its requests from other threads, what it counts |
+//! | `users.rs` | who would lose something if the disk went away |
+//! | `report/` | what is told of a daemon and its cache, and in which words |
+//! | `metrics/` | what is exported, in which form, and over HTTP |
+//! | `control/` | being asked and told over the control socket, and the client of that |
+//! | `serve/` | the verbs: open a pair, put frontends around its loop, run it, end in order |
 
 /// Messages for people. Nothing fails, and nothing panics, because nobody can read them: a full
 /// disk, a pipe whose reader has gone, a terminal that was closed. Nothing in them is obeyed by a
