@@ -110,27 +110,31 @@ fn a_checkpoint_that_lists_something_does_not_count() {
 /// its way. Were it to, the record would come back over what is written without the cache-disk.
 #[test]
 fn a_record_that_overtakes_the_checkpoint_is_behind_it() {
-    let mut d = Driver::new();
-    d.write_durably([100], 1);
-    d.drain();
-    let checkpoints = d.superblock().geometry.checkpoint_offsets;
-    let end = d.superblock().geometry.segments_offset;
-    d.hold(move |io| {
-        io.is(Device::CacheDisk, Kind::Write) && (checkpoints[0]..end).contains(&io.offset)
-    });
-    d.advance_time(Duration::from_secs(2));
-    let checkpoint = d.find_io(Device::CacheDisk, Kind::Write).expect("the checkpoint");
-    d.write_durably([100], 2);
-    d.release();
-    d.finish(checkpoint);
-    d.finish_all();
-    assert!(!d.status().cache_disk_clean);
-    take_away(&mut d);
-    let write = d.write_fua(100, 3);
-    assert_eq!(d.wait(write), Err(RequestError::Io));
-    d.power_cut();
-    d.reopen();
-    assert_eq!(d.read(100), 2);
+    for durable_before in [0, 1] {
+        let mut d = Driver::new();
+        d.write_durably([100], 1);
+        d.drain();
+        let before = d.status().counters.checkpoints;
+        d.run_until(|d| d.status().counters.checkpoints == before + durable_before);
+        let checkpoints = d.superblock().geometry.checkpoint_offsets;
+        let end = d.superblock().geometry.segments_offset;
+        d.hold(move |io| {
+            io.is(Device::CacheDisk, Kind::Write) && (checkpoints[0]..end).contains(&io.offset)
+        });
+        d.advance_time(Duration::from_secs(2));
+        let checkpoint = d.find_io(Device::CacheDisk, Kind::Write).expect("the checkpoint");
+        d.write_durably([100], 2);
+        d.release();
+        d.finish(checkpoint);
+        d.finish_all();
+        assert!(!d.status().cache_disk_clean);
+        take_away(&mut d);
+        let write = d.write_fua(100, 3);
+        assert_eq!(d.wait(write), Err(RequestError::Io));
+        d.power_cut();
+        d.reopen();
+        assert_eq!(d.read(100), 2);
+    }
 }
 
 // ---- the probe --------------------------------------------------------------------------------

@@ -447,8 +447,9 @@ impl Engine {
         if picture.is_empty {
             // What was logged while it was gathered is in no segment that it speaks of.
             let begun_after = RecordNumber(picture.listed.position.next_record.0 - 1);
-            let is_first = self.phase == Phase::Opening;
-            self.log_use.empty_checkpoint_durable(begun_after, is_first);
+            // Without the cache-disk no volume goes on.
+            let is_enough = self.phase == Phase::Opening || self.below.is_volume();
+            self.log_use.empty_checkpoint_durable(begun_after, is_enough);
         } else {
             self.log_use.full_checkpoint_durable();
         }

@@ -69,13 +69,13 @@ impl LogUse {
         self.submitted = self.submitted.max(number);
     }
 
-    /// A checkpoint that lists nothing, made behind this record, is durable; whether it is the
-    /// first of the session.
-    pub(super) fn empty_checkpoint_durable(&mut self, after: RecordNumber, is_first: bool) {
+    /// A checkpoint that lists nothing, made behind this record, is durable; whether the other does
+    /// not matter: this is the first of the session.
+    pub(super) fn empty_checkpoint_durable(&mut self, after: RecordNumber, is_enough: bool) {
         let has_records_behind = self.submitted > after;
         self.state = match self.state {
             State::InUse | State::HalfClean if has_records_behind => State::InUse,
-            State::InUse if !is_first => State::HalfClean,
+            State::InUse if !is_enough => State::HalfClean,
             State::InUse | State::HalfClean => State::Clean,
             state @ (State::Clean | State::Probing | State::Probed) => state,
         };
