@@ -4,7 +4,8 @@
 //! vhost_user_message  12 bytes of header, then the payload; byte 0 says how many descriptors come with it
 //! vhost_user_queue    byte 0   ring size 2^0 to 2^7, indirect tables 8, events 16, blocks of 4 KiB 32
 //!                     byte 1   what is added to the index that the daemon begins with
-//!                     the rest the guest's memory from its start on: table, available, used, and whatever it points at
+//!                     the rest the guest's memory from its start on: table, available, used, and
+//!                     whatever it points at
 //! vhost_user_record   byte 0   the ring's used index; the rest is the record of requests under way
 //! ```
 
@@ -40,8 +41,8 @@ pub(crate) fn message(input: &[u8]) {
         Err(error) => assert!(!error.to_string().contains('\n')),
         Ok(header) => {
             assert!(header.size <= PAYLOAD_BYTES_MAX);
-            // The socket gives as many bytes as the header says, which has a limit; the parser must not
-            // rely on it.
+            // The socket gives as many bytes as the header says, which has a limit; the parser must
+            // not rely on it.
             let most = &payload[..payload.len().min(PAYLOAD_BYTES_MAX)];
             for payload in [most, payload.get(..header.size).unwrap_or(&[])] {
                 check(header.request, payload, descriptors);

@@ -29,10 +29,11 @@ pub struct CreateOptions {
     /// before the superblocks are written.
     pub volume: Option<VolumeHeader>,
     /// Where the payload of the data-disk begins; 0 if it has no label. Else its
-    /// [label](crate::format::data_label) of epoch 0 must be durable before the superblocks are written.
+    /// [label](crate::format::data_label) of epoch 0 must be durable before the superblocks are
+    /// written.
     pub data_offset_bytes: u64,
-    /// Whether there is room for an [end mark](crate::format::end_mark) behind everything else. Only disks
-    /// that nobody can shorten do without.
+    /// Whether there is room for an [end mark](crate::format::end_mark) behind everything else.
+    /// Only disks that nobody can shorten do without.
     pub has_end_mark: bool,
 }
 

@@ -123,8 +123,9 @@ fn a_rotten_header_beside_dead_slots_does_not_hide_the_live_ones() {
     assert_eq!([50, 51, 102].map(|line| d.data_disk.line(line)), [1, 1, 3]);
 }
 
-/// A read that fails, or brings what is elsewhere, and the next one of the same place does not: what
-/// was wrong once is looked at once more before anybody is told of it, and before anything is lost.
+/// A read that fails, or brings what is elsewhere, and the next one of the same place does not:
+/// what was wrong once is looked at once more before anybody is told of it, and before anything is
+/// lost.
 #[test]
 fn what_is_wrong_once_is_read_again() {
     for (bringing_home, is_error) in [(false, false), (false, true), (true, false), (true, true)] {

@@ -1,4 +1,5 @@
-//! Modes, switched while requests are served: what is promised at each moment (contract C35 to C39).
+//! Modes, switched while requests are served: what is promised at each moment (contract C35 to
+//! C39).
 
 mod common;
 

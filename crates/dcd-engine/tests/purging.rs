@@ -11,7 +11,8 @@ const LINES: u64 = 400;
 const OLD: u8 = 9;
 
 /// A cache with many lines of 1, most of them durable, all of which are discarded, `parts` inputs
-/// later. `None`: by then all is done. `by_table`: there are more lines in the range than in the table.
+/// later. `None`: by then all is done. `by_table`: there are more lines in the range than in the
+/// table.
 fn discarded(parts: usize, by_table: bool) -> Option<Driver> {
     let mut d = Driver::with(|options| {
         never_idle(options);

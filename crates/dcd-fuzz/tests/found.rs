@@ -574,8 +574,8 @@ fn found_by_seed_700041522() {
     });
 }
 
-/// Seed 950001957: a read of the data-disk was under way when its lines were discarded, and the write
-/// of the zeroes, which failed, left there what nobody had written.
+/// Seed 950001957: a read of the data-disk was under way when its lines were discarded, and the
+/// write of the zeroes, which failed, left there what nobody had written.
 #[test]
 fn zeroes_that_fail_below_a_read_are_not_read() {
     replay(Script {

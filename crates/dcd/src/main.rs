@@ -1,9 +1,9 @@
 //! The command `dcd`: reads the command line, runs one verb, ends with a documented exit code.
 //!
-//! [`command::cli`] and the library beside this ([`settings`], [`config_file`]) say what can be asked for,
-//! `command/` does it (one file per verb), [`stdout`], [`output`] and [`progress`] tell about it, [`error`]
-//! says what went wrong. [`daemons`] finds who is running, [`image`] reads cache-disks for `check`
-//! and `inspect`, which never write.
+//! [`command::cli`] and the library beside this ([`settings`], [`config_file`]) say what can be
+//! asked for, `command/` does it (one file per verb), [`stdout`], [`output`] and [`progress`] tell
+//! about it, [`error`] says what went wrong. [`daemons`] finds who is running, [`image`] reads
+//! cache-disks for `check` and `inspect`, which never write.
 
 use std::process::ExitCode;
 

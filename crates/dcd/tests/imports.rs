@@ -1,5 +1,5 @@
-//! The map of imports: which folders and files of a crate's root use which. Whoever looks for the way
-//! of a request finds it if no two of them need each other.
+//! The map of imports: which folders and files of a crate's root use which. Whoever looks for the
+//! way of a request finds it if no two of them need each other.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -25,7 +25,8 @@ fn code(file: &Path) -> String {
     text.lines().map(|line| line.split("//").next().unwrap()).collect::<Vec<_>>().join("\n")
 }
 
-/// The same with paths that go up to the root as those that begin there; `within_sources`: the file.
+/// The same with paths that go up to the root as those that begin there; `within_sources`: the
+/// file.
 fn from_root(code: &str, within_sources: &Path) -> String {
     let names = within_sources.components().count();
     let depth = names - usize::from(within_sources.ends_with("mod.rs"));
@@ -35,7 +36,8 @@ fn from_root(code: &str, within_sources: &Path) -> String {
     code.replace(&up, root)
 }
 
-/// First names of paths that begin at the root: `crate::a::b`, and of what `crate::{a, b::c}` takes.
+/// First names of paths that begin at the root: `crate::a::b`, and of what `crate::{a, b::c}`
+/// takes.
 fn first_names(code: &str) -> BTreeSet<String> {
     let mut names = BTreeSet::new();
     let word = |text: &str| -> String {

@@ -1,6 +1,7 @@
-//! What is read from a cache-disk without a daemon (`dcd check`, `dcd inspect`, `dcd probe`) is what a
-//! start would find: after a kill, a line that is not listed as dirty is on the data-disk as it was
-//! flushed, one that is listed as zeroes is zeroes, and a start finds as many and shows all of it.
+//! What is read from a cache-disk without a daemon (`dcd check`, `dcd inspect`, `dcd probe`) is
+//! what a start would find: after a kill, a line that is not listed as dirty is on the data-disk as
+//! it was flushed, one that is listed as zeroes is zeroes, and a start finds as many and shows all
+//! of it.
 //!
 //! ```text
 //! full cache, small segments:  data over zeroes over data, destaged meanwhile, segments announced and

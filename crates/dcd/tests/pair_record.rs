@@ -1,5 +1,5 @@
-//! The record of pairs is believed, so it must be right: whatever dcd itself, or the documented way to
-//! grow a disk, does to a data-disk is nobody's write behind the back of its cache.
+//! The record of pairs is believed, so it must be right: whatever dcd itself, or the documented way
+//! to grow a disk, does to a data-disk is nobody's write behind the back of its cache.
 
 mod harness;
 

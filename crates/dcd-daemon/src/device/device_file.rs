@@ -4,8 +4,8 @@
 //! can do that; a block device with O_EXCL (the kernel then refuses mounts and other exclusive
 //! users), a file locked with flock: so two daemons never share a disk; under other names neither,
 //! see [`crate::device::claim`]. A block device is not locked with flock: udev would put off all
-//! that it has to look at there until the lock is gone, and for some minutes nobody would learn that
-//! a cache has taken it.
+//! that it has to look at there until the lock is gone, and for some minutes nobody would learn
+//! that a cache has taken it.
 
 use std::fmt;
 use std::fs;
@@ -565,8 +565,8 @@ impl DeviceFile {
         Ok(())
     }
 
-    /// Whether a write with RWF_DSYNC tells what became of itself, and nothing else. Through the page
-    /// cache it might take the one error that a flush should have been told of.
+    /// Whether a write with RWF_DSYNC tells what became of itself, and nothing else. Through the
+    /// page cache it might take the one error that a flush should have been told of.
     pub(crate) fn tells_of_dsync(&self) -> bool {
         self.honours_dsync && self.is_direct
     }
@@ -588,8 +588,8 @@ impl DeviceFile {
         let before = rustix::fs::fstat(&self.file);
         let can = rustix::fs::fallocate(&self.file, punch, behind, 4096).is_ok();
         if let Ok(before) = before {
-            // Nothing was written: whoever goes by the time of the last write would think so, as the
-            // record of pairs does.
+            // Nothing was written: whoever goes by the time of the last write would think so, as
+            // the record of pairs does.
             let omit = Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT };
             let tv_nsec = before.st_mtime_nsec as _;
             let last_modification = Timespec { tv_sec: before.st_mtime, tv_nsec };

@@ -128,8 +128,8 @@ impl DiskIdentity {
         is_whole_of(self, other) || is_whole_of(other, self)
     }
 
-    /// Whether its bytes are those of `disk`, or some of them: another name, a part, or what lies on
-    /// it. Not what `disk` itself lies on, unless that is all of it.
+    /// Whether its bytes are those of `disk`, or some of them: another name, a part, or what lies
+    /// on it. Not what `disk` itself lies on, unless that is all of it.
     pub fn is_of(&self, disk: &DiskIdentity) -> bool {
         let Some(top) = self.pieces.first() else { return false };
         let is_below = disk.pieces.iter().skip(1).any(|piece| piece.object == top.object);

@@ -3,7 +3,8 @@
 //!
 //! ```text
 //! guest memory     an access says first what it touches. If that is gone, the signal puts zeroes in its place, notes that, and
-//!                  the access goes on with them; whoever made it asks `is_lost` before it believes anything.
+//!                  the access goes on with them; whoever made it asks `is_lost` before it believes
+//!                  anything.
 //! segment memory   nothing can be put in its place. The process says what has happened, and ends.
 //! ```
 //! The signal arrives on the thread that made the access, so all that it looks at is of that

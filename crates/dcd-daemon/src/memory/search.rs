@@ -6,7 +6,7 @@
 //! ```text
 //! looked at   1. what the service manager has kept
 //!             2. its place, as the superblock has it
-//!             3. the directory that was asked for, the usual ones, and `/dev/shm`, where it was once
+//!             3. the directory that was asked for, the usual ones, and `/dev/shm` of old
 //! ```
 //! A file of the right name with another identity is not taken, whoever put it there, and holds up
 //! nothing. Where a place cannot be looked at (no right to), that is said, and the others are.

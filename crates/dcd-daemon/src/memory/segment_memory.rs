@@ -432,9 +432,11 @@ impl SegmentFile {
     /// be called where no engine runs meanwhile.
     ///
     /// ```text
-    /// 1. A copy takes the new name.          Death here: a start finds either, and both hold the same.
+    /// 1. A copy takes the new name.
+    ///      Death here: a start finds either, and both hold the same.
     /// 2. It is used from here on, and the old one is emptied.
-    /// 3. The old name goes.                  Death before: it leads to an empty file, which is not taken for it.
+    /// 3. The old name goes.
+    ///      Death before: it leads to an empty file, which is not taken for it.
     /// ```
     pub fn move_to(&mut self, path: PathBuf) -> Result<(), SegmentMemoryError> {
         let was_in_place = self.is_in_place();

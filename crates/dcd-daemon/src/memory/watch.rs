@@ -3,11 +3,13 @@
 //! it, and the next start would not find what was acknowledged.
 //!
 //! ```text
-//! 1. The name is gone, or leads elsewhere.   Death up to here loses what was acknowledged and not flushed.
+//! 1. The name is gone, or leads elsewhere.
+//!      Death up to here loses what was acknowledged and not flushed.
 //! 2. A copy takes the name (`SegmentFile::put_back`), and is used from then on.
 //!                                            Death from here on loses nothing.
-//! 3. If that cannot be (no room, no right, another dcd with a copy of this cache): a flush makes durable what
-//!    was acknowledged, and each change is acknowledged when it is durable, until 2 succeeds.
+//! 3. If that cannot be (no room, no right, another dcd with a copy of this cache): a flush makes
+//!    durable what was acknowledged, and each change is acknowledged when it is durable, until 2
+//!    succeeds.
 //!                                            Death behind the flush loses nothing.
 //! ```
 //! So the window is [`INTERVAL`] and, in case 3, one flush.

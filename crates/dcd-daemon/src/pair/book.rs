@@ -14,20 +14,22 @@
 //! opening  1. Disks are compared with the record; nothing was written.
 //!          2. The engine has written its superblock: open, generation g.
 //!               Crash here: the record speaks of an older generation, which any newer one fulfils.
-//!          3. The record: open, at least g; on a data-disk that is a file, an attribute says the same.
+//!          3. The record: open, at least g; on a data-disk that is a file, an attribute says the
+//!             same.
 //!               Only now anything is acknowledged. Crash from here on: both are right.
 //! closing  4. The superblock: closed or detached, generation g + 1.
-//!               Crash here: the record says open, at least g. Its cache fulfils that. For another cache the superblock
-//!               is looked at, which says that nothing is dirty any more.
-//!          5. Both disks are flushed, so that the time of their last write is what it will be; then the record.
+//!               Crash here: the record says open, at least g. Its cache fulfils that. For another
+//!               cache the superblock is looked at, which says that nothing is dirty any more.
+//!          5. Both disks are flushed, so that the time of their last write is what it will be;
+//!             then the record.
 //! ```
 //!
 //! It is advice. A host that has none, or has lost it, refuses nothing because of that; one that
 //! cannot be written is told once and does no harm. `--trust-disks` goes on against it, and what is
 //! then found is what it says from there on.
 //!
-//! Who puts back both disks has a pair as it once was, and has to say so: nothing tells that from an
-//! older cache-disk alone beside a data-disk that somebody has touched.
+//! Who puts back both disks has a pair as it once was, and has to say so: nothing tells that from
+//! an older cache-disk alone beside a data-disk that somebody has touched.
 
 use std::fmt;
 use std::fs::{self, File};

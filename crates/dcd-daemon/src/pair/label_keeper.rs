@@ -5,7 +5,8 @@
 //! shutdown or of a detach, that write is held back here for a moment, and its end, too:
 //!
 //! ```text
-//! 1. The label, with FUA: epoch e, soon e + 1.     Crash here: the superblock says e, which the label allows.
+//! 1. The label, with FUA: epoch e, soon e + 1.
+//!      Crash here: the superblock says e, which the label allows.
 //!      It fails: so does the write of the superblock, which is not begun. The pair is what it was.
 //! 2. The superblock, with FUA: epoch e + 1.        Crash here: the label allows that, too.
 //!      It fails: whichever of the two it says, the label allows it.

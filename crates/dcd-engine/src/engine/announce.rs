@@ -2,7 +2,8 @@
 //! waits for a checkpoint.
 //!
 //! ```text
-//! 1. A segment is empty: its lines were overwritten by records, or destaged and flushed on the data-disk.
+//! 1. A segment is empty: its lines were overwritten by records, or destaged and flushed on the
+//!    data-disk.
 //! 2. It is announced, behind all those records, if a start comes through none of its records:
 //!    it was filled before the newest durable checkpoint was made. And if no line was destaged from
 //!    it above zeroes that the checkpoint lists: without the line a start would show those.

@@ -2,9 +2,10 @@
 //! do.
 //!
 //! ```text
-//! 1. Take a page of a sequence with stale slots. Read their lines from the data-disk, sorted by address;
-//!    lines that the log has something of wait until it is destaged.
-//! 2. What a slot holds already, as its checksum tells, is true again without a write. The rest is gathered.
+//! 1. Take a page of a sequence with stale slots. Read their lines from the data-disk, sorted by
+//!    address; lines that the log has something of wait until it is destaged.
+//! 2. What a slot holds already, as its checksum tells, is true again without a write. The rest is
+//!    gathered.
 //!      A change of a line from here on makes its copy stale, as always.
 //! 3. Write what was gathered to the slots, in large writes. Then the copies are valid.
 //! 4. When a sequence has no more to be copied, a checkpoint is made.

@@ -1,16 +1,18 @@
 //! Checkpoints: when, and in which order.
 //!
 //! ```text
-//! 1. Seal the open record: a start with this checkpoint replays the records from here on. Take a picture of all that is
-//!    small, and gather the index a part at a time ([`super::gather`]): requests go on meanwhile.
-//! 2. Make every record durable that there is at the end of that. Else the picture could speak of slots
-//!    that never were, or lack what only a record that never was had overwritten.
-//! 3. Write it to the older area, the header last, and the copy pages that have changed to their older places.
-//!                                      Crash here: the newer one is still whole, and what it names.
-//! 4. Flush.                            Crash here: one or the other is found, both are true.
+//! 1. Seal the open record: a start with this checkpoint replays the records from here on. Take a
+//!    picture of all that is small, and gather the index a part at a time ([`super::gather`]):
+//!    requests go on meanwhile.
+//! 2. Make every record durable that there is at the end of that. Else the picture could speak of
+//!    slots that never were, or lack what only a record that never was had overwritten.
+//! 3. Write it to the older area, the header last, and the copy pages that have changed to their
+//!    older places.
+//!                                   Crash here: the newer one is still whole, and what it names.
+//! 4. Flush.                         Crash here: one or the other is found, both are true.
 //! 5. A start follows the log from here on: what is empty and was filled before may be announced
-//!    ([`super::announce`]). The segments that it lists as free may be filled. Only now: nothing that a
-//!    recovery could need speaks of them any more (C13, trap 1 of the design).
+//!    ([`super::announce`]). The segments that it lists as free may be filled. Only now: nothing
+//!    that a recovery could need speaks of them any more (C13, trap 1 of the design).
 //! ```
 //! It lists empty segments as free only where no record may announce them: at a start and an end,
 //! when the cache is empty, or when the log has no room for a record. Those that list

@@ -3,7 +3,8 @@
 //! ```text
 //! 1. Take no more requests; let those under way end.
 //! 2. Detach only: destage everything and flush the data-disk.
-//! 3. Make the log durable, then what it has freed of a volume, then labels of its members that tell them from older copies.
+//! 3. Make the log durable, then what it has freed of a volume, then labels of its members that
+//!    tell them from older copies.
 //! 4. Write a checkpoint.                 Crash up to here: an ordinary start finds everything.
 //! 5. Write the superblock: closed, or detached.
 //!      Crash before it is durable: the cache counts as open, and start or detach resumes.

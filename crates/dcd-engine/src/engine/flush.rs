@@ -114,8 +114,8 @@ impl Engine {
             if self.now.since(since) >= self.commit_delay() {
                 self.want_durable(newest);
             }
-            // Buffers are kept until durable; with half of those for requests in use it is time, and
-            // when a part of a write needs more than are left.
+            // Buffers are kept until durable; with half of those for requests in use it is time,
+            // and when a part of a write needs more than are left.
             if self.log.buffers_in_use() * 2 > self.log.buffers_for_requests()
                 || self.someone_waits_for_buffers()
             {

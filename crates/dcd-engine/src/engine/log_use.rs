@@ -1,21 +1,23 @@
 //! Is there anything on the cache-disk? While there is not, dcd can go on without it (C23).
 //!
 //! The cache-disk is *clean* when neither of its checkpoints lists anything that a start would go
-//! by, neither lines nor zero ranges nor poison, and no record was ever submitted to it behind them.
-//! Whatever becomes of a cache-disk in this state, a later start finds an empty log on it, and can
-//! put nothing old over what was written to the data-disk meanwhile. Both, because a start that
-//! cannot read the newer one takes the older, and no record would tell it that there was a newer.
+//! by, neither lines nor zero ranges nor poison, and no record was ever submitted to it behind
+//! them. Whatever becomes of a cache-disk in this state, a later start finds an empty log on it,
+//! and can put nothing old over what was written to the data-disk meanwhile. Both, because a start
+//! that cannot read the newer one takes the older, and no record would tell it that there was a
+//! newer.
 //!
 //! ```text
-//! 1. The cache has been empty and quiet for `idle_threshold_max`: a checkpoint is made that says so.
+//! 1. The cache has been empty and quiet for `idle_threshold_max`: a checkpoint is made that says
+//!    so.
 //!      A checkpoint that finds the cache empty for another reason counts as well.
 //! 2. It is durable. If the other one is of this session, a second is made, in its place.
 //!      Crash before: a start finds an empty log, or what had been in it.
 //!      Of an earlier session: a start knows by the superblock that it is not the newest.
 //!    That is durable, too: clean.      Crash from here on: a start finds an empty log.
 //! 3. A record is to be written: first, 4 KiB of zeroes are written with FUA to the place where its
-//!    header will be. That is the *probe*. It is no record, so nothing of it needs to be believed or
-//!    remembered, and it may land late, torn or never.
+//!    header will be. That is the *probe*. It is no record, so nothing of it needs to be believed
+//!    or remembered, and it may land late, torn or never.
 //!      It fails: no record was submitted, the cache-disk is clean still.
 //! 4. Only then the record. From here on the cache-disk may hold it, whatever an error says.
 //! ```

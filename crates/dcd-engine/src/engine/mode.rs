@@ -1,4 +1,5 @@
-//! Modes: whether changes go to the log or past it, switched while requests are served (C35 to C39).
+//! Modes: whether changes go to the log or past it, switched while requests are served (C35 to
+//! C39).
 //!
 //! Away from the log, when [`EngineConfig::mode`](crate::EngineConfig::mode) says pass-through:
 //!
@@ -73,8 +74,8 @@ enum Stage {
     Draining(Draining),
     /// Away, step 2: since when.
     Holding(Draining, Time),
-    /// Away, step 3: since when, behind the checkpoint of this generation, to this mode; another may
-    /// be wanted meanwhile.
+    /// Away, step 3: since when, behind the checkpoint of this generation, to this mode; another
+    /// may be wanted meanwhile.
     Listing(Draining, Time, u64, Mode),
     /// Back, steps 1 and 2.
     Returning,

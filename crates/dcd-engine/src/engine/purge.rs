@@ -3,12 +3,14 @@
 //!
 //! ```text
 //! 1. Nothing is being destaged; what would be waits.
-//! 2. The range is in the log, and among the zero ranges below the table: answered, and durable, as any discard.
+//! 2. The range is in the log, and among the zero ranges below the table: answered, and durable, as
+//!    any discard.
 //!      Crash from here on: a start replays it, and none of its lines is left.
 //! 3. Lines of the range that are still in the table are dead. Until they are gone
 //!    - whoever reads does not look for them there ([`Engine::pieces`]);
 //!    - changes of the range wait: a new line would look like an old one;
-//!    - nothing is destaged, and no checkpoint is begun that would list them. One that is being gathered may list
+//!    - nothing is destaged, and no checkpoint is begun that would list them. One that is being
+//!    gathered may list
 //!      them: the discard is behind its position, and is replayed.
 //! ```
 //! All at once would hold up everybody for as long as it takes, which is seconds where a cache of a

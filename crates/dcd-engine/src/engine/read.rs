@@ -419,7 +419,8 @@ impl Engine {
         self.start_read(Disk::CacheDisk, offset, length, Purpose::Read(part));
     }
 
-    /// Adjacent slots have been read. What is bad, be it for the transfer, is read once more, alone.
+    /// Adjacent slots have been read. What is bad, be it for the transfer, is read once more,
+    /// alone.
     fn slots_of_read_done(
         &mut self,
         id: RequestId,

@@ -1,17 +1,18 @@
 //! From the newest checkpoint and the records after it to a running engine.
 //!
 //! ```text
-//! 1. Read the end mark: without it the cache-disk was shortened once, and what follows would take the
-//!    loss of flushed records for the end of the log. Read both checkpoint headers, then the newer checkpoint that is whole, and the copy pages that it
-//!    names ([`copies`]).
-//! 2. Follow the chain of records ([`chain`]) from its position: through the rest of that segment, then
-//!    through the segments it lists as free and those that the records announce, in order, until the next record is not there. A segment
-//!    whose buffer survived in the segment memory is taken from there: it may hold more (C4).
-//!    Behind an end, the chain may go on in a later segment: what an error kept from becoming
-//!    durable was logged again there (C22).
-//! 3. Is that the end, or damage ([`end`])? If a later record says that the missing one was durable, it is
-//!    damage, and nothing is cut off silently (C19). So is a checkpoint that a record calls durable and
-//!    that cannot be read: if one is damaged, the first record of every segment is asked.
+//! 1. Read the end mark: without it the cache-disk was shortened once, and what follows would take
+//!    the loss of flushed records for the end of the log. Read both checkpoint headers, then the
+//!    newer checkpoint that is whole, and the copy pages that it names ([`copies`]).
+//! 2. Follow the chain of records ([`chain`]) from its position: through the rest of that segment,
+//!    then through the segments it lists as free and those that the records announce, in order,
+//!    until the next record is not there. A segment whose buffer survived in the segment memory is
+//!    taken from there: it may hold more (C4). Behind an end, the chain may go on in a later
+//!    segment: what an error kept from becoming durable was logged again there (C22).
+//! 3. Is that the end, or damage ([`end`])? If a later record says that the missing one was
+//!    durable, it is damage, and nothing is cut off silently (C19). So is a checkpoint that a
+//!    record calls durable and that cannot be read: if one is damaged, the first record of every
+//!    segment is asked.
 //! 4. Replay the records into the table ([`replay`]).
 //! 5. Compare the witnesses: was the data-disk changed behind a dirty cache? (C28)
 //!      Up to here nothing has been written: a crash changes nothing (C17).
@@ -19,12 +20,13 @@
 //!    both disks.
 //!      The same bytes at the same places: a crash and a repetition do no harm. The data-disk may
 //!      hold an unflushed part of a bypassed write: once shown, it must not vanish (C9).
-//!      Should the log be replayed to more zero ranges than a checkpoint may list, some of them go to the
-//!      data-disk first ([`room`]).
+//!      Should the log be replayed to more zero ranges than a checkpoint may list, some of them go
+//!      to the data-disk first ([`room`]).
 //! 7. Write a checkpoint for the new session and flush: now the prefix is fixed. What an earlier
 //!    session may still have in some queue can no longer become part of the log.
 //! 8. Write the superblock: open, new generation.
-//! 9. Write its second copy: which segment memory the session has must not be forgotten because one copy cannot be read. Then take requests.
+//! 9. Write its second copy: which segment memory the session has must not be forgotten because one
+//!    copy cannot be read. Then take requests.
 //!      Crash before, or a write error: the first one counts.
 //! ```
 //!

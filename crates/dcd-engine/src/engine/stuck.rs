@@ -2,13 +2,16 @@
 //! share of the log, and no more.
 //!
 //! ```text
-//! 1. The volume says which members are away. When that changes, all lines of the log are looked at once: those that cannot be
-//!    written to any place are stuck.
-//! 2. From then on a line is looked at when it is appended, and forgotten when its slot is dead. What counts is segments: one
-//!    with a single stuck line cannot be filled again.
-//! 3. When stuck lines hold their share of the segments, changes of such lines fail at once. Those of others go on.
-//!      Else they would fill the log, and every change would fail, also of what is on healthy members.
-//! 4. Segments that hold nothing else are not looked at each time that something is destaged, but again after a while.
+//! 1. The volume says which members are away. When that changes, all lines of the log are looked at
+//!    once: those that cannot be written to any place are stuck.
+//! 2. From then on a line is looked at when it is appended, and forgotten when its slot is dead.
+//!    What counts is segments: one with a single stuck line cannot be filled again.
+//! 3. When stuck lines hold their share of the segments, changes of such lines fail at once. Those
+//!    of others go on.
+//!      Else they would fill the log, and every change would fail, also of what is on healthy
+//!      members.
+//! 4. Segments that hold nothing else are not looked at each time that something is destaged, but
+//!    again after a while.
 //! ```
 
 use std::collections::{BTreeMap, BTreeSet};

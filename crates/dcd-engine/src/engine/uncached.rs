@@ -7,15 +7,15 @@
 //! ```text
 //! 1. Let end what is under way to the data-disk. New changes and flushes wait.
 //! 2. Write to the data-disk what lies in the segment buffers: zero ranges, then lines.
-//!      Death of the process: the segment memory still holds all of it, and a start replays it. Power
-//!      cut: it was not durable, and none of it was promised to be.
+//!      Death of the process: the segment memory still holds all of it, and a start replays it.
+//!      Power cut: it was not durable, and none of it was promised to be.
 //! 3. Flush the data-disk.              Crash here: the same.
 //! 4. Put a note into the segment memory: what it holds counts no more. From this instant a start
 //!    finds nothing there, and everything on the data-disk.
 //!      Without it, a start would replay it over what is written from now on.
 //! 5. Forget the log, and answer those who waited for it.
-//! 6. Changes go straight to the data-disk, overlapping ones in the order of their arrival. A FLUSH is
-//!    a flush of the data-disk; FUA is a write and a flush.
+//! 6. Changes go straight to the data-disk, overlapping ones in the order of their arrival. A FLUSH
+//!    is a flush of the data-disk; FUA is a write and a flush.
 //! ```
 //! From step 2 on, changes that no flush has covered are as on any disk: a power cut may keep some
 //! and lose others (C9 says so). If the data-disk fails in steps 1 to 3, or a flush of it at any

@@ -6,10 +6,12 @@
 //! raises. The two cannot be written at once, so the label says what is going to be:
 //!
 //! ```text
-//! 1. The label: epoch e, soon e + 1.          Crash here: the superblock still says e, which the label allows.
+//! 1. The label: epoch e, soon e + 1.
+//!      Crash here: the superblock still says e, which the label allows.
 //! 2. The superblock: epoch e + 1.             Crash here: the label allows that, too.
 //! 3. The label: epoch e + 1, and no other.
-//!      Before 1 and behind 3 only one epoch fits, so that an older copy of either disk is told from what it is now.
+//!      Before 1 and behind 3 only one epoch fits, so that an older copy of either disk is told
+//!      from what it is now.
 //! ```
 //! A label is written to the copy whose turn it is, so a torn one leaves the label before it, which
 //! fits as well.

@@ -348,8 +348,8 @@ impl Extents {
 
     /// Sets an extent to what the cache-disk has for it; a later call replaces it. What is free is
     /// known after
-    /// [`Extents::index_loaded`]: pages and redo records are of different moments, and two extents may seem to share a
-    /// place before the last of them is read.
+    /// [`Extents::index_loaded`]: pages and redo records are of different moments, and two extents
+    /// may seem to share a place before the last of them is read.
     pub fn set_packed(&mut self, extent: ExtentIndex, packed: u64) -> Result<(), ExtentsError> {
         if extent.0 >= self.extents() {
             return Err(ExtentsError::Extent(extent));

@@ -151,8 +151,8 @@ impl Pointers {
 
     /// Puts into a slot what the cache-disk has for it; a later call for the same slot replaces it.
     /// Lookups work after
-    /// [`Pointers::index_loaded`]: pages and redo records are of different moments, and a pointer that was deleted and
-    /// made again may be in two slots before the last of them is read.
+    /// [`Pointers::index_loaded`]: pages and redo records are of different moments, and a pointer
+    /// that was deleted and made again may be in two slots before the last of them is read.
     pub fn load(&mut self, slot: u32, packed: u64) -> Result<(), PointerBytesError> {
         let slots = self.slots.len() as u32;
         let place = self.slots.get_mut(slot as usize);

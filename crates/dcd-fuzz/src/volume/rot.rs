@@ -21,8 +21,8 @@ const READS_MAX: u64 = 60;
 const NOT_OF_THE_MODEL: u64 = 0x4000_0000;
 
 impl VolumeRun {
-    /// What is read after a start from a rotten cache-disk was once written there, or cannot be read,
-    /// or the start is refused; what is written then is there.
+    /// What is read after a start from a rotten cache-disk was once written there, or cannot be
+    /// read, or the start is refused; what is written then is there.
     pub(super) fn probe_rotten(&mut self, wreck: &Wreck) -> Result<(), Violation> {
         let mut random = Random::new(self.more.state() ^ 0x207);
         if !self.options.more.cache_disk_rots || self.is_calm || !random.one_in(2) {

@@ -5,7 +5,8 @@
 //! ```text
 //! 1. Is there room at all? A file system is not filled to its end to find that out.
 //! 2. The file is made, or is made longer, and its holes are filled.
-//! 3. Whatever happens before `keep`: the file is removed; or is as long as it was, with the holes that it had.
+//! 3. Whatever happens before `keep`: the file is removed; or is as long as it was, with the holes
+//!    that it had.
 //!      Killed before that: the room stays taken, by zeroes. To create again goes on there.
 //! ```
 

@@ -5,13 +5,16 @@
 //! newer is missing.
 //!
 //! ```text
-//! 1. Find the records of every segment. Of an earlier lap, or of a session that did not count them: dead.
-//! 2. Order them by number. Those never known to be durable count as far as their chain is whole, as in
-//!    a recovery. A number that is missing is a *gap*: a record that was overwritten since, or lost.
+//! 1. Find the records of every segment. Of an earlier lap, or of a session that did not count
+//!    them: dead.
+//! 2. Order them by number. Those never known to be durable count as far as their chain is whole,
+//!    as in a recovery. A number that is missing is a *gap*: a record that was overwritten since,
+//!    or lost.
 //! 3. Begin with what the newest checkpoint says that can be read, or can be read in part.
-//! 4. Apply the records in their order: the newest copy of a block counts, and where that is damaged, none.
-//! 5. A copy is *certain* if no gap lies behind it. Otherwise a newer one may have been there, and may
-//!    have reached the data-disk: it is told, and nothing chooses it without being asked to.
+//! 4. Apply the records in their order: the newest copy of a block counts, and where that is
+//!    damaged, none.
+//! 5. A copy is *certain* if no gap lies behind it. Otherwise a newer one may have been there, and
+//!    may have reached the data-disk: it is told, and nothing chooses it without being asked to.
 //! ```
 
 use std::collections::{BTreeMap, BTreeSet};

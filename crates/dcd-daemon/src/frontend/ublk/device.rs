@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! new:        ADD_DEVICE, SET_PARAMETERS, open, the event loop fetches all tags and maps, START_DEVICE
-//! taken over: START_RECOVERY (until the kernel has cleared up), open, tags fetched, then mapped, END_RECOVERY
+//! taken over: START_RECOVERY (until the kernel has cleared up), open, tags fetched, then mapped,
+//! END_RECOVERY
 //! end:        flush what the kernel still has to write, STOP_DEVICE, event loop closes, DELETE_DEVICE
 //! ```
 //!

@@ -16,8 +16,8 @@
 //!         2. the guest's used index goes up, which the guest sees
 //!         3. under way = 0
 //!         4. used index = the guest's
-//!           Crash before 2: it is sent again. Between 2 and 4: the two used indices differ, and the last head tells
-//!           which one was done.
+//!           Crash before 2: it is sent again. Between 2 and 4: the two used indices differ, and
+//!           the last head tells which one was done.
 //! ```
 //!
 //! The layout of queues is the protocol's. What stands behind them is ours: whose record it is, so

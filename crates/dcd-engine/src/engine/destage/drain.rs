@@ -1,13 +1,14 @@
 //! Drains: somebody waits until all that is dirty is on the data-disk. Each has an answer.
 //!
 //! ```text
-//! 1. It waits for the segments that are filled by then, and for what is to be zeroed. What failed before is tried at once:
-//!    somebody may have mended it, and asks therefore.
+//! 1. It waits for the segments that are filled by then, and for what is to be zeroed. What failed
+//!    before is tried at once: somebody may have mended it, and asks therefore.
 //! 2. It ends when nothing is left of that but what is lost ([`crate::engine::lost`]).
-//! 3. It makes *headway* whenever less of it is left than ever before. Without any for a while it is *held up*: readers of
-//!    the data-disk, who else come first, have to share.
-//! 4. Without any for `drain_timeout` it is *stuck*, and ends with that; after an eighth of it if a disk has said no,
-//!    or a member is away. Nothing else changes: what is dirty is tried again as ever.
+//! 3. It makes *headway* whenever less of it is left than ever before. Without any for a while it
+//!    is *held up*: readers of the data-disk, who else come first, have to share.
+//! 4. Without any for `drain_timeout` it is *stuck*, and ends with that; after an eighth of it if a
+//!    disk has said no, or a member is away. Nothing else changes: what is dirty is tried again as
+//!    ever.
 //! ```
 //! Whether it is stuck is asked only between two pieces of work, so that no step of a slow disk is
 //! too long, and not while a cap of the user holds it back. A detach asks the same

@@ -4,7 +4,8 @@
 //! bad in places     only what belongs there waits (C24): a write that failed is tried again in halves, until the
 //!                   lines that cannot be written are alone; these wait longer each time
 //! takes nothing     (full, read-only, gone, or all fails) everything waits, longer each time, and then one write
-//!                   at a time is tried: if each line were tried for itself, the log would be read again and again
+//!                   at a time is tried: if each line were tried for itself, the log would be read
+//!                   again and again
 //! ```
 //! Somebody must free space or change a disk, so it is told once when it begins, and once when it
 //! ends.

@@ -20,15 +20,15 @@
 //! ```text
 //! 1. Write those records and the checkpoint to where they were read. Of records from the segment
 //!    memory the oldest waits for step 2.
-//!      Crash here: what was durable is overwritten by the same bytes, and stays. What was not is as
-//!      torn or absent as it had been: a record is then the end of the log; behind the checkpoint
-//!      before it the chain is whole, because segments that a checkpoint sets free are filled only
-//!      when it is durable. Nothing that depends on them has been shown.
+//!      Crash here: what was durable is overwritten by the same bytes, and stays. What was not is
+//!      as torn or absent as it had been: a record is then the end of the log; behind the
+//!      checkpoint before it the chain is whole, because segments that a checkpoint sets free are
+//!      filled only when it is durable. Nothing that depends on them has been shown.
 //! 2. Flush, then write the oldest.
-//!      It is what joins the rest to the log, so of an empty log a crash leaves nothing or all, even
-//!      if it takes the memory: a session that went on without its cache-disk had perhaps begun to
-//!      write all of it to the data-disk (C23), and that must not look like someone else's change to
-//!      the witnesses.
+//!      It is what joins the rest to the log, so of an empty log a crash leaves nothing or all,
+//!      even if it takes the memory: a session that went on without its cache-disk had perhaps
+//!      begun to write all of it to the data-disk (C23), and that must not look like someone else's
+//!      change to the witnesses.
 //! 3. Flush both disks. If any of this fails the start is refused; the next one begins with step 1.
 //!      Crash here: they are durable.
 //! 4. Only now is the other checkpoint area written (step 7 of recovery): if the newer checkpoint

@@ -3,7 +3,8 @@
 //!
 //! ```text
 //! cache-disk:  superblocks | checkpoints | segments | read area | volume area
-//! volume area: header, header | root, root | page 0, page 0 | page 1, page 1 | ... | journal (a ring)
+//! volume area: header, header | root, root | page 0, page 0 | page 1, page 1 | ... | journal (a
+//! ring)
 //! member:      label | slices of the sets
 //! ```
 

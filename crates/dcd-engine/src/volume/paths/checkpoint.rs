@@ -2,14 +2,15 @@
 //!
 //! ```text
 //! 1. The tail is chosen: the first record with jobs that have not written the members yet.
-//! 2. Members are flushed: what the records before the tail speak of is durable there. If one cannot be, and the others cannot do
-//!    without it, the checkpoint ends here and is tried again later: a start would write those lines again.
+//! 2. Members are flushed: what the records before the tail speak of is durable there. If one
+//!    cannot be, and the others cannot do without it, the checkpoint ends here and is tried again
+//!    later: a start would write those lines again.
 //! 3. Changed pages are written, each to the place that its newest copy is not in.
 //!      Crash here: the root speaks of the older ones, which are all still there.
-//! 4. The cache-disk is flushed. If it fails anything meanwhile, also something of the log, step 3 is done again: no root speaks of
-//!    those places.
-//! 5. The root is written, durable. Records before the tail count no more. If it fails, the same root is written again: should it be
-//!    there, pages that are written again could be torn.
+//! 4. The cache-disk is flushed. If it fails anything meanwhile, also something of the log, step 3
+//!    is done again: no root speaks of those places.
+//! 5. The root is written, durable. Records before the tail count no more. If it fails, the same
+//!    root is written again: should it be there, pages that are written again could be torn.
 //! ```
 //! A page may hold changes that records behind the tail speak of: a start makes them again, to the
 //! same end. It never holds a change that the journal has not.

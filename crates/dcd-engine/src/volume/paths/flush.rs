@@ -1,11 +1,12 @@
 //! Flushes.
 //!
 //! ```text
-//! 1. All members that were written since their last flush are flushed. What was acknowledged of redundant sets is durable in
-//!    the journal already; what counts here are RAID 0 sets.
+//! 1. All members that were written since their last flush are flushed. What was acknowledged of
+//!    redundant sets is durable in the journal already; what counts here are RAID 0 sets.
 //! 2. Entries of the TTABLE that have changed are written to the journal.
-//!      Before step 1 they could outlive the lines they speak of, and show what another extent had left there.
-//!      So are lost lines that were written, before the entries: in a new place they would be lost still.
+//!      Before step 1 they could outlive the lines they speak of, and show what another extent had
+//!      left there. So are lost lines that were written, before the entries: in a new place they
+//!      would be lost still.
 //! ```
 //! Flushes that come meanwhile share the next round.
 

@@ -2,8 +2,9 @@
 //! told from what it is now. Those of the start tell disks as they were before ([`super::open`]).
 //!
 //! ```text
-//! 1. The engine asks for nothing more, and the states of members are durable: a member that has missed something must not get a
-//!    label before that is known. If nothing was written to members since the start there is nothing to tell apart, and the end is here.
+//! 1. The engine asks for nothing more, and the states of members are durable: a member that has
+//!    missed something must not get a label before that is known. If nothing was written to members
+//!    since the start there is nothing to tell apart, and the end is here.
 //! 2. Labels with the next epoch, flushed: of each member the copy that is not its newest.
 //!      Crash here: labels are one epoch ahead of the journal, as in step 8 of an opening.
 //! 3. The epoch is recorded, with the members that have its label.

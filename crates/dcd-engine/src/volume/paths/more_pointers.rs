@@ -3,11 +3,14 @@
 //! the size of the area.
 //!
 //! ```text
-//! 1. No record is begun any more. Those that were are done with, and a checkpoint leaves none that counts.
+//! 1. No record is begun any more. Those that were are done with, and a checkpoint leaves none that
+//!    counts.
 //!      Crash here: an ordinary start.
 //! 2. The lines that become pages are overwritten with zeroes, and flushed.
-//!      Before step 3 old lines could be taken for pages. Crash here: the ring begins where it did, and nothing in it counts.
-//! 3. A root is written, durable, which says how many pages there are more. The ring begins behind them, empty.
+//!      Before step 3 old lines could be taken for pages. Crash here: the ring begins where it did,
+//!      and nothing in it counts.
+//! 3. A root is written, durable, which says how many pages there are more. The ring begins behind
+//!    them, empty.
 //!      Crash while it is written: the root before it counts, as after step 2.
 //! 4. Records are begun again, and there is room for more pointers.
 //! ```

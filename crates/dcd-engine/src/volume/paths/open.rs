@@ -2,23 +2,29 @@
 //!
 //! ```text
 //! 1. The newer valid root. Nothing is written before step 5.
-//! 2. Its pages: of each the newest copy that is not newer than the root. The root knows which there must be.
+//! 2. Its pages: of each the newest copy that is not newer than the root. The root knows which
+//!    there must be.
 //! 3. The journal from the tail on: changes of the tables, and lines. The cache-disk is flushed.
-//!      A record that was being written when the process died may be there and not be durable. Without the flush, a power
-//!      cut in step 5 could take it away when its lines are on some members and not on others, or behind step 6,
-//!      where it would leave a hole before a record that is durable.
-//! 4. Members: which are there, and whose label is as new as the journal says. One that is older than what the journal knows of
-//!    that member is a copy of an earlier time: nothing tells what it has missed of RAID 0 sets, so it is refused.
+//!      A record that was being written when the process died may be there and not be durable.
+//!      Without the flush, a power cut in step 5 could take it away when its lines are on some
+//!      members and not on others, or behind step 6, where it would leave a hole before a record
+//!      that is durable.
+//! 4. Members: which are there, and whose label is as new as the journal says. One that is older
+//!    than what the journal knows of that member is a copy of an earlier time: nothing tells what
+//!    it has missed of RAID 0 sets, so it is refused.
 //! 5. The lines are written again, to members that count; those are flushed.
 //!      Crash here: the same again.
 //! 6. Members that do not count are recorded as stale, durable.
 //!      Before step 8 they have an old label; behind it only the record tells.
-//! 7. What a disk took along of RAID 0 sets in whose place there is a blank one, or an older copy that somebody takes all the
-//!    same, is noted in the tables, durable (lost.rs).
-//!      Before step 8 the disk looks blank, or old, to the next start too; behind it only the tables tell.
+//! 7. What a disk took along of RAID 0 sets in whose place there is a blank one, or an older copy
+//!    that somebody takes all the same, is noted in the tables, durable (lost.rs).
+//!      Before step 8 the disk looks blank, or old, to the next start too; behind it only the
+//!      tables tell.
 //! 8. Labels with the next epoch, flushed: of each member the copy that is not its newest.
-//!      Crash here: one copy may be torn, and the other is whole. With one copy a torn label would look like a blank disk.
-//! 9. The epoch is recorded, with the members that have its label. One that is not there now will have an old label from now on.
+//!      Crash here: one copy may be torn, and the other is whole. With one copy a torn label would
+//!      look like a blank disk.
+//! 9. The epoch is recorded, with the members that have its label. One that is not there now will
+//!    have an old label from now on.
 //!      Before step 8 it would make all members stale after a crash.
 //! ```
 

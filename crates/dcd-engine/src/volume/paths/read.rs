@@ -1,12 +1,13 @@
 //! Reads.
 //!
 //! ```text
-//! 1. For each extent: not mapped, being written for the first time, or not known to be zeroes on the disk (fresh.rs): zeroes.
-//!    Lost with a disk that was replaced (lost.rs): an error.
+//! 1. For each extent: not mapped, being written for the first time, or not known to be zeroes on
+//!    the disk (fresh.rs): zeroes. Lost with a disk that was replaced (lost.rs): an error.
 //! 2. Else pieces that lie together on a member, all at once, from the copy that is least busy.
-//! 3. Each line has the checksum that it should have, or the set has none (RAID 0): into the buffer.
-//! 4. Else a job that holds the stripe: another copy, or what the other rows say (stripe.rs). What was wrong is
-//!    written anew there.
+//! 3. Each line has the checksum that it should have, or the set has none (RAID 0): into the
+//!    buffer.
+//! 4. Else a job that holds the stripe: another copy, or what the other rows say (stripe.rs). What
+//!    was wrong is written anew there.
 //! ```
 //! Step 2 holds nothing: a write of the same line may be under way, and then its old and new
 //! contents are both right. A checksum that belongs to the other of the two is no error, step 4

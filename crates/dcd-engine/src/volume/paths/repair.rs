@@ -1,14 +1,19 @@
 //! Rebuilding a member, and scrubbing: every stripe of the redundant sets once.
 //!
 //! ```text
-//! 1. A window of stripes is taken, in order, when the journal knows that the member is not up to date: a write that is torn would
-//!    be believed. While a stripe of a rebuild is in the window, changes of the stripe wait.
-//! 2. The jobs of stripe.rs read the others and write what belongs on the member, or repair what a scrub finds.
+//! 1. A window of stripes is taken, in order, when the journal knows that the member is not up to
+//!    date: a write that is torn would be believed. While a stripe of a rebuild is in the window,
+//!    changes of the stripe wait.
+//! 2. The jobs of stripe.rs read the others and write what belongs on the member, or repair what a
+//!    scrub finds.
 //! 3. When the first of the window is done, it counts as up to date: changes write it there again.
 //! 4. At the end the member gets a label of this opening, if it could not be written then.
-//!      Without it the next start would take it for old. A label that is good is let alone: torn, the disk would look blank.
-//! 5. From time to time, and at the end, the member is flushed and the journal is told how far it is.
-//!      Crash before: it begins again where the journal says; what is there already is written once more.
+//!      Without it the next start would take it for old. A label that is good is let alone: torn,
+//!      the disk would look blank.
+//! 5. From time to time, and at the end, the member is flushed and the journal is told how far it
+//!    is.
+//!      Crash before: it begins again where the journal says; what is there already is written once
+//!      more.
 //! ```
 //! Stripes in which nothing was ever written cost nothing.
 

@@ -10,9 +10,11 @@
 //! 2. The discard is durable in the log.
 //!      Crash here: the block is allocated, and nothing points to it. The next collection frees it.
 //! 3. The journal has it as dying, and the flush is answered that has waited for this.
-//!      Before step 2 a crash could leave a dying block with no discard behind it, and nobody could tell what the log has for it: what it held
-//!      before, which is to go, or what somebody has written there since, as to a plain block.
-//! 4. The zeroes come down: it has no place any more, and is not dying. Or somebody's data comes down, and it is a plain block (write.rs).
+//!      Before step 2 a crash could leave a dying block with no discard behind it, and nobody could
+//!      tell what the log has for it: what it held before, which is to go, or what somebody has
+//!      written there since, as to a plain block.
+//! 4. The zeroes come down: it has no place any more, and is not dying. Or somebody's data comes
+//!    down, and it is a plain block (write.rs).
 //! ```
 
 use super::super::attributes::{AttributeChange, Attributes};

@@ -1,14 +1,18 @@
 //! Jobs: what a change of a stripe takes, and whatever else must have it to itself.
 //!
 //! ```text
-//! 1. A job gets its chunk when no other has it. What has come for the chunk meanwhile goes together.
-//! 2. plan.rs says which old lines are needed; they are read, and it says so again, because one may be unreadable.
+//! 1. A job gets its chunk when no other has it. What has come for the chunk meanwhile goes
+//!    together.
+//! 2. plan.rs says which old lines are needed; they are read, and it says so again, because one may
+//!    be unreadable.
 //! 3. The new parity is computed.
 //! 4. New lines and parity are written to the journal, durable.
-//!      Crash before: the stripe is as it was. Crash behind: a start writes all of it again, to the members that are
-//!      there then. Without this, a crash in step 5 leaves a parity that fits neither the old nor the new lines: what a
-//!      missing member held would be lost, though nobody wrote there.
-//! 5. The members are written; one that cannot be is done without (C26), if the others can do without it.
+//!      Crash before: the stripe is as it was. Crash behind: a start writes all of it again, to the
+//!      members that are there then. Without this, a crash in step 5 leaves a parity that fits
+//!      neither the old nor the new lines: what a missing member held would be lost, though nobody
+//!      wrote there.
+//! 5. The members are written; one that cannot be is done without (C26), if the others can do
+//!    without it.
 //! 6. The chunk is free.
 //! ```
 //! A RAID 5 write of less than all rows waits in step 1 while others write all of theirs: the rest

@@ -2,14 +2,16 @@
 //!
 //! ```text
 //! 1. What comes in one go is gathered by extent, so that neighbours share the work on a stripe.
-//! 2. An extent without a place gets one, and is written whole: with zeroes where nothing was written, because
-//!    another may have been there before.
-//! 3. Its lines go to the chunks of stripes that they lie in (stripe.rs). A RAID 0 set has no old lines to read and
-//!    no journal.
-//! 4. When all chunks are written, the write has ended. The TTABLE is not durable yet: the next flush makes it so.
-//!      Crash here: the extent has no place, and reads as before. Nobody was told that it was durable.
-//! 4b. With FUA, the entry of the TTABLE is made durable first. Without a log above the same for each
-//!     entry: nothing would repeat the change if the process died.
+//! 2. An extent without a place gets one, and is written whole: with zeroes where nothing was
+//!    written, because another may have been there before.
+//! 3. Its lines go to the chunks of stripes that they lie in (stripe.rs). A RAID 0 set has no old
+//!    lines to read and no journal.
+//! 4. When all chunks are written, the write has ended. The TTABLE is not durable yet: the next
+//!    flush makes it so.
+//!      Crash here: the extent has no place, and reads as before. Nobody was told that it was
+//!      durable.
+//! 4b. With FUA, the entry of the TTABLE is made durable first. Without a log above the same for
+//!     each entry: nothing would repeat the change if the process died.
 //! ```
 //! Zeroes that cover an extent take its place away; it stays taken until the journal knows, because
 //! until then a crash brings the extent back. While step 2 is under way, and while an extent is
