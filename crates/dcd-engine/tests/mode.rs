@@ -6,8 +6,8 @@ mod common;
 use common::{ACK_MODES, Driver, Kind, never_idle};
 use dcd_engine::stats::ModeState;
 use dcd_engine::{
-    AckMode, Device, Duration, IoError, LbaRange, Mode, Operation, RequestError, SequenceError,
-    SequenceRequest,
+    AckMode, Device, Duration, EngineConfig, IoError, LbaRange, Mode, Operation, RequestError,
+    SequenceError, SequenceRequest,
 };
 
 fn want(d: &mut Driver, mode: Mode) {
@@ -496,6 +496,13 @@ fn what_cannot_be_switched_says_so() {
     let error = d.configure(|config| config.mode = Mode::WriteThrough).unwrap_err();
     assert!(error.to_string().contains("read area"), "{error}");
     assert_eq!(d.status().mode.mode, Mode::WriteBack);
+    let mut d = Driver::with(|options| {
+        options.copy_pages = 4;
+        options.engine.one_disk = true;
+    });
+    let wanted = EngineConfig { mode: Mode::WriteThrough, ..EngineConfig::default() };
+    let error = d.configure(|config| *config = wanted).unwrap_err();
+    assert!(error.to_string().contains("on a disk of its own"), "{error}");
 }
 
 /// The mode that is wanted changes in the last step: what the checkpoint lists is for the first.

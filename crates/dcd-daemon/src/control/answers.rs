@@ -58,7 +58,7 @@ pub(super) fn sequence_hint(error: SequenceError) -> &'static str {
             "`dcd create --read-area SIZE` makes a cache with one; `dcd status` shows a failed disk"
         }
         SequenceError::ReadAreaUnused => {
-            "it is in pass-through, and while a mode is switched: `dcd set` shows and changes `mode`"
+            "nothing is kept in pass-through, nor while a mode is switched: `dcd set mode=` ends it"
         }
         SequenceError::NoSuchSequence => "`dcd sequence list` shows them all",
         SequenceError::BadSequence => "was anything read from this device meanwhile?",

@@ -893,7 +893,9 @@ impl Engine {
     /// not so: it tells whether something rests in the segment memory, and for how long. Then
     /// nothing is changed.
     pub fn configure(&mut self, wanted: &EngineConfig) -> Result<(), ConfigError> {
-        check_mode(wanted, &self.below, self.copies.is_on())?;
+        // Beside what a start alone decides, which `wanted` need not know.
+        let with_mode = EngineConfig { mode: wanted.mode, ..self.config.clone() };
+        check_mode(&with_mode, &self.below, self.copies.is_on())?;
         self.config.take_over(wanted)?;
         self.patience.shortest_limit_is(self.config.shortest_wait(self.below.is_volume()));
         if let Below::Volume(volume) = &mut self.below {
