@@ -224,6 +224,8 @@ pub struct Status {
     pub now: Time,
     /// Volume size in blocks.
     pub volume_blocks: u64,
+    /// Whether changes are refused.
+    pub read_only: bool,
     /// Counters.
     pub counters: Counters,
     /// Segments by state.

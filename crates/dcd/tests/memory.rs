@@ -55,6 +55,17 @@ fn the_memory(site: &Site, directory: &str) -> PathBuf {
     files[0].clone()
 }
 
+/// The disks, when no write that the kernel had of a killed daemon lands any more.
+fn settled(site: &Site) -> (u64, u64) {
+    loop {
+        let before = site.disks();
+        std::thread::sleep(std::time::Duration::from_millis(100));
+        if site.disks() == before {
+            return before;
+        }
+    }
+}
+
 #[test]
 fn it_is_found_where_the_last_session_had_it() {
     let site = site();
@@ -94,7 +105,7 @@ fn a_start_without_it_refuses_until_a_person_gives_it_up() {
     let memory = the_memory(&site, "mem");
     let away = site.path("away");
     fs::rename(&memory, &away).unwrap();
-    let before = site.disks();
+    let before = settled(&site);
     let serve = "serve --cache-disk c --data-disk d --nbd unix:sock2 --memory-directory .";
     let refused = |what: &str| {
         for line in [

@@ -298,6 +298,7 @@ fn read_only_is_switched_while_it_is_served() {
     assert_eq!(nbd.write(1 << 20, &[1; 4096]), 0);
     assert_eq!(folder.dcd("set --control ctl read-only=true").ok(), "read-only = true\n");
     assert_eq!(nbd.write(1 << 20, &[2; 4096]), 1, "EPERM");
+    assert!(folder.dcd("status --control ctl").ok().contains("no changes: read-only"));
     assert_eq!(nbd.flush(), 0);
     assert_eq!(nbd.read(1 << 20, 4096), Ok(vec![1; 4096]));
     assert!(!nbd.is_read_only() && Nbd::connect(&folder.path("sock")).is_read_only());

@@ -26,11 +26,12 @@ use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use dcd_engine::config::ConfigError;
 use dcd_engine::units::LbaRange;
 use dcd_engine::volume::attributes::{AttributeChange, Attributes};
 use dcd_engine::{
-    Buffer, Device, Input, Io, IoDone, MemoryUse, Operation, Output, Phase, Reply, Request,
-    RequestError, RequestId, Time, VolumeRequest,
+    Buffer, Device, EngineConfig, Input, Io, IoDone, MemoryUse, Operation, Output, Phase, Reply,
+    Request, RequestError, RequestId, Time, VolumeRequest,
 };
 use rustix::event::PollFlags;
 
@@ -556,6 +557,14 @@ impl<C: Core> EventLoop<C> {
     }
 
     /// Tells the core what has happened and does what it wants.
+    /// Other settings, and what comes of them at once.
+    pub(crate) fn configure(&mut self, config: &EngineConfig) -> Result<(), ConfigError> {
+        self.core.configure(config)?;
+        self.nbd.show_read_only(config.read_only);
+        self.give(Input::Timeout);
+        Ok(())
+    }
+
     fn give(&mut self, input: Input) {
         self.core.handle_input(self.now, input);
         self.take_outputs();
@@ -760,12 +769,7 @@ impl<C: Core> EventLoop<C> {
                     memory: self.memory.as_ref().map(MemoryWatch::report),
                 }),
                 Message::Configure { config, answer } => {
-                    let configured = self.core.configure(&config);
-                    if configured.is_ok() {
-                        self.nbd.show_read_only(config.read_only);
-                    }
-                    self.give(Input::Timeout);
-                    let _ = answer.send(configured);
+                    let _ = answer.send(self.configure(&config));
                 }
                 Message::Record(ring) => self.recorders.push(ring),
                 Message::StopRecording(ring) => {

@@ -72,6 +72,9 @@ pub struct StatusReport {
     pub mode: ModeSummary,
     /// When writes are acknowledged: `memory`, `log` or `durable`.
     pub ack: String,
+    /// Whether changes are refused.
+    #[serde(default)]
+    pub read_only: bool,
     /// The same for NBD clients over TCP, if there can be such clients.
     #[serde(default)]
     pub tcp_ack: Option<String>,
@@ -410,6 +413,7 @@ impl StatusReport {
             data_offset_bytes: facts.data_offset_bytes,
             mode: ModeSummary::of(status),
             ack: ack_name(ack).to_owned(),
+            read_only: status.read_only,
             tcp_ack: facts.tcp_durable.map(|is_durable| match is_durable {
                 true => ack_name(AckMode::Durable).to_owned(),
                 false => ack_name(ack).to_owned(),

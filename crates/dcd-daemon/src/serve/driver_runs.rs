@@ -3,7 +3,7 @@
 //! The engine's own runs begin at its boundary, where every I/O ends once, whole, and when it is
 //! said. Here is what makes that so: the ring that puts short transfers together and waits beside a
 //! full queue, the loop that takes completions, tells the time and answers. A third of the runs
-//! have a labelled data-disk. One seed chooses the kernel's habits ([`SimulatedKernel`]), the
+//! have a labelled data-disk; from seed 1,048,576 on the mode is switched. One seed chooses the kernel's habits ([`SimulatedKernel`]), the
 //! settings and the requests; half of the runs also have an I/O that fails or is cancelled now and
 //! then. What must hold:
 //!
@@ -27,8 +27,8 @@ use dcd_engine::format::data_label::{DATA_LABEL_BYTES, DATA_LABEL_OFFSETS, DataL
 use dcd_engine::format::geometry::Geometry;
 use dcd_engine::units::{BLOCK_SIZE, LINE_SIZE};
 use dcd_engine::{
-    AckMode, Buffer, DataDiskInfo, Engine, EngineConfig, Lba, LbaRange, Operation, Phase, Reply,
-    Uuid,
+    AckMode, Buffer, DataDiskInfo, Engine, EngineConfig, Lba, LbaRange, Mode, Operation, Phase,
+    Reply, Uuid,
 };
 use rustix::io::Errno;
 
@@ -47,6 +47,8 @@ const SEGMENT_BYTES: u64 = 64 << 10;
 const CACHE_BYTES: u64 = 2 << 20;
 const IO_TIMEOUT: Duration = Duration::from_secs(2);
 const HOUR: u64 = 3600 * 1_000_000_000;
+/// From this seed on the mode is switched.
+const MODES_FROM: u64 = 1 << 20;
 /// Turns within which something must have happened that was asked for.
 const TURNS_MAX: u32 = 20_000;
 
@@ -59,6 +61,8 @@ pub struct DriverReport {
     pub pauses: u64,
     /// Times that it died.
     pub kills: u64,
+    /// Times that a mode was asked for.
+    pub modes_wanted: u64,
     /// What the kernel has done.
     pub kernel: Counts,
 }
@@ -113,6 +117,7 @@ struct Run {
     folder: PathBuf,
     config: EngineConfig,
     is_faulty: bool,
+    switches_modes: bool,
     /// Values that each block may have.
     may_be: Vec<Vec<u8>>,
     asked: BTreeMap<u64, Asked>,
@@ -183,6 +188,7 @@ impl Run {
         };
         Ok(Run {
             is_faulty: random.one_in(2),
+            switches_modes: seed >= MODES_FROM,
             random,
             folder: folder.to_owned(),
             config,
@@ -298,6 +304,7 @@ impl Run {
                 9 if self.is_faulty => {
                     kernel.fail_next(self.random.pick(&[Errno::IO, Errno::CANCELED, Errno::NOSPC]));
                 }
+                11 if self.switches_modes => self.switch_mode(event_loop)?,
                 10 => {
                     let idle = Duration::from_millis(self.random.below(400));
                     self.turn_for(event_loop, kernel, answers, idle)?;
@@ -316,6 +323,14 @@ impl Run {
         }
         let stopped = self.stop(event_loop, kernel, answers);
         read.and(stopped)
+    }
+
+    /// Most switches are taken back later than they take; some are not.
+    fn switch_mode(&mut self, event_loop: &mut EventLoop<Engine>) -> Result<(), String> {
+        let modes = [Mode::WriteBack, Mode::WriteBack, Mode::WriteAround, Mode::PassThrough];
+        self.config.mode = self.random.pick(&modes);
+        self.report.modes_wanted += 1;
+        event_loop.configure(&self.config).map_err(|error| format!("the mode: {error}"))
     }
 
     /// What was answered holds. What was asked may have been done.
@@ -580,11 +595,12 @@ mod tests {
     #[test]
     fn the_driver_does_what_the_engine_relies_on() {
         let mut all = DriverReport::default();
-        for seed in 0..60 {
+        for seed in (0..60).chain(MODES_FROM..MODES_FROM + 20) {
             let report = run(seed).unwrap_or_else(|what| panic!("seed {seed}: {what}"));
             all.requests += report.requests;
             all.pauses += report.pauses;
             all.kills += report.kills;
+            all.modes_wanted += report.modes_wanted;
             all.kernel.short += report.kernel.short;
             all.kernel.beside_the_queue += report.kernel.beside_the_queue;
             all.kernel.interrupted += report.kernel.interrupted;
@@ -593,8 +609,8 @@ mod tests {
         // None of them was for nothing.
         let Counts { short, beside_the_queue, interrupted, calls_refused, .. } = all.kernel;
         assert!(all.kills > 20, "{all:?}");
-        for count in [all.requests, all.pauses, short, beside_the_queue, interrupted, calls_refused]
-        {
+        let counts = [all.requests, all.pauses, all.modes_wanted, short, beside_the_queue];
+        for count in counts.into_iter().chain([interrupted, calls_refused]) {
             assert!(count > 60, "{all:?}");
         }
     }

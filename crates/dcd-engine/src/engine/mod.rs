@@ -987,6 +987,7 @@ impl Engine {
             uuid: self.superblock.uuid,
             now: self.now,
             volume_blocks: self.data_disk.blocks,
+            read_only: self.config.read_only,
             counters: self.counters,
             segments: self.log.segments.counts(),
             segments_total: self.log.segments.total(),

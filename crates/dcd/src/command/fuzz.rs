@@ -251,6 +251,7 @@ struct DriverSummary {
     beside_the_queue: u64,
     pauses: u64,
     kills: u64,
+    modes_wanted: u64,
     violations: Vec<(u64, String)>,
 }
 
@@ -259,6 +260,7 @@ impl DriverSummary {
         self.requests += report.requests;
         self.pauses += report.pauses;
         self.kills += report.kills;
+        self.modes_wanted += report.modes_wanted;
         self.operations += report.kernel.operations;
         self.short += report.kernel.short;
         self.interrupted += report.kernel.interrupted;
@@ -270,7 +272,7 @@ impl DriverSummary {
     fn render(&self) -> String {
         let mut text = format!(
             "{} of the driver from seed {} in {:.1} s: {}, {}\n\
-             kernel: {} short, {} interrupted, {} failed, {} completions beside the queue, {} calls refused, {}, {}\n\
+             kernel: {} short, {} interrupted, {} failed, {} completions beside the queue, {} calls refused, {}, {}, {}\n\
              {}\n",
             count(self.runs, "run"),
             self.seed,
@@ -284,6 +286,7 @@ impl DriverSummary {
             self.calls_refused,
             count(self.pauses, "pause"),
             count(self.kills, "kill"),
+            count(self.modes_wanted, "wanted mode"),
             count(self.violations.len() as u64, "violation"),
         );
         for (seed, violation) in &self.violations {

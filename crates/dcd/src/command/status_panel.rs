@@ -50,7 +50,10 @@ fn facts(report: &StatusReport, paint: Paint) -> String {
     text += &line("cache", &format!("{} on {}{one}", report.uuid, report.cache_disk));
     text +=
         &line("data-disk", &format!("{}, {}", report.data_disk, format_size(report.volume_bytes)));
-    text += &line("acknowledges", ack_words(&report.ack));
+    text += &match report.read_only {
+        true => line("acknowledges", "no changes: read-only"),
+        false => line("acknowledges", ack_words(&report.ack)),
+    };
     text += &memory_words(report, paint);
     if let Some(ack) = &report.tcp_ack {
         text += &line("over TCP", ack_words(ack));
