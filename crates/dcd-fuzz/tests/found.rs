@@ -628,3 +628,26 @@ fn found_by_seed_990008777() {
         ],
     });
 }
+
+// A switch to pass-through was taken back before its checkpoint was durable: the one before listed
+// copies that a write past the log did not name any more.
+#[test]
+fn found_by_seed_991002070() {
+    replay(Script {
+        options: Options { copy_pages: 3, hot_blocks: true, ..Options::default() },
+        steps: vec![
+            Step(Write { start: 48, blocks: 8, fua: false }, 0),
+            Step(Mode(WriteAround), 0),
+            Step(Write { start: 184, blocks: 8, fua: false }, 0),
+            Step(Write { start: 416, blocks: 80, fua: false }, 0),
+            Step(Mode(WriteThrough), 0),
+            Step(Idle, 0),
+            Step(Mode(WriteBack), 0),
+            Step(Idle, 0),
+            Step(Mode(PassThrough), 0),
+            Step(Mode(WriteBack), 0),
+            Step(Write { start: 152, blocks: 48, fua: false }, 0),
+            Step(Probe { power: false }, 1361434169),
+        ],
+    });
+}

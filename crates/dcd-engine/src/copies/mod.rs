@@ -214,6 +214,13 @@ impl Copies {
     }
 
     /// Whether the newest durable checkpoint may list a true copy of any of these lines, or the
+    /// All are about to be given up without a record: until a checkpoint without them is durable,
+    /// whoever changes one past the log has to say so there.
+    pub(crate) fn depart_all(&mut self) {
+        let valid = self.slots.iter().filter(|slot| slot.state == SlotState::Valid);
+        self.departed.extend(valid.map(|slot| slot.line));
+    }
+
     /// next one will. Then the lines may only change together with the log.
     pub(crate) fn may_be_listed(&self, line: Line, lines: u64) -> bool {
         if !self.is_on() {
