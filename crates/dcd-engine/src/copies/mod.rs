@@ -123,6 +123,9 @@ pub(crate) struct Copies {
     /// otherwise of: given up since the picture for the next was taken, and before.
     departed: BTreeSet<Line>,
     departed_before_picture: BTreeSet<Line>,
+    /// The same of all at once, who are too many to be named.
+    all_departed: bool,
+    all_departed_before_picture: bool,
     /// Copies made since the last picture: a crash now would lose them.
     unlisted: u64,
 }
@@ -151,6 +154,8 @@ impl Copies {
             counts: CopyCounts { slots: slots.into(), ..CopyCounts::default() },
             departed: BTreeSet::new(),
             departed_before_picture: BTreeSet::new(),
+            all_departed: false,
+            all_departed_before_picture: false,
             unlisted: 0,
         }
     }
@@ -216,9 +221,8 @@ impl Copies {
     /// Whether the newest durable checkpoint may list a true copy of any of these lines, or the
     /// All are about to be given up without a record: until a checkpoint without them is durable,
     /// whoever changes one past the log has to say so there.
-    pub(crate) fn depart_all(&mut self) {
-        let valid = self.slots.iter().filter(|slot| slot.state == SlotState::Valid);
-        self.departed.extend(valid.map(|slot| slot.line));
+    pub(crate) fn all_depart(&mut self) {
+        self.all_departed = true;
     }
 
     /// next one will. Then the lines may only change together with the log.
@@ -227,7 +231,9 @@ impl Copies {
             return false;
         }
         let end = Line(line.0.saturating_add(lines));
-        self.departed.range(line..end).next().is_some()
+        self.all_departed
+            || self.all_departed_before_picture
+            || self.departed.range(line..end).next().is_some()
             || self.departed_before_picture.range(line..end).next().is_some()
             || (line.0..end.0).any(|line| self.contains(Line(line)))
     }
@@ -559,6 +565,7 @@ impl Copies {
             self.pages[index].is_dirty = false;
         }
         self.departed_before_picture.append(&mut self.departed);
+        self.all_departed_before_picture |= std::mem::take(&mut self.all_departed);
         (listed, writes)
     }
 
@@ -591,6 +598,7 @@ impl Copies {
             }
         }
         self.departed_before_picture.clear();
+        self.all_departed_before_picture = false;
     }
 
     /// Takes over a page that a checkpoint names, as it was read. A page whose sequence does not

@@ -294,7 +294,7 @@ impl Engine {
         let mode = self.config.mode;
         if mode == Mode::PassThrough {
             let lines = self.data_disk.blocks.div_ceil(FRAGMENTS_PER_LINE);
-            self.copies.depart_all();
+            self.copies.all_depart();
             self.copies_changed(Line(0), lines);
         }
         self.witnesses.clear();
