@@ -540,3 +540,23 @@ fn sequences_are_not_changed_while_the_cache_disk_is_left_alone() {
     let clear = d.submit(Operation::Sequence(SequenceRequest::Clear), false);
     d.expect_ok(clear);
 }
+
+/// Past the log a drain is a flush; whoever does not want it any more is told so, once.
+#[test]
+fn a_drain_past_the_log_is_cancelled_at_once() {
+    let mut d = dirty(AckMode::Memory);
+    switch(&mut d, Mode::PassThrough);
+    for is_under_way in [true, false] {
+        d.hold(|io| io.is(Device::DataDisk, Kind::Flush));
+        let before = (!is_under_way).then(|| d.flush());
+        let drain = d.submit(Operation::Drain, false);
+        let cancel = d.submit(Operation::CancelDrain { drain }, false);
+        assert_eq!((d.result(cancel), d.result(drain)), (Ok(()), Err(RequestError::Cancelled)));
+        d.release();
+        d.finish_all();
+        before.into_iter().for_each(|flush| d.expect_ok(flush));
+        // It has been answered: nothing happens.
+        let again = d.submit(Operation::CancelDrain { drain }, false);
+        d.expect_ok(again);
+    }
+}

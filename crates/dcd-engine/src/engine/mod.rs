@@ -486,6 +486,7 @@ impl Engine {
             Operation::Drain => self.drain(request.id),
             Operation::CancelDrain { drain } => {
                 self.end_drains(RequestError::Cancelled, |id| id == drain);
+                self.cancel_passing_drain(drain);
                 self.reply(request.id, Ok(()), None);
             }
             Operation::Sequence(SequenceRequest::Save) => self.save_copies(request.id),

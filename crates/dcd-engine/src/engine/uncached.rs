@@ -498,6 +498,22 @@ impl Engine {
         self.pass_flush(id);
     }
 
+    /// Nobody waits for this drain any more. Harmless if it has been answered.
+    pub(super) fn cancel_passing_drain(&mut self, id: RequestId) {
+        let Some(passing) = &mut self.passing_by else { return };
+        let drain = Owner::from(id);
+        let mut waiting = passing.flushing.iter().flatten().chain(&passing.flush_waiters);
+        let waits = waiting.any(|waiter| *waiter == drain);
+        if !passing.drains.remove(&drain) || !waits {
+            return;
+        }
+        passing.flush_waiters.retain(|waiter| *waiter != drain);
+        if let Some(covered) = &mut passing.flushing {
+            covered.retain(|waiter| *waiter != drain);
+        }
+        self.reply(drain, Err(RequestError::Cancelled), None);
+    }
+
     fn start_changes(&mut self) -> bool {
         if self.health.has_late_writes() {
             return self.fail_waiting_changes();
