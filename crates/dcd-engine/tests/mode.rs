@@ -560,3 +560,28 @@ fn a_drain_past_the_log_is_cancelled_at_once() {
         d.expect_ok(again);
     }
 }
+
+/// What is under way keeps no more memory than may wait for the read area anyway.
+#[test]
+fn write_through_keeps_little_of_many_writes_under_way() {
+    let mut d = Driver::with(|options| {
+        options.copy_pages = 16;
+        options.data_disk.blocks = 1 << 17;
+    });
+    switch(&mut d, Mode::WriteThrough);
+    d.hold(|io| io.is(Device::DataDisk, Kind::Write));
+    // Each alone is no scan: 5 MiB in forty places.
+    let writes: Vec<_> = (0..40).map(|at| d.write_blocks(at * 3200, 256, 1)).collect();
+    for write in writes {
+        let io = d.find_io(Device::DataDisk, Kind::Write).expect("under way");
+        d.finish(io);
+        d.expect_ok(write);
+        d.advance_time(Duration::from_millis(10));
+    }
+    assert_eq!(d.status().copies.valid, 1024, "4 MiB");
+    d.release();
+    let write = d.write_blocks(1600, 8, 2);
+    d.expect_ok(write);
+    d.advance_time(Duration::from_secs(5));
+    assert_eq!(d.status().copies.valid, 1025, "it goes on");
+}

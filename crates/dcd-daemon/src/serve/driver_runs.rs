@@ -3,9 +3,9 @@
 //! The engine's own runs begin at its boundary, where every I/O ends once, whole, and when it is
 //! said. Here is what makes that so: the ring that puts short transfers together and waits beside a
 //! full queue, the loop that takes completions, tells the time and answers. A third of the runs
-//! have a labelled data-disk; from seed 1,048,576 on the mode is switched. One seed chooses the kernel's habits ([`SimulatedKernel`]), the
-//! settings and the requests; half of the runs also have an I/O that fails or is cancelled now and
-//! then. What must hold:
+//! have a labelled data-disk; from seed 1,048,576 on the mode is switched. One seed chooses the
+//! kernel's habits ([`SimulatedKernel`]), the settings and the requests; half of the runs also have
+//! an I/O that fails or is cancelled now and then. What must hold:
 //!
 //! 1. Each request is answered once, also behind pauses of hours, and the end comes when it is
 //!    asked for.

@@ -38,6 +38,8 @@ use crate::units::{BLOCK_SIZE, Duration, FRAGMENTS_PER_LINE, LINE_SIZE, LbaRange
 /// Most writes of step 2 in flight, and most blocks in one.
 const WRITES_IN_FLIGHT_MAX: u32 = 16;
 const WRITE_BLOCKS_MAX: u64 = (1 << 20) / BLOCK_SIZE;
+/// So much of what is being written is kept for the read area, as much as may wait to go there.
+const KEPT_BYTES_MAX: u64 = 4 << 20;
 
 /// An I/O of this path, always to the data-disk.
 pub(super) enum Step {
@@ -80,6 +82,8 @@ pub(super) struct PassingBy {
     in_flight: u32,
     /// In order of arrival.
     changes: Vec<Passing>,
+    /// What they keep for the read area.
+    kept_bytes: u64,
     /// Wait for the next flush, and for the one under way.
     flush_waiters: Vec<Owner>,
     flushing: Option<Vec<Owner>>,
@@ -225,7 +229,9 @@ impl Engine {
 
     /// Whether what is written in this range is kept as if it had been read.
     fn keeps_what_is_written(&mut self, range: LbaRange) -> bool {
-        self.mode_past_the_log() == Some(Mode::WriteThrough) && !self.is_scan(range)
+        self.mode_past_the_log() == Some(Mode::WriteThrough)
+            && !self.is_scan(range)
+            && self.passing().kept_bytes + range.bytes() <= KEPT_BYTES_MAX
     }
 
     /// Both modes keep copies, and they are true: nothing has to be done for it.
@@ -535,7 +541,9 @@ impl Engine {
                 State::WaitingToWrite(data) => {
                     let step = Step::Change { owner, blocks: range.blocks };
                     if self.keeps_what_is_written(range) {
-                        self.passing().changes[index].kept = Some(data.clone());
+                        let passing = self.passing();
+                        passing.kept_bytes += range.bytes();
+                        passing.changes[index].kept = Some(data.clone());
                     }
                     let data = IoData::Owned(data);
                     let operation =
@@ -590,6 +598,7 @@ impl Engine {
         let passing = self.passing();
         let range = passing.changes[index].range;
         let kept = passing.changes[index].kept.take();
+        passing.kept_bytes -= kept.as_ref().map_or(0, |bytes| bytes.len() as u64);
         if result.is_ok() && passing.changes[index].fua {
             passing.changes[index].state = State::Written;
         } else {
