@@ -585,3 +585,31 @@ fn write_through_keeps_little_of_many_writes_under_way() {
     d.advance_time(Duration::from_secs(5));
     assert_eq!(d.status().copies.valid, 1025, "it goes on");
 }
+
+/// Whichever checkpoint cannot be read behind a switch there and back: the copies of the other are
+/// of now, too, or are not believed. The segment memory is there, and no record names a checkpoint.
+#[test]
+fn either_checkpoint_lists_the_copies_of_now() {
+    for mode in [Mode::PassThrough, Mode::WriteAround, Mode::WriteThrough] {
+        for is_newer in [true, false] {
+            let mut d = with_read_area();
+            for line in 100..110 {
+                let read = d.submit(Operation::read(LbaRange::new(line * 8, 8)), false);
+                d.expect_ok(read);
+            }
+            let save = d.submit(Operation::Sequence(SequenceRequest::Save), false);
+            d.expect_ok(save);
+            d.advance_time(Duration::from_secs(5));
+            assert_eq!(d.status().copies.valid, 10);
+            switch(&mut d, mode);
+            let write = d.write_fua(105, 2);
+            d.expect_ok(write);
+            switch(&mut d, Mode::WriteBack);
+            d.kill();
+            d.lose_checkpoint(is_newer);
+            d.options.engine.mode = Mode::WriteBack;
+            d.reopen();
+            assert_eq!(d.read(105), 2, "{mode:?} {is_newer}");
+        }
+    }
+}

@@ -5,7 +5,6 @@
 mod common;
 
 use common::{ACK_MODES, Driver, Kind, LINE, never_idle};
-use dcd_engine::format::checkpoint::Checkpoint;
 use dcd_engine::stats::Uncached;
 use dcd_engine::{
     AckMode, Device, Duration, IoError, LbaRange, Mode, OpenError, Operation, RequestError,
@@ -770,20 +769,6 @@ fn a_start_without_the_cache_disk_is_refused() {
     assert!(matches!(d.try_open(), Err(OpenError::Io { device: Device::CacheDisk, .. })));
 }
 
-/// Makes the newer checkpoint unreadable, or the older.
-fn lose_checkpoint(d: &mut Driver, is_newer: bool) {
-    let (superblock, cache_disk) = (d.superblock(), &d.cache_disk);
-    let geometry = superblock.geometry;
-    let generation = |offset: u64| {
-        let bytes = &cache_disk.current[offset as usize..][..LINE];
-        let header = Checkpoint::decode_header(bytes, superblock.uuid, &geometry);
-        header.map_or(0, |header| header.generation)
-    };
-    let [first, second] = geometry.checkpoint_offsets;
-    let offset = if (generation(first) > generation(second)) == is_newer { first } else { second };
-    d.cache_disk.flip(offset + 40);
-}
-
 /// The care: whichever checkpoint cannot be read, the other says that there is nothing; before the
 /// segment memory knows better, and after it is lost. Without it the log of an older one puts old
 /// data over what was acknowledged without the cache-disk. Found by the fuzzer.
@@ -812,7 +797,7 @@ fn one_checkpoint_is_enough_to_know_that_there_was_nothing() {
                     false => d.kill(),
                 }
                 d.heal();
-                lose_checkpoint(&mut d, is_newer);
+                d.lose_checkpoint(is_newer);
                 // Whoever cannot know refuses.
                 if d.try_open().is_ok() {
                     assert_eq!(d.read(100), 2, "{ack:?} {by_mode} {is_newer} {power}");

@@ -107,6 +107,11 @@ impl Checkpointing {
         matches!(self.state, State::None) && !self.forced
     }
 
+    /// Generation of the newest that was begun: what is listed from now on is in later ones.
+    pub(super) fn begun(&self) -> u64 {
+        self.generation + u64::from(!matches!(self.state, State::None | State::Dropped))
+    }
+
     /// Whether the index is being gathered.
     pub(super) fn is_gathering(&self) -> bool {
         matches!(self.state, State::Gathering(..))

@@ -10,10 +10,10 @@
 //!    takes longer than thought they go on, and it is tried again with less left.
 //!      Crash in steps 1 and 2: write-back, with what is dirty.
 //! 3. Nothing is left. Witnesses do not count any more, and in pass-through nobody will tell the
-//!    copies of changes, so neither do they. A checkpoint that lists neither lines nor zeroes nor
-//!    damage.
-//!      Crash before it is durable: as above, or an empty log; all is on the data-disk.
-//! 4. It is durable, the data-disk is flushed, and the segment memory counts no more: changes go
+//!    copies of changes, so neither do they. Two checkpoints that list neither lines nor zeroes nor
+//!    damage, one in each place: whichever a start can read.
+//!      Crash before they are durable: as above, or an empty log; all is on the data-disk.
+//! 4. They are durable, the data-disk is flushed, and the segment memory counts no more: changes go
 //!    past the log. From here on all is as after the loss of a clean cache-disk (uncached.rs), and
 //!    in pass-through nothing touches it. In write-around copies are kept in the read area, and
 //!    dropped when a change of their lines is begun; in write-through the change leaves new ones
@@ -28,8 +28,8 @@
 //! 2. Flush the data-disk.
 //!      Crash before: as on any disk, what no flush had covered may be lost. Behind a record in the
 //!      log all that was acknowledged before it is taken to be durable (C3).
-//! 3. From a mode that keeps copies: a checkpoint.
-//!      Crash before it is durable: as in step 4 above. Behind a record in the log a start believes
+//! 3. From a mode that keeps copies: two checkpoints, likewise.
+//!      Crash before they are durable: as in step 4 above. Behind a record in the log a start believes
 //!      the copies that a checkpoint lists; now they are those of now.
 //! 4. The segment memory counts again, and changes go to the log.
 //! ```
@@ -74,12 +74,12 @@ enum Stage {
     Draining(Draining),
     /// Away, step 2: since when.
     Holding(Draining, Time),
-    /// Away, step 3: since when, behind the checkpoint of this generation, to this mode; another
-    /// may be wanted meanwhile.
+    /// Away, step 3: since when, until both checkpoints are later than this generation, to this
+    /// mode; another may be wanted meanwhile.
     Listing(Draining, Time, u64, Mode),
     /// Back, steps 1 and 2.
     Returning,
-    /// Back, step 3: behind the checkpoint of this generation.
+    /// Back, step 3: until both checkpoints are later than this generation.
     ListingCopies(u64),
 }
 
@@ -298,8 +298,7 @@ impl Engine {
             self.copies_changed(Line(0), lines);
         }
         self.witnesses.clear();
-        self.checkpoint.force();
-        self.mode.stage = Stage::Listing(draining, since, self.checkpoint.generation, mode);
+        self.mode.stage = Stage::Listing(draining, since, self.checkpoint.begun(), mode);
         true
     }
 
@@ -308,17 +307,26 @@ impl Engine {
         let Stage::Listing(_, _, generation, mode) = &self.mode.stage else {
             unreachable!("looked at");
         };
-        let mode = *mode;
-        let is_listed = self.checkpoint.generation > *generation
-            && self.checkpoint.is_idle()
-            && self.log_use.is_clean()
-            && !self.log_is_busy();
-        if !is_listed {
+        let (generation, mode) = (*generation, *mode);
+        let is_listed = self.both_are_later(generation);
+        if !is_listed || !self.log_use.is_clean() || self.log_is_busy() {
             return self.release_if_too_long();
         }
         self.end_switch();
         self.go_past_the_log(mode);
         true
+    }
+
+    /// Whether both checkpoints are later than this generation, or has another made. A start that
+    /// cannot read the newer goes by the other, and no record tells it that there was a newer.
+    fn both_are_later(&mut self, generation: u64) -> bool {
+        let are_later = self.checkpoint.generation >= generation + 2;
+        if !are_later && self.checkpoint.is_idle() {
+            self.checkpoint.force();
+            // It is begun behind this.
+            while self.advance_checkpoint() {}
+        }
+        are_later && self.checkpoint.is_idle()
     }
 
     /// Nobody is held for longer than was said.
@@ -356,8 +364,7 @@ impl Engine {
         if !keeps_copies || !self.copies.is_on() {
             return self.log_again_from_here();
         }
-        self.checkpoint.force();
-        self.mode.stage = Stage::ListingCopies(self.checkpoint.generation);
+        self.mode.stage = Stage::ListingCopies(self.checkpoint.begun());
     }
 
     /// Step 3.
@@ -365,8 +372,8 @@ impl Engine {
         let Stage::ListingCopies(generation) = &self.mode.stage else {
             unreachable!("looked at");
         };
-        let is_listed = self.checkpoint.generation > *generation && self.checkpoint.is_idle();
-        let is_listed = is_listed && self.is_quiet_past_the_log();
+        let generation = *generation;
+        let is_listed = self.both_are_later(generation) && self.is_quiet_past_the_log();
         if is_listed {
             self.log_again_from_here();
         }

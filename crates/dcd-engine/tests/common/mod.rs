@@ -311,6 +311,20 @@ impl Driver {
         whole.max_by_key(|(found, _)| found.generation).expect("one is whole")
     }
 
+    /// Makes the newer checkpoint unreadable, or the older.
+    pub fn lose_checkpoint(&mut self, is_newer: bool) {
+        let superblock = self.superblock();
+        let geometry = superblock.geometry;
+        let generation = |offset: u64| {
+            let bytes = &self.cache_disk.current[offset as usize..][..LINE];
+            let header = Checkpoint::decode_header(bytes, superblock.uuid, &geometry);
+            header.map_or(0, |header| header.generation)
+        };
+        let [first, second] = geometry.checkpoint_offsets;
+        let first_is_newer = generation(first) > generation(second);
+        self.cache_disk.flip(if first_is_newer == is_newer { first } else { second } + 40);
+    }
+
     /// Starts to open; I/Os wait for the test.
     pub fn start_open(&mut self) -> Result<(), OpenError> {
         let superblock = self.superblock();
