@@ -163,6 +163,9 @@ pub struct Limits {
     pub listed_free: usize,
     /// A checkpoint is due when one in so many of the segments has been filled since the last.
     pub checkpoint_part: u32,
+    /// One is due, too, when so many bytes have been logged since the last, or, with a large index,
+    /// some times as many as it would write: a start reads no more of the log.
+    pub checkpoint_log_bytes: u64,
 }
 
 impl Limits {
@@ -179,6 +182,7 @@ impl Limits {
         announced_ahead: 64,
         listed_free: usize::MAX,
         checkpoint_part: 8,
+        checkpoint_log_bytes: 256 << 20,
     };
 
     fn are_possible(&self) -> bool {

@@ -17,11 +17,8 @@ fn tiny(options: &mut Options) {
         poisoned_lines: 4,
         recent_witnesses: 1,
         checkpoint_write_bytes: LINE,
-        checkpoint_lines: 2048,
-        discarded_lines: 8192,
         announced_ahead: usize::MAX,
-        listed_free: usize::MAX,
-        checkpoint_part: 8,
+        ..Limits::MOST
     };
 }
 
@@ -454,4 +451,5 @@ fn limits_are_within_those_of_the_format() {
     assert!(is_taken(Limits { checkpoint_part: 1, listed_free: 0, ..most }));
     assert!(!is_taken(Limits { checkpoint_part: 0, ..most }));
     assert!(!is_taken(Limits { checkpoint_part: 9, ..most }));
+    assert!(is_taken(Limits { checkpoint_log_bytes: 0, ..most }));
 }

@@ -18,11 +18,10 @@ pub const TINY: Limits = Limits {
     poisoned_lines: 4,
     recent_witnesses: 1,
     checkpoint_write_bytes: 4096,
-    checkpoint_lines: 2048,
-    discarded_lines: 8192,
     announced_ahead: usize::MAX,
     listed_free: 5,
     checkpoint_part: 2,
+    ..Limits::MOST
 };
 
 /// Decides which runs use the log again early: with this number not those that a search for a

@@ -367,6 +367,7 @@ fn found_by_seed_70000526() {
                 announced_ahead: usize::MAX,
                 listed_free: usize::MAX,
                 checkpoint_part: 8,
+                checkpoint_log_bytes: Limits::MOST.checkpoint_log_bytes,
             },
             ..Options::default()
         },
@@ -468,6 +469,7 @@ fn found_by_seed_700004040() {
                 announced_ahead: 2,
                 listed_free: 5,
                 checkpoint_part: 2,
+                checkpoint_log_bytes: Limits::MOST.checkpoint_log_bytes,
             },
             ..Options::default()
         },
@@ -502,6 +504,7 @@ fn found_by_seed_700043400() {
                 announced_ahead: 2,
                 listed_free: 5,
                 checkpoint_part: 1,
+                checkpoint_log_bytes: Limits::MOST.checkpoint_log_bytes,
             },
             ..Options::default()
         },
@@ -542,6 +545,7 @@ fn found_by_seed_700041522() {
                 announced_ahead: 18446744073709551615,
                 listed_free: 5,
                 checkpoint_part: 1,
+                checkpoint_log_bytes: Limits::MOST.checkpoint_log_bytes,
             },
             ..Options::default()
         },
@@ -590,6 +594,7 @@ fn zeroes_that_fail_below_a_read_are_not_read() {
                 announced_ahead: 64,
                 listed_free: usize::MAX,
                 checkpoint_part: 8,
+                checkpoint_log_bytes: Limits::MOST.checkpoint_log_bytes,
             },
             ..Options::default()
         },

@@ -24,14 +24,18 @@ use crate::copies::PageWrite;
 use crate::engine::Disk;
 use crate::engine::gather::Gathering;
 use crate::format::checkpoint::{
-    Checkpoint, CheckpointWriter, Ending, HEADER_SIZE, LiveSlot, LogPosition,
+    Checkpoint, CheckpointWriter, Ending, HEADER_SIZE, ITEM_SIZE, LiveSlot, LogPosition,
 };
 use crate::io::{IoError, RequestError, RequestId};
 use crate::log::lookup_table::Walker;
 use crate::units::{Duration, RecordNumber, SegmentIndex, SegmentSerial, Time};
 
-/// What comes in goes between two parts of the index, and for a driver time must pass.
-const GATHERING_PAUSE: Duration = Duration::from_micros(1);
+/// What comes in goes between two parts of what takes long, and for a driver time must pass.
+pub(super) const PAUSE: Duration = Duration::from_micros(1);
+/// So many times the index is logged until it is written again: it makes an eighth of that.
+const LOG_FOR_INDEX: u64 = 8;
+/// The same of a full log: for each byte logged the cache-disk writes 1.07 at most.
+const LOG_FOR_INDEX_WHEN_FULL: u64 = 16;
 /// Writes of a checkpoint under way with which no more of it is gathered.
 const GATHERED_WRITES_MAX: u32 = 8;
 
@@ -241,8 +245,8 @@ impl Engine {
         let counts = self.log.segments.counts();
         let total = self.log.segments.total();
         let since = self.log.newest_serial().0 - self.checkpoint.last_serial.0;
-        let is_long_ago = since >= u64::from((total / self.config.limits.checkpoint_part).max(2));
         let few_free = counts.free <= (total / 16).max(3) || self.someone_waits_for_destaging();
+        let is_long_ago = since >= self.checkpoint_segments(few_free).max(2);
         // What a record can say, or has said, needs no checkpoint.
         let few_free = few_free && self.log.announced().len() == 0 && !self.can_announce();
         // With writers waiting, one segment is worth it; else several, or checkpoints would come
@@ -250,6 +254,20 @@ impl Engine {
         let worth_it = counts.empty >= (total / 32).max(2)
             || counts.empty > 0 && (self.someone_waits_for_destaging() || self.table.lines() == 0);
         is_long_ago || few_free && worth_it && !self.log.segments.reusable().is_empty()
+    }
+
+    /// With so many segments filled since the last, a checkpoint is due: while the log has room, so
+    /// that a start reads little; when it is full, and whatever is logged takes the place of
+    /// something else, so that the cache-disk writes little more than the log.
+    fn checkpoint_segments(&self, few_free: bool) -> u64 {
+        let part = u64::from(self.log.segments.total() / self.config.limits.checkpoint_part);
+        let index_bytes = self.table.lines() as u64 * ITEM_SIZE as u64;
+        let log_bytes = match few_free {
+            true => index_bytes * LOG_FOR_INDEX_WHEN_FULL,
+            false => index_bytes * LOG_FOR_INDEX,
+        };
+        let log_bytes = log_bytes.max(self.config.limits.checkpoint_log_bytes);
+        part.min(log_bytes / self.superblock.geometry.segment_size_bytes)
     }
 
     /// The checkpoint under way is made anew if its header is not on its way yet.
@@ -263,7 +281,7 @@ impl Engine {
     /// The rest of the index is gathered at once, if nothing else happens.
     pub(super) fn gathering_wake_up(&self) -> Option<Time> {
         let may_go_on = !self.health.cache_disk_failed() && !self.log_again.is_wanted();
-        (may_go_on && self.checkpoint.wants_input()).then(|| self.now.after(GATHERING_PAUSE))
+        (may_go_on && self.checkpoint.wants_input()).then(|| self.now.after(PAUSE))
     }
 
     /// Zeroes that get to the data-disk while the index is gathered would still be listed, above

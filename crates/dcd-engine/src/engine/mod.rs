@@ -406,6 +406,9 @@ impl Engine {
         if let Some(purge) = &mut self.purge {
             purge.go_on();
         }
+        if let Some(recovery) = &mut self.recovery {
+            recovery.input_came();
+        }
         self.patience.pass(now, matches!(input, Input::Timeout));
         self.below.set_patience(self.patience);
         match input {
@@ -622,7 +625,9 @@ impl Engine {
         let hung = self.hung_wake_up();
         let gathering = self.gathering_wake_up();
         if self.phase != Phase::Running {
-            return hung.filter(|_| !self.below.is_opening()).into_iter().chain(gathering).min();
+            let hung = hung.filter(|_| !self.below.is_opening());
+            let parts = [gathering, self.recovery_wake_up()];
+            return parts.into_iter().chain([hung]).flatten().min();
         }
         let stalled = self.stalled_since;
         let stalled = stalled.map(|since| self.patience.wake_up(since, self.config.full_timeout));

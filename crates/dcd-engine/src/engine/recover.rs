@@ -3,7 +3,8 @@
 //! ```text
 //! 1. Read the end mark: without it the cache-disk was shortened once, and what follows would take
 //!    the loss of flushed records for the end of the log. Read both checkpoint headers, then the
-//!    newer checkpoint that is whole, and the copy pages that it names ([`copies`]).
+//!    newer checkpoint that is whole, into the lookup table ([`load`]), and the copy pages that it
+//!    names ([`copies`]).
 //! 2. Follow the chain of records ([`chain`]) from its position: through the rest of that segment,
 //!    then through the segments it lists as free and those that the records announce, in order,
 //!    until the next record is not there. A segment whose buffer survived in the segment memory is
@@ -38,14 +39,18 @@
 mod chain;
 mod copies;
 mod end;
+mod load;
 mod replay;
 mod rewrite;
 mod room;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use self::rewrite::{Rewrite, Source};
+use self::load::Loading;
+use self::replay::Replay;
+use self::rewrite::{CheckpointCopy, Rewrite, Source};
 use self::room::Room;
+use super::checkpoint::PAUSE;
 use super::{Engine, MemoryUse, Phase, Purpose};
 use crate::buffer::Buffer;
 use crate::engine::Disk;
@@ -59,7 +64,7 @@ use crate::io::{Device, IoData, IoError, IoOperation};
 use crate::log::control::{self, CONTROL_SIZE, OpenMark};
 use crate::stats::RecoveryReport;
 use crate::units::{
-    FragmentMask, LINE_SIZE, Line, RecordNumber, SegmentIndex, SegmentSerial, SlotIndex,
+    FragmentMask, LINE_SIZE, Line, RecordNumber, SegmentIndex, SegmentSerial, SlotIndex, Time,
 };
 use crate::zero_ranges::ZeroRange;
 
@@ -70,7 +75,8 @@ const SCANS_AT_ONCE: usize = 64;
 pub(super) enum Step {
     EndMark,
     CheckpointHeader(usize),
-    Checkpoint(usize),
+    /// A piece of the payload; they are counted.
+    Checkpoint(u64),
     CopyPages(Vec<CopyPageRef>),
     Segment,
     /// A slot of a segment that could not be read whole.
@@ -79,6 +85,8 @@ pub(super) enum Step {
     /// The same, of a segment in which the chain cannot go on.
     ScanForCheckpoint(SegmentIndex),
     Witness(Line),
+    /// The next piece of the checkpoint, to be written there again.
+    CheckpointAgain,
     Rewrite,
     Flush(Disk),
     /// Zeroes for which a checkpoint has no room.
@@ -91,11 +99,18 @@ pub(super) enum Step {
 pub(super) struct Recovery {
     stage: Stage,
     ios_left: u32,
-    /// What is known of each checkpoint area: its generation and length, or what is wrong.
-    areas: [Result<(u64, u64), FormatError>; 2],
+    /// A part of what takes long was done, and the next waits for the next input.
+    has_paused: bool,
+    /// The header of each checkpoint area and its generation, or what is wrong with the checkpoint.
+    areas: [Result<(u64, Buffer), FormatError>; 2],
+    loading: Option<Box<Loading>>,
+    /// All of it but the live slots, which are in the lookup table.
     checkpoint: Option<Checkpoint>,
-    /// The area it was read from.
-    checkpoint_area: usize,
+    /// Where it was read, if it is to be written there again.
+    checkpoint_copy: Option<CheckpointCopy>,
+    /// Live slots of each segment, as the table is.
+    live_slots: Vec<u32>,
+    replay: Option<Box<Replay>>,
     /// Copy pages that it names and that are still to be read: neighbours together.
     copy_pages: VecDeque<Vec<CopyPageRef>>,
     chain: Chain,
@@ -136,7 +151,9 @@ enum Stage {
     CopyPages,
     Chain,
     Scan,
+    Replay,
     Witnesses,
+    CheckpointAgain,
     Rewrites,
     RewriteFlush,
     OldestRewrite,
@@ -158,8 +175,8 @@ struct Chain {
     previous_checksum: u32,
     /// What records announce, each with the record.
     announced: Vec<(RecordNumber, SegmentIndex)>,
-    /// Segments that are or were in the list.
-    listed: BTreeSet<SegmentIndex>,
+    /// Whether each segment is or was in the list.
+    is_listed: Vec<bool>,
     /// Newest serial of which a record was found.
     newest_serial: SegmentSerial,
 }
@@ -176,7 +193,7 @@ impl Chain {
         announced_by(record).all(|(first, count)| {
             first.0 + count <= segments
                 && (first.0..first.0 + count).map(SegmentIndex).all(|index| {
-                    seen.insert(index) && (!self.listed.contains(&index) || is_replaced(index))
+                    seen.insert(index) && (!self.is_listed[index.0 as usize] || is_replaced(index))
                 })
         })
     }
@@ -186,7 +203,7 @@ impl Chain {
         for (first, count) in announced_by(record) {
             for segment in (first.0..first.0 + count).map(SegmentIndex) {
                 self.announced.push((record.header.number, segment));
-                self.listed.insert(segment);
+                self.is_listed[segment.0 as usize] = true;
                 self.segments.push_back(segment);
             }
         }
@@ -197,7 +214,9 @@ impl Chain {
         let kept = self.announced.partition_point(|(by, _)| *by < from);
         let taken: BTreeSet<SegmentIndex> =
             self.announced.split_off(kept).into_iter().map(|(_, segment)| segment).collect();
-        self.listed.retain(|segment| !taken.contains(segment));
+        for segment in &taken {
+            self.is_listed[segment.0 as usize] = false;
+        }
         self.segments.retain(|segment| !taken.contains(segment));
     }
 }
@@ -210,6 +229,11 @@ fn announced_by(record: &Record) -> impl Iterator<Item = (SegmentIndex, u32)> {
 }
 
 impl Recovery {
+    /// What happens comes from outside: another part may be done.
+    pub(super) fn input_came(&mut self) {
+        self.has_paused = false;
+    }
+
     /// Checksum of the record before `number`, if that is in the chain.
     fn before(&self, number: RecordNumber) -> Option<u32> {
         let position = self.checkpoint.as_ref()?.position;
@@ -243,9 +267,13 @@ impl Engine {
         self.recovery = Some(Box::new(Recovery {
             stage: Stage::CheckpointHeaders,
             ios_left: 2,
-            areas: std::array::from_fn(|_| Ok((0, 0))),
+            has_paused: false,
+            areas: std::array::from_fn(|_| Ok((0, Buffer::default()))),
+            loading: None,
             checkpoint: None,
-            checkpoint_area: 0,
+            checkpoint_copy: None,
+            live_slots: vec![0; self.superblock.geometry.segments as usize],
+            replay: None,
             copy_pages: VecDeque::new(),
             chain: Chain {
                 segments: VecDeque::new(),
@@ -254,7 +282,7 @@ impl Engine {
                 number: RecordNumber(0),
                 previous_checksum: 0,
                 announced: Vec::new(),
-                listed: BTreeSet::new(),
+                is_listed: Vec::new(),
                 newest_serial: SegmentSerial(0),
             },
             marks: Vec::new(),
@@ -290,6 +318,12 @@ impl Engine {
 
     fn recovery(&mut self) -> &mut Recovery {
         self.recovery.as_mut().expect("recovery is under way")
+    }
+
+    /// The rest waits for what comes from outside, or for no time at all.
+    pub(super) fn recovery_wake_up(&self) -> Option<Time> {
+        let has_paused = self.recovery.as_ref().is_some_and(|recovery| recovery.has_paused);
+        has_paused.then(|| self.now.after(PAUSE))
     }
 
     fn fail_open(&mut self, error: OpenError) {
@@ -331,25 +365,21 @@ impl Engine {
             (Step::EndMark, bytes) => self.end_mark_read(bytes),
             (Step::CheckpointHeader(area), Ok(bytes)) => {
                 let header = Checkpoint::decode_header(bytes.bytes(), uuid, &geometry);
-                recovery.areas[area] =
-                    header.map(|header| (header.generation, header.payload_bytes));
+                recovery.areas[area] = header.map(|header| (header.generation, bytes));
             }
-            (Step::Checkpoint(area), Ok(bytes)) => {
-                match Checkpoint::decode(bytes.bytes(), uuid, &geometry) {
-                    Ok(checkpoint) => {
-                        recovery.checkpoint = Some(checkpoint);
-                        recovery.checkpoint_area = area;
-                    }
-                    Err(error) => recovery.areas[area] = Err(error),
-                }
-            }
+            (Step::Checkpoint(piece), bytes) => self.checkpoint_piece_read(piece, bytes),
             (Step::CopyPages(run), bytes) => {
                 let bytes = bytes.as_ref().ok().map(Buffer::bytes);
                 self.load_copy_pages(&run, bytes);
             }
-            (Step::CheckpointHeader(area) | Step::Checkpoint(area), Err(error)) => {
+            (Step::CheckpointHeader(area), Err(error)) => {
                 recovery.areas[area] =
                     Err(FormatError::Unreadable { what: "the checkpoint", error });
+            }
+            (Step::CheckpointAgain, Ok(bytes)) => self.write_checkpoint_piece_again(bytes),
+            (Step::CheckpointAgain, Err(error)) => {
+                let offset = geometry.checkpoint_offsets[0];
+                self.fail_open(OpenError::Io { device: Device::CacheDisk, offset, error });
             }
             (Step::Segment, Ok(bytes)) => self.segment_read(bytes),
             (Step::Scan(_), Ok(bytes)) => self.note_later_record(bytes.bytes()),
@@ -431,18 +461,28 @@ impl Engine {
     pub(super) fn advance_recovery(&mut self) {
         while self.phase == Phase::Opening {
             let recovery = self.recovery();
+            if recovery.has_paused {
+                return;
+            }
+            if recovery.stage == Stage::Checkpoint {
+                match self.advance_loading() {
+                    true => continue,
+                    false => return,
+                }
+            }
             if recovery.ios_left > 0 {
                 return;
             }
             match recovery.stage {
-                Stage::CheckpointHeaders => self.read_newest_checkpoint(),
-                Stage::Checkpoint if recovery.checkpoint.is_some() => self.plan_copy_pages(),
-                Stage::Checkpoint => self.read_newest_checkpoint(),
+                Stage::CheckpointHeaders => self.load_newest_checkpoint(),
+                Stage::Checkpoint => unreachable!("above"),
                 Stage::CopyPages => self.read_copy_pages(),
                 Stage::Chain => self.read_next_segment(),
                 Stage::Scan if recovery.unseen.is_empty() => self.judge_the_end(),
                 Stage::Scan => self.scan_for_checkpoint(),
+                Stage::Replay => self.advance_replay(),
                 Stage::Witnesses => self.compare_witnesses(),
+                Stage::CheckpointAgain => self.write_checkpoint_again(),
                 Stage::Rewrites if recovery.rewrites.is_empty() => {
                     recovery.stage = Stage::OldestRewrite;
                 }
@@ -490,26 +530,6 @@ impl Engine {
         }
     }
 
-    // ---- step 1: the checkpoint ---------------------------------------------------------------
-
-    fn read_newest_checkpoint(&mut self) {
-        let recovery = self.recovery();
-        let newest = (0..2)
-            .filter_map(|area| Some((recovery.areas[area].as_ref().ok()?, area)))
-            .max_by_key(|((generation, _), _)| *generation);
-        let Some((&(_, payload_bytes), area)) = newest else {
-            let [first, second] = recovery.areas.clone().map(|area| area.expect_err("none valid"));
-            let is_detached = self.superblock.state == CacheState::Detached;
-            return self.fail_open(OpenError::Checkpoint { is_detached, first, second });
-        };
-        recovery.stage = Stage::Checkpoint;
-        recovery.ios_left = 1;
-        let offset = self.superblock.geometry.checkpoint_offsets[area];
-        let length = HEADER_SIZE as u64 + payload_bytes;
-        let purpose = Purpose::Recover(Step::Checkpoint(area));
-        self.start_read(Disk::CacheDisk, offset, length, purpose);
-    }
-
     /// Step 2.
     fn start_chain(&mut self) {
         // The session that the superblock speaks of began with a checkpoint.
@@ -539,9 +559,11 @@ impl Engine {
         let position = checkpoint.position;
         let segments: VecDeque<SegmentIndex> =
             [position.segment].into_iter().chain(checkpoint.free.iter().copied()).collect();
+        let mut is_listed = vec![false; recovery.live_slots.len()];
+        segments.iter().for_each(|segment| is_listed[segment.0 as usize] = true);
         recovery.chain = Chain {
             announced: Vec::new(),
-            listed: segments.iter().copied().collect(),
+            is_listed,
             segments,
             serial: position.serial,
             slot: position.slot_in_segment,
@@ -645,7 +667,7 @@ impl Engine {
         if self.config.no_log && !self.log_is_empty() {
             return self.fail_open(OpenError::LogNotEmpty);
         }
-        self.start_rewrites();
+        self.write_checkpoint_again();
     }
 
     // ---- steps 6 to 9: the new session --------------------------------------------------------

@@ -13,7 +13,8 @@ use zerocopy::byteorder::little_endian::{U32, U64};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
 use super::COUNTER_END;
-use super::checksum::{Crc32c, crc32c, crc32c_with_hole};
+use super::checkpoint_reader::CheckpointReader;
+use super::checksum::{Crc32c, crc32c_with_hole};
 use super::geometry::{Geometry, POISONED_LINES_MAX, WITNESSES_MAX, ZERO_RANGES_MAX};
 use super::layout::{FieldLayout, layout_of};
 use super::preamble::{CHECKSUM_OFFSET, Preamble};
@@ -31,15 +32,15 @@ pub const MAGIC: u64 = u64::from_le_bytes(*b"dcdCHECK");
 pub const VERSION: u32 = 1;
 /// Size of the header.
 pub const HEADER_SIZE: usize = LINE_SIZE as usize;
-const WHAT: &str = "the checkpoint";
+pub(super) const WHAT: &str = "the checkpoint";
 const PREAMBLE: Preamble = Preamble { what: WHAT, magic: MAGIC, version: VERSION };
 /// Size of each thing in the payload.
-const ITEM_SIZE: usize = 16;
+pub(crate) const ITEM_SIZE: usize = 16;
 /// In the place of the mask of a zero range. Programs before the second wrote the first, and do not
 /// look at it: they free nothing.
-const ZEROES_KEPT: FragmentMask = FragmentMask::FULL;
+pub(super) const ZEROES_KEPT: FragmentMask = FragmentMask::FULL;
 /// See `ZEROES_KEPT`: the space of these may be freed.
-const ZEROES_FREED: FragmentMask = FragmentMask(1);
+pub(super) const ZEROES_FREED: FragmentMask = FragmentMask(1);
 
 /// Where the log goes on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -280,10 +281,10 @@ const _: () = assert!(std::mem::offset_of!(CheckpointHeaderOnDisk, checksum) == 
 /// Any item of the payload: an address with 8 bits of mask above 48, and two values.
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
-struct Item {
-    address: U64,
-    first: U32,
-    second: U32,
+pub(super) struct Item {
+    pub(super) address: U64,
+    pub(super) first: U32,
+    pub(super) second: U32,
 }
 
 const _: () = assert!(size_of::<Item>() == ITEM_SIZE);
@@ -328,7 +329,7 @@ impl Item {
         }
     }
 
-    fn line_and_mask(&self) -> (Line, FragmentMask) {
+    pub(super) fn line_and_mask(&self) -> (Line, FragmentMask) {
         let word = self.address.get();
         (Line(word & ((1 << 48) - 1)), FragmentMask((word >> 48) as u8))
     }
@@ -341,6 +342,8 @@ pub struct CheckpointHeader {
     pub generation: u64,
     /// Bytes of payload, padding included.
     pub payload_bytes: u64,
+    /// CRC-32C of it.
+    pub payload_checksum: u32,
 }
 
 /// What can still be read of a checkpoint whose payload has a wrong checksum: for salvage, never
@@ -438,6 +441,7 @@ impl Checkpoint {
         Ok(CheckpointHeader {
             generation: header.generation.get(),
             payload_bytes: (items * ITEM_SIZE as u64).next_multiple_of(LINE_SIZE),
+            payload_checksum: header.payload_checksum.get(),
         })
     }
 
@@ -447,10 +451,8 @@ impl Checkpoint {
         uuid: Uuid,
         geometry: &Geometry,
     ) -> Result<Checkpoint, FormatError> {
-        let header = read_header(bytes, uuid, geometry)?;
-        let counts = counts(header);
-        let payload = (counts.iter().sum::<u64>() * ITEM_SIZE as u64).next_multiple_of(LINE_SIZE);
-        let payload = usize::try_from(payload).unwrap_or(usize::MAX);
+        let mut reader = CheckpointReader::new(bytes, uuid, geometry)?;
+        let payload = usize::try_from(reader.bytes_left()).unwrap_or(usize::MAX);
         let Some(bytes) = bytes[HEADER_SIZE..].get(..payload) else {
             return Err(FormatError::Short {
                 what: WHAT,
@@ -458,126 +460,13 @@ impl Checkpoint {
                 found: bytes.len(),
             });
         };
-        let expected = crc32c(bytes);
-        if header.payload_checksum.get() != expected {
-            return Err(FormatError::Checksum {
-                what: "the payload of the checkpoint",
-                expected,
-                found: header.payload_checksum.get(),
-            });
-        }
-        let field = |field, found| FormatError::Field { what: WHAT, field, found };
-        let items = <[Item]>::ref_from_bytes(bytes).expect("4 KiB pages hold whole items");
-        let mut rest = items;
-        let mut take = |count: u64| {
-            let (head, tail) = rest.split_at(count as usize);
-            rest = tail;
-            head
-        };
-        let [free, filled, live, zeroes, poisoned, witnesses, copy_pages] = counts.map(&mut take);
-        let mut checkpoint = Checkpoint {
-            uuid,
-            generation: header.generation.get(),
-            epoch: header.epoch.get(),
-            position: position_of(header),
-            free: Vec::with_capacity(free.len()),
-            filled: Vec::with_capacity(filled.len()),
-            live: Vec::with_capacity(live.len()),
-            zeroes: Vec::new(),
-            poisoned: Vec::new(),
-            witnesses: Vec::new(),
-            copy_pages: Vec::with_capacity(copy_pages.len()),
-        };
-        for item in free {
-            if item.first.get() >= geometry.segments {
-                return Err(field("free segment", item.first.get().into()));
-            }
-            checkpoint.free.push(SegmentIndex(item.first.get()));
-        }
-        for item in filled {
-            if item.first.get() >= geometry.segments {
-                return Err(field("filled segment", item.first.get().into()));
-            }
-            let serial = SegmentSerial(item.address.get());
-            checkpoint.filled.push((SegmentIndex(item.first.get()), serial));
-        }
-        for item in live {
-            let (line, mask) = item.line_and_mask();
-            let slot = SlotIndex(item.first.get());
-            if slot.0 >= geometry.slots() || mask.is_empty() || line.0 >= 1 << 40 {
-                return Err(field("live slot", slot.0.into()));
-            }
-            checkpoint.live.push(LiveSlot { line, mask, slot, checksum: item.second.get() });
-        }
-        for item in zeroes {
-            let (line, kind) = item.line_and_mask();
-            let lines = u64::from(item.first.get()) | u64::from(item.second.get()) << 32;
-            if lines == 0 || lines > (1 << 40) {
-                return Err(field("zero range", lines));
-            }
-            if kind != ZEROES_KEPT && kind != ZEROES_FREED {
-                return Err(field("kind of a zero range", kind.0.into()));
-            }
-            checkpoint.zeroes.push(ZeroRange { line, lines, may_unmap: kind == ZEROES_FREED });
-        }
-        checkpoint.poisoned.extend(poisoned.iter().map(Item::line_and_mask));
-        checkpoint.witnesses.extend(
-            witnesses
-                .iter()
-                .map(|item| Witness { line: item.line_and_mask().0, checksum: item.second.get() }),
-        );
-        for item in copy_pages {
-            let (page, generation) = (CopyPageIndex(item.first.get()), item.address.get());
-            // In order, so none twice.
-            let is_next = checkpoint.copy_pages.last().is_none_or(|last| last.page < page);
-            if page.0 >= geometry.copy_pages || generation >= COUNTER_END || !is_next {
-                return Err(field("copy page", page.0.into()));
-            }
-            let checksum = item.second.get();
-            checkpoint.copy_pages.push(CopyPageRef { page, generation, checksum });
-        }
-        checkpoint.check_places(geometry)?;
-        Ok(checkpoint)
-    }
-
-    /// Whether each place has one use. A segment that is filled twice, or one that is filled while
-    /// it holds live slots, or a slot of two lines would break what the engine counts.
-    fn check_places(&self, geometry: &Geometry) -> Result<(), FormatError> {
-        let field =
-            |field, found: u32| Err(FormatError::Field { what: WHAT, field, found: found.into() });
-        let mut is_free = vec![false; geometry.segments as usize];
-        for segment in &self.free {
-            let is_free = &mut is_free[segment.0 as usize];
-            if std::mem::replace(is_free, true) || *segment == self.position.segment {
-                return field("free segment", segment.0);
-            }
-        }
-        let mut is_filled = vec![false; geometry.segments as usize];
-        for (segment, serial) in &self.filled {
-            let index = segment.0 as usize;
-            if *serial > self.position.serial {
-                return field("serial of a filled segment", segment.0);
-            }
-            if std::mem::replace(&mut is_filled[index], true) || is_free[index] {
-                return field("filled segment", segment.0);
-            }
-        }
-        let mut is_live = vec![0u64; geometry.slots().div_ceil(64) as usize];
-        for live in &self.live {
-            let (segment, slot) = geometry.locate(live.slot);
-            let (word, bit) = ((live.slot.0 / 64) as usize, 1 << (live.slot.0 % 64));
-            let will_be_filled = is_free[segment.0 as usize]
-                || segment == self.position.segment && slot >= self.position.slot_in_segment;
-            if is_live[word] & bit != 0 || will_be_filled {
-                return field("live slot", live.slot.0);
-            }
-            is_live[word] |= bit;
-        }
-        Ok(())
+        let mut live = Vec::new();
+        reader.take(bytes, |slot| live.push(slot));
+        Ok(Checkpoint { live, ..reader.finish()? })
     }
 }
 
-fn position_of(header: &CheckpointHeaderOnDisk) -> LogPosition {
+pub(super) fn position_of(header: &CheckpointHeaderOnDisk) -> LogPosition {
     LogPosition {
         segment: SegmentIndex(header.segment.get()),
         serial: SegmentSerial(header.serial.get()),
@@ -587,7 +476,7 @@ fn position_of(header: &CheckpointHeaderOnDisk) -> LogPosition {
     }
 }
 
-fn counts(header: &CheckpointHeaderOnDisk) -> [u64; 7] {
+pub(super) fn counts(header: &CheckpointHeaderOnDisk) -> [u64; 7] {
     [
         header.free.get(),
         header.filled.get(),
@@ -599,7 +488,7 @@ fn counts(header: &CheckpointHeaderOnDisk) -> [u64; 7] {
     ]
 }
 
-fn read_header<'a>(
+pub(super) fn read_header<'a>(
     bytes: &'a [u8],
     uuid: Uuid,
     geometry: &Geometry,
@@ -692,7 +581,7 @@ mod tests {
         let back = Checkpoint::decode(bytes.bytes(), Uuid([1; 16]), &geometry);
         assert_eq!(back, Ok(checkpoint()));
         let header = Checkpoint::decode_header(bytes.bytes(), Uuid([1; 16]), &geometry).unwrap();
-        assert_eq!(header, CheckpointHeader { generation: 7, payload_bytes: 4096 });
+        assert_eq!((header.generation, header.payload_bytes), (7, 4096));
     }
 
     #[test]
@@ -746,7 +635,7 @@ mod tests {
             longer.poisoned = vec![longer.poisoned[0]; poisoned];
             let bytes = longer.encode();
             let header = Checkpoint::decode_header(bytes.bytes(), longer.uuid, &geometry).unwrap();
-            assert_eq!(header, CheckpointHeader { generation: 7, payload_bytes });
+            assert_eq!((header.generation, header.payload_bytes), (7, payload_bytes));
             assert_eq!(bytes.len() as u64, HEADER_SIZE as u64 + payload_bytes);
         }
     }

@@ -10,6 +10,7 @@
 //! ```
 
 pub mod checkpoint;
+pub(crate) mod checkpoint_reader;
 pub mod copy_page;
 pub mod creation_mark;
 pub mod data_label;

@@ -112,7 +112,7 @@ pub struct LookupTable {
     scattered_free: Vec<u32>,
     /// CRC-32C of each slot, live or not; see [`LookupTable::checksum`].
     slot_checksums: Vec<u32>,
-    walks: [Option<Walk>; 2],
+    walks: [Option<Walk>; 3],
 }
 
 /// Who walks the table.
@@ -122,6 +122,8 @@ pub(crate) enum Walker {
     Checkpoint,
     /// What carries out a large discard.
     Purge,
+    /// A start, which drops what was announced.
+    Start,
 }
 
 /// A walk of the whole table that goes on while the table changes.
@@ -161,8 +163,13 @@ impl LookupTable {
             scattered: Vec::new(),
             scattered_free: Vec::new(),
             slot_checksums: vec![0; slots as usize],
-            walks: [None, None],
+            walks: [None, None, None],
         }
+    }
+
+    /// A table of the same size without lines.
+    pub(crate) fn emptied(&self) -> LookupTable {
+        LookupTable::new(self.slot_checksums.len() as u32, self.lines_max as u32, self.hash)
     }
 
     /// Lines in the table: all of them are newer than the data-disk.

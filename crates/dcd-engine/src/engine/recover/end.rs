@@ -3,7 +3,7 @@
 use super::{SCANS_AT_ONCE, Stage, Step};
 use crate::engine::Disk;
 use crate::engine::{Engine, Purpose};
-use crate::error::{FormatError, OpenError};
+use crate::error::OpenError;
 use crate::format::record::Record;
 use crate::format::superblock::CacheState;
 use crate::units::{FRAGMENTS_PER_LINE, LINE_SIZE, Line, SegmentIndex, SegmentSerial};
@@ -77,35 +77,35 @@ impl Engine {
         Some(record)
     }
 
-    /// Where the chain goes on behind segments that hold nothing of it: the records there were
-    /// logged again elsewhere (C22).
-    fn next_start(&mut self) -> Option<usize> {
+    /// Whether the chain goes on behind segments that hold nothing of it, and then it is there: the
+    /// records were logged again elsewhere (C22).
+    fn goes_on_behind(&mut self) -> bool {
         let (serial, slot) = (self.recovery().chain.serial, self.recovery().chain.slot);
-        let segments = self.recovery().chain.segments.clone();
-        let mut found = None;
-        for offset in 1..segments.len().min(self.log.buffer_count() as usize + 17) {
+        let most = self.recovery().chain.segments.len().min(self.log.buffer_count() as usize + 17);
+        let mut passed = Vec::new();
+        for offset in 1..most {
             // As if the chain had come there.
             let chain = &mut self.recovery().chain;
-            chain.segments = segments.iter().skip(offset).copied().collect();
+            passed.extend(chain.segments.pop_front());
             chain.serial = SegmentSerial(serial.0 + offset as u64);
             chain.slot = 0;
             let recovery = self.recovery.as_ref().expect("recovery is under way");
             if recovery.later.iter().any(|record| self.is_next(record))
                 || self.buffer_of_next_record().is_some()
             {
-                found = Some(offset);
-                break;
+                return true;
             }
         }
-        if found.is_none() {
-            let chain = &mut self.recovery().chain;
-            (chain.segments, chain.serial, chain.slot) = (segments, serial, slot);
+        let chain = &mut self.recovery().chain;
+        while let Some(segment) = passed.pop() {
+            chain.segments.push_front(segment);
         }
-        found
+        (chain.serial, chain.slot) = (serial, slot);
+        false
     }
 
     pub(super) fn judge_the_end(&mut self) {
-        if self.next_start().is_some() {
+        if self.goes_on_behind() {
             self.recovery().later.clear();
             self.recovery().stage = Stage::Chain;
             return;
@@ -159,13 +159,14 @@ impl Engine {
         if lost > generation {
             return self.fail_open(OpenError::CheckpointLost { lost, found: generation });
         }
+        self.begin_replay();
+    }
+
+    /// Whether the log that was replayed may be gone by.
+    pub(super) fn judge_what_was_replayed(&mut self) {
         let old_blocks = self.superblock.data_disk.blocks;
-        let epoch = self.recovery().checkpoint.as_ref().expect("read").epoch;
-        if self.replay().is_err() {
-            let found = self.table.lines() as u64;
-            let error = FormatError::Field { what: "the log", field: "number of lines", found };
-            return self.fail_open(OpenError::Format(error));
-        }
+        let checkpoint = self.recovery().checkpoint.as_ref().expect("read");
+        let (epoch, generation) = (checkpoint.epoch, checkpoint.generation);
         // A later session, whose superblock is damaged, began with a checkpoint of its own.
         let is_of_detach = epoch + 1 == self.superblock.generation;
         if self.superblock.state == CacheState::Detached && is_of_detach {
@@ -184,7 +185,7 @@ impl Engine {
         // it. So it is not the one that was read, whatever became of it: the log of an older one
         // would undo what came after.
         let is_undone = self.recovery().memory_is_void && !self.log_is_empty();
-        if is_undone && !accept {
+        if is_undone && !self.config.accept_damage {
             let found = generation;
             return self.fail_open(OpenError::CheckpointLost { lost: found + 1, found });
         }

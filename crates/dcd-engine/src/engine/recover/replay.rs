@@ -1,109 +1,215 @@
-//! Step 4 of recovery: the checkpoint, then the records behind it, become the lookup table.
+//! Step 4 of recovery: what the checkpoint and the records behind it say becomes the lookup table.
+//! The index of the checkpoint is in it ([`super::load`]).
 //!
-//! What the checkpoint says of segments that the records announce is dropped: it was overwritten by
-//! records before the announcement, or was destaged and flushed, above no zeroes that the
-//! checkpoint lists.
+//! ```text
+//! 1. What the checkpoint says of segments that the records announce is dropped: it was overwritten
+//!    by records before the announcement, or was destaged and flushed, above no zeroes that the
+//!    checkpoint lists.
+//! 2. Damage that it lists leaves the table.
+//! 3. The records, in order.
+//! 4. Segments learn what they hold.
+//! ```
+//! All of it is in memory, and done a part at a time.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::vec;
 
-use super::FoundRecord;
+use super::{FoundRecord, Stage};
 use crate::engine::Engine;
+use crate::error::{FormatError, OpenError};
 use crate::format::record::Entry;
+use crate::log::lookup_table::{DeadSlots, Walker};
 use crate::log::rebuilt_zeroes::RebuiltZeroes;
 use crate::units::{
     FRAGMENTS_PER_LINE, FragmentMask, Line, SegmentIndex, SegmentSerial, SlotIndex,
 };
 use crate::zero_ranges::ZeroRange;
 
+/// Segments learn what they hold so many times as fast as entries are replayed.
+const SEGMENTS_FOR_ENTRY: usize = 8;
+
 /// More lines than slots: only a forged log can say so.
+#[derive(Debug)]
 pub(super) struct TooManyLines;
 
+/// How far it is.
+pub(super) struct Replay {
+    step: ReplayStep,
+    /// Segments whose slots in the checkpoint do not count.
+    is_announced: Vec<bool>,
+    records: vec::IntoIter<FoundRecord>,
+    /// Entries of a request that goes on in the next record, which wait for its rest (C14).
+    unfinished: Vec<(Entry, SlotIndex, bool)>,
+    /// Of what each segment holds.
+    serials: Vec<Option<SegmentSerial>>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum ReplayStep {
+    Drop,
+    Records,
+    /// Segments from this one on.
+    Segments(usize),
+}
+
 impl Engine {
-    /// Fails if more lines are said to be in the log than it has slots.
-    pub(super) fn replay(&mut self) -> Result<(), TooManyLines> {
-        let geometry = self.superblock.geometry;
-        let checkpoint = self.recovery().checkpoint.take().expect("read");
-        for range in &checkpoint.zeroes {
-            self.replay_zeroes(*range);
+    pub(super) fn begin_replay(&mut self) {
+        let segments = self.superblock.geometry.segments as usize;
+        let mut is_announced = vec![false; segments];
+        for (_, segment) in &self.recovery().chain.announced {
+            is_announced[segment.0 as usize] = true;
         }
-        self.witnesses.restore(&checkpoint.witnesses);
-        let announced = self.recovery().chain.announced.iter().map(|(_, segment)| *segment);
-        let announced: BTreeSet<SegmentIndex> = announced.collect();
-        for live in &checkpoint.live {
-            let mask = live.mask.and(self.line_mask(live.line));
-            if mask.is_empty() {
-                continue;
-            }
-            if !announced.contains(&geometry.locate(live.slot).0) {
-                self.replay_slot(live.line, mask, live.slot, live.checksum)?;
-                continue;
-            }
-            // It may have been destaged since the checkpoint learnt what is on the data-disk.
-            self.witnesses.forget(live.line);
+        let recovery = self.recovery();
+        recovery.stage = Stage::Replay;
+        let found = std::mem::take(&mut recovery.found);
+        recovery.report.records = found.len() as u64;
+        let checkpoint = recovery.checkpoint.as_mut().expect("read");
+        let zeroes = std::mem::take(&mut checkpoint.zeroes);
+        let witnesses = std::mem::take(&mut checkpoint.witnesses);
+        let poisoned = std::mem::take(&mut checkpoint.poisoned);
+        let mut serials = vec![None; segments];
+        for (segment, serial) in std::mem::take(&mut checkpoint.filled) {
+            serials[segment.0 as usize] = Some(serial);
         }
-        self.poisoned = checkpoint
-            .poisoned
+        for range in zeroes {
+            self.replay_zeroes(range);
+        }
+        self.witnesses.restore(&witnesses);
+        self.poisoned = poisoned
             .iter()
             .map(|(line, mask)| (*line, mask.and(self.line_mask(*line))))
             .filter(|(_, mask)| !mask.is_empty())
             .collect();
         // A checkpoint of ours has no fragment in both; of a forged one the poison counts.
-        for (line, mask) in &self.poisoned {
-            self.table.remove(*line, *mask);
+        let poisoned: Vec<(Line, FragmentMask)> =
+            self.poisoned.iter().map(|(line, mask)| (*line, *mask)).collect();
+        for (line, mask) in poisoned {
+            self.replay_remove(line, mask);
         }
-        let mut serials: BTreeMap<SegmentIndex, SegmentSerial> =
-            checkpoint.filled.iter().copied().collect();
-        let found = std::mem::take(&mut self.recovery().found);
-        self.recovery().report.records = found.len() as u64;
-        // Entries of a request that goes on in the next record wait for its rest (C14).
-        let mut unfinished = Vec::new();
-        for found in found {
-            let whole = found.whole_entries();
-            let FoundRecord { record, damaged, source } = found;
-            let header = record.header;
-            serials.insert(header.segment, header.serial);
-            self.recovery().report.records_from_memory += u64::from(source.is_memory());
-            if whole > 0 {
-                for (entry, slot, lost) in std::mem::take(&mut unfinished) {
-                    self.replay_entry(entry, slot, lost)?;
+        let step = match is_announced.contains(&true) {
+            true => ReplayStep::Drop,
+            false => ReplayStep::Records,
+        };
+        self.table.begin_walk(Walker::Start);
+        let (records, unfinished) = (found.into_iter(), Vec::new());
+        let replay = Replay { step, is_announced, records, unfinished, serials };
+        self.recovery().replay = Some(Box::new(replay));
+    }
+
+    /// The next part of what [`Engine::begin_replay`] has begun.
+    pub(super) fn advance_replay(&mut self) {
+        let mut replay = self.recovery().replay.take().expect("under way");
+        let mut left = self.config.limits.checkpoint_lines;
+        while left > 0 {
+            match replay.step {
+                ReplayStep::Drop => match self.drop_announced(&replay.is_announced, left) {
+                    true => left = 0,
+                    false => replay.step = ReplayStep::Records,
+                },
+                ReplayStep::Records => match replay.records.next() {
+                    Some(found) => match self.replay_record(&mut replay, found) {
+                        Ok(lines) => left = left.saturating_sub(lines),
+                        Err(TooManyLines) => {
+                            let found = self.table.lines() as u64;
+                            let (what, field) = ("the log", "number of lines");
+                            let error = FormatError::Field { what, field, found };
+                            return self.fail_open(OpenError::Format(error));
+                        }
+                    },
+                    None => replay.step = ReplayStep::Segments(0),
+                },
+                ReplayStep::Segments(first) => {
+                    let end = first.saturating_add(left.saturating_mul(SEGMENTS_FOR_ENTRY));
+                    let end = end.min(replay.serials.len());
+                    self.restore_segments(first, &replay.serials[first..end]);
+                    if end == replay.serials.len() {
+                        self.end_replay();
+                        return self.judge_what_was_replayed();
+                    }
+                    replay.step = ReplayStep::Segments(end);
+                    left = 0;
                 }
             }
-            let mut slot = header.slot_in_segment + 1;
-            for (index, entry) in record.entries.iter().enumerate() {
-                let at = geometry.slot(header.segment, slot);
-                let mut lost = false;
-                if let Entry::Data { line, mask, .. } = entry {
-                    slot += 1;
-                    lost = damaged.contains(&(*line, *mask));
-                }
-                if index < whole {
-                    self.replay_entry(*entry, at, lost)?;
-                } else {
-                    unfinished.push((*entry, at, lost));
+        }
+        self.recovery().replay = Some(replay);
+        self.recovery().has_paused = true;
+    }
+
+    /// Tells whether there is more to drop than in so many lines.
+    fn drop_announced(&mut self, is_announced: &[bool], lines: usize) -> bool {
+        let geometry = self.superblock.geometry;
+        let mut dropped = Vec::new();
+        let has_more = self.table.walk(Walker::Start, lines, |_, line, pieces| {
+            for (slot, mask) in pieces.as_slice() {
+                if is_announced[geometry.locate(*slot).0.0 as usize] {
+                    dropped.push((line, *mask));
                 }
             }
+        });
+        for (line, mask) in dropped {
+            self.replay_remove(line, mask);
+            // It may have been destaged since the checkpoint learnt what is on the data-disk.
+            self.witnesses.forget(line);
         }
-        let mut live = vec![0; geometry.segments as usize];
-        for (_, pieces) in self.table.iter() {
-            for (slot, _) in pieces.as_slice() {
-                live[geometry.locate(*slot).0.0 as usize] += 1;
+        has_more
+    }
+
+    /// Tells how many lines that was.
+    fn replay_record(
+        &mut self,
+        replay: &mut Replay,
+        found: FoundRecord,
+    ) -> Result<usize, TooManyLines> {
+        let whole = found.whole_entries();
+        let FoundRecord { record, damaged, source } = found;
+        let header = record.header;
+        replay.serials[header.segment.0 as usize] = Some(header.serial);
+        self.recovery().report.records_from_memory += u64::from(source.is_memory());
+        let mut lines = 0;
+        if whole > 0 {
+            for (entry, slot, lost) in std::mem::take(&mut replay.unfinished) {
+                lines += self.replay_entry(entry, slot, lost)?;
             }
         }
-        for (index, serial) in serials {
-            self.log.segments.restore(index, live[index.0 as usize], serial);
+        let mut slot = header.slot_in_segment + 1;
+        for (index, entry) in record.entries.iter().enumerate() {
+            let at = self.superblock.geometry.slot(header.segment, slot);
+            let mut lost = false;
+            if let Entry::Data { line, mask, .. } = entry {
+                slot += 1;
+                lost = damaged.contains(&(*line, *mask));
+            }
+            if index < whole {
+                lines += self.replay_entry(*entry, at, lost)?;
+            } else {
+                replay.unfinished.push((*entry, at, lost));
+            }
         }
+        Ok(lines.max(1))
+    }
+
+    fn restore_segments(&mut self, first: usize, serials: &[Option<SegmentSerial>]) {
+        for (index, serial) in (first..).zip(serials) {
+            if let Some(serial) = serial {
+                let live_slots = self.recovery().live_slots[index];
+                self.log.segments.restore(SegmentIndex(index as u32), live_slots, *serial);
+            }
+        }
+    }
+
+    fn end_replay(&mut self) {
         // Perhaps more was damaged than the checkpoint had room for.
         self.has_unlisted_poison |= self.poisoned.len() as u64 >= self.config.limits.poisoned_lines;
         self.zeroes_rebuilt = RebuiltZeroes::found(&self.zeroes);
+        self.table.end_walk(Walker::Start);
         let recovery = self.recovery.as_mut().expect("under way");
+        let checkpoint = recovery.checkpoint.as_ref().expect("read");
         self.checkpoint.generation = checkpoint.generation;
         self.checkpoint.epoch = checkpoint.epoch;
         recovery.report.dirty_lines = self.table.lines() as u64;
         recovery.report.poisoned_lines = self.poisoned.len() as u64;
-        Ok(())
     }
 
-    fn replay_slot(
+    pub(super) fn replay_slot(
         &mut self,
         line: Line,
         mask: FragmentMask,
@@ -113,17 +219,34 @@ impl Engine {
         if self.table.is_full() && !self.table.contains(line) {
             return Err(TooManyLines);
         }
-        self.table.insert(line, mask, slot, checksum);
+        let dead = self.table.insert(line, mask, slot, checksum);
+        let segment = self.superblock.geometry.locate(slot).0;
+        self.recovery().live_slots[segment.0 as usize] += 1;
+        self.replay_died(&dead);
         Ok(())
     }
 
+    fn replay_remove(&mut self, line: Line, mask: FragmentMask) {
+        let dead = self.table.remove(line, mask);
+        self.replay_died(&dead);
+    }
+
+    fn replay_died(&mut self, dead: &DeadSlots) {
+        let geometry = self.superblock.geometry;
+        for slot in dead.as_slice() {
+            self.recovery().live_slots[geometry.locate(*slot).0.0 as usize] -= 1;
+        }
+    }
+
+    /// Tells how many lines that was.
     fn replay_entry(
         &mut self,
         entry: Entry,
         slot: SlotIndex,
         is_damaged: bool,
-    ) -> Result<(), TooManyLines> {
-        let Some((line, lines)) = entry.lines() else { return Ok(()) };
+    ) -> Result<usize, TooManyLines> {
+        let Some((line, lines)) = entry.lines() else { return Ok(0) };
+        let walked = lines.min(self.table.lines() as u64 + 1) as usize;
         let valid = self.copies.counts().valid;
         self.copies_changed(line, lines);
         let changed = valid - self.copies.counts().valid;
@@ -132,13 +255,13 @@ impl Engine {
             Entry::Data { line, mask, checksum } => {
                 let mask = mask.and(self.line_mask(line));
                 if mask.is_empty() {
-                    return Ok(());
+                    return Ok(1);
                 }
                 self.clear_poison(line, mask);
                 let has_room = !self.poison_has_no_room(line);
                 self.has_unlisted_poison |= is_damaged && !has_room;
                 if is_damaged && has_room {
-                    self.table.remove(line, mask);
+                    self.replay_remove(line, mask);
                     let poison = self.poisoned.entry(line).or_default();
                     *poison = poison.or(mask);
                 } else {
@@ -160,7 +283,7 @@ impl Engine {
             }
             Entry::Announce { .. } => {}
         }
-        Ok(())
+        Ok(walked)
     }
 
     fn replay_zeroes(&mut self, range: ZeroRange) {
@@ -171,10 +294,9 @@ impl Engine {
         }
     }
 
-    /// Takes lines out of the table before segments are counted.
     fn replay_forget(&mut self, line: Line, lines: u64) {
         for line in self.table.lines_within(line, lines) {
-            self.table.remove(line, FragmentMask::FULL);
+            self.replay_remove(line, FragmentMask::FULL);
         }
         self.forget_poison(line, lines);
     }

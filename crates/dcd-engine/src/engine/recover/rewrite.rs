@@ -11,7 +11,7 @@
 //! |---|---|---|
 //! | record in the segment memory | none is looked for: a rotten copy on the disk is repaired | written from there |
 //! | record on the cache-disk | the segment memory of its session survived, and holds all that is not; a later record says so (`durable`); records behind it were logged again | written as read |
-//! | checkpoint | a record says so (`checkpoint_generation`), or the superblock was closed behind it | written as decoded |
+//! | checkpoint | a record says so (`checkpoint_generation`), or the superblock was closed behind it | read and written a piece at a time |
 //! | superblock | none | not written: see below |
 //!
 //! So without the segment memory (it is lost, or of another boot) it is the tail of the log that is
@@ -45,6 +45,9 @@ use super::{Engine, Recovery, Stage, Step};
 use crate::buffer::Buffer;
 use crate::engine::Disk;
 use crate::engine::Purpose;
+use crate::error::{FormatError, OpenError};
+use crate::format::checkpoint::{Checkpoint, HEADER_SIZE};
+use crate::format::checksum::Crc32c;
 use crate::format::superblock::CacheState;
 use crate::units::RecordNumber;
 
@@ -71,6 +74,26 @@ pub(super) struct Rewrite {
     source: Source,
 }
 
+/// The checkpoint, read again and written where it was read, in the order of its payload, and the
+/// header last.
+pub(super) struct CheckpointCopy {
+    offset: u64,
+    header: Buffer,
+    payload_bytes: u64,
+    /// So many were written, or are on their way.
+    written_bytes: u64,
+    /// Of the payload as it is read now. A disk that shows something else than when it was loaded
+    /// has dropped what it could not write: there is nothing to build on.
+    checksum: Crc32c,
+}
+
+impl CheckpointCopy {
+    pub(super) fn new(offset: u64, header: Buffer, payload_bytes: u64) -> CheckpointCopy {
+        let checksum = Crc32c::default();
+        CheckpointCopy { offset, header, payload_bytes, written_bytes: 0, checksum }
+    }
+}
+
 impl Recovery {
     /// Every record up to `durable` is durable: bytes that were kept of them are not needed.
     pub(super) fn forget_durable(&mut self, durable: RecordNumber) {
@@ -89,8 +112,9 @@ impl Engine {
     /// The chain ends, and every record of it up to `durable` is known to be durable.
     pub(super) fn plan_rewrites(&mut self, durable: RecordNumber) {
         let geometry = self.superblock.geometry;
-        let checkpoint_is_durable = self.checkpoint_is_known_durable();
-        let piece_bytes = self.config.limits.checkpoint_write_bytes;
+        if self.checkpoint_is_known_durable() {
+            self.recovery().checkpoint_copy = None;
+        }
         let recovery = self.recovery();
         recovery.forget_durable(durable);
         for found in &mut recovery.found {
@@ -102,15 +126,6 @@ impl Engine {
                 Source::Disk(bytes) => Source::Disk(std::mem::take(bytes)),
             };
             recovery.rewrites.push(Rewrite { offset: geometry.slot_offset(slot), source });
-        }
-        if !checkpoint_is_durable {
-            let bytes = recovery.checkpoint.as_ref().expect("read").encode();
-            let mut offset = geometry.checkpoint_offsets[recovery.checkpoint_area];
-            for piece in bytes.bytes().chunks(piece_bytes) {
-                let source = Source::Disk(Buffer::copy_of(piece));
-                recovery.rewrites.push(Rewrite { offset, source });
-                offset += piece.len() as u64;
-            }
         }
     }
 
@@ -126,8 +141,51 @@ impl Engine {
             || was_closed && checkpoint.epoch < self.superblock.generation
     }
 
-    /// Step 1.
-    pub(super) fn start_rewrites(&mut self) {
+    /// Step 1: the checkpoint, if there is a copy to be made, a piece at a time.
+    pub(super) fn write_checkpoint_again(&mut self) {
+        let uuid = self.superblock.uuid;
+        let geometry = self.superblock.geometry;
+        let piece_bytes = self.config.limits.checkpoint_write_bytes as u64;
+        let recovery = self.recovery();
+        recovery.stage = Stage::CheckpointAgain;
+        let Some(copy) = &mut recovery.checkpoint_copy else { return self.start_rewrites() };
+        let offset = copy.offset + HEADER_SIZE as u64 + copy.written_bytes;
+        let length = piece_bytes.min(copy.payload_bytes - copy.written_bytes);
+        if length > 0 {
+            recovery.ios_left = 1;
+            let purpose = Purpose::Recover(Step::CheckpointAgain);
+            return self.start_read(Disk::CacheDisk, offset, length, purpose);
+        }
+        let copy = recovery.checkpoint_copy.take().expect("looked at");
+        let header = Checkpoint::decode_header(copy.header.bytes(), uuid, &geometry);
+        let (expected, found) = (header.expect("it was loaded").payload_checksum, copy.checksum);
+        if found.finish() != expected {
+            let what = "the payload of the checkpoint";
+            let found = found.finish();
+            return self.fail_open(OpenError::Format(FormatError::Checksum {
+                what,
+                expected,
+                found,
+            }));
+        }
+        recovery.ios_left = 1;
+        let purpose = Purpose::Recover(Step::Rewrite);
+        self.start_write(Disk::CacheDisk, copy.offset, copy.header, purpose);
+    }
+
+    pub(super) fn write_checkpoint_piece_again(&mut self, piece: Buffer) {
+        let recovery = self.recovery();
+        let copy = recovery.checkpoint_copy.as_mut().expect("it was read for it");
+        copy.checksum.update(piece.bytes());
+        let offset = copy.offset + HEADER_SIZE as u64 + copy.written_bytes;
+        copy.written_bytes += piece.len() as u64;
+        recovery.ios_left += 1;
+        let purpose = Purpose::Recover(Step::Rewrite);
+        self.start_write(Disk::CacheDisk, offset, piece, purpose);
+    }
+
+    /// Step 1: the records.
+    fn start_rewrites(&mut self) {
         let recovery = self.recovery();
         recovery.stage = Stage::Rewrites;
         let mut rewrites = std::mem::take(&mut recovery.rewrites);

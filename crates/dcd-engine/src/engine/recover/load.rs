@@ -1,0 +1,153 @@
+//! The rest of step 1 of recovery: the newer checkpoint is read a piece at a time, and its index
+//! goes into the lookup table a part at a time. Of a large cache it is gigabytes.
+//!
+//! Whether it is whole is known behind its last piece, so until then nothing else may look at the
+//! table. If it is not, the table is emptied and the other checkpoint is read.
+
+use std::collections::VecDeque;
+
+use super::rewrite::CheckpointCopy;
+use super::{Stage, Step};
+use crate::buffer::Buffer;
+use crate::engine::Disk;
+use crate::engine::{Engine, Purpose};
+use crate::error::{FormatError, OpenError};
+use crate::format::checkpoint::{HEADER_SIZE, ITEM_SIZE};
+use crate::format::checkpoint_reader::CheckpointReader;
+use crate::format::superblock::CacheState;
+use crate::io::IoError;
+
+/// Pieces that were read or are on their way, and not taken yet.
+const PIECES_AT_ONCE: usize = 4;
+
+/// A checkpoint on its way into the table.
+pub(super) struct Loading {
+    area: usize,
+    reader: CheckpointReader,
+    /// As the header says.
+    payload_bytes: u64,
+    /// So many of them were asked for.
+    asked_bytes: u64,
+    /// In order; none for those that are on their way.
+    pieces: VecDeque<Option<Buffer>>,
+    /// Pieces before these.
+    taken: u64,
+    /// Bytes of the first that were taken.
+    taken_bytes: usize,
+    /// Why it does not count.
+    problem: Option<FormatError>,
+}
+
+impl Engine {
+    pub(super) fn load_newest_checkpoint(&mut self) {
+        let (uuid, geometry) = (self.superblock.uuid, self.superblock.geometry);
+        let recovery = self.recovery();
+        let newest = (0..2)
+            .filter_map(|area| Some((recovery.areas[area].as_ref().ok()?, area)))
+            .max_by_key(|((generation, _), _)| *generation);
+        let Some(((_, header), area)) = newest else {
+            let problem = |area: &Result<_, FormatError>| area.as_ref().err().cloned();
+            let [first, second] =
+                recovery.areas.each_ref().map(|area| problem(area).expect("none is valid"));
+            let is_detached = self.superblock.state == CacheState::Detached;
+            return self.fail_open(OpenError::Checkpoint { is_detached, first, second });
+        };
+        let reader = CheckpointReader::new(header.bytes(), uuid, &geometry).expect("looked at");
+        recovery.stage = Stage::Checkpoint;
+        recovery.loading = Some(Box::new(Loading {
+            area,
+            payload_bytes: reader.bytes_left(),
+            reader,
+            asked_bytes: 0,
+            pieces: VecDeque::new(),
+            taken: 0,
+            taken_bytes: 0,
+            problem: None,
+        }));
+    }
+
+    pub(super) fn checkpoint_piece_read(&mut self, piece: u64, bytes: Result<Buffer, IoError>) {
+        let loading = self.recovery().loading.as_mut().expect("it waits for what was asked for");
+        let index = (piece - loading.taken) as usize;
+        match bytes {
+            Ok(bytes) => loading.pieces[index] = Some(bytes),
+            Err(error) => {
+                loading.problem = Some(FormatError::Unreadable { what: "the checkpoint", error });
+            }
+        }
+    }
+
+    /// Tells whether anything was done.
+    pub(super) fn advance_loading(&mut self) -> bool {
+        let mut loading = self.recovery().loading.take().expect("under way");
+        let is_over = loading.problem.is_some() || loading.reader.bytes_left() == 0;
+        if is_over && self.recovery().ios_left == 0 {
+            self.end_loading(*loading);
+            return true;
+        }
+        let has_asked = !is_over && self.read_checkpoint_pieces(&mut loading);
+        let has_taken = !is_over && self.take_checkpoint_part(&mut loading);
+        self.recovery().loading = Some(loading);
+        has_asked || has_taken
+    }
+
+    fn read_checkpoint_pieces(&mut self, loading: &mut Loading) -> bool {
+        let start = self.superblock.geometry.checkpoint_offsets[loading.area] + HEADER_SIZE as u64;
+        let piece_bytes = self.config.limits.checkpoint_write_bytes as u64;
+        let before = loading.asked_bytes;
+        while loading.pieces.len() < PIECES_AT_ONCE && loading.asked_bytes < loading.payload_bytes {
+            let piece = loading.taken + loading.pieces.len() as u64;
+            let length = piece_bytes.min(loading.payload_bytes - loading.asked_bytes);
+            let purpose = Purpose::Recover(Step::Checkpoint(piece));
+            self.start_read(Disk::CacheDisk, start + loading.asked_bytes, length, purpose);
+            loading.asked_bytes += length;
+            loading.pieces.push_back(None);
+            self.recovery().ios_left += 1;
+        }
+        loading.asked_bytes > before
+    }
+
+    /// Takes a part of the next piece, if that is there.
+    fn take_checkpoint_part(&mut self, loading: &mut Loading) -> bool {
+        let Some(Some(piece)) = loading.pieces.front() else { return false };
+        let part_bytes = self.config.limits.checkpoint_lines.saturating_mul(ITEM_SIZE);
+        let end = loading.taken_bytes.saturating_add(part_bytes).min(piece.len());
+        let part = &piece.bytes()[loading.taken_bytes..end];
+        loading.reader.take(part, |live| {
+            let mask = live.mask.and(self.line_mask(live.line));
+            if !mask.is_empty() {
+                let fits = self.replay_slot(live.line, mask, live.slot, live.checksum);
+                assert!(fits.is_ok(), "no more slots than the header may count");
+            }
+        });
+        loading.taken_bytes = end;
+        if end == piece.len() {
+            loading.pieces.pop_front();
+            loading.taken += 1;
+            loading.taken_bytes = 0;
+        }
+        self.recovery().has_paused = loading.reader.bytes_left() > 0;
+        true
+    }
+
+    fn end_loading(&mut self, loading: Loading) {
+        let Loading { area, reader, payload_bytes, problem, .. } = loading;
+        let offset = self.superblock.geometry.checkpoint_offsets[area];
+        match problem.map_or_else(|| reader.finish(), Err) {
+            Ok(checkpoint) => {
+                let recovery = self.recovery();
+                let (_, header) = recovery.areas[area].as_mut().expect("it was loaded");
+                let header = std::mem::take(header);
+                recovery.checkpoint_copy = Some(CheckpointCopy::new(offset, header, payload_bytes));
+                recovery.checkpoint = Some(checkpoint);
+                self.plan_copy_pages();
+            }
+            Err(problem) => {
+                self.recovery().areas[area] = Err(problem);
+                self.recovery().live_slots.fill(0);
+                self.table = self.table.emptied();
+                self.load_newest_checkpoint();
+            }
+        }
+    }
+}
