@@ -56,8 +56,7 @@ fn announced_and_cut(d: &mut Driver, checkpoints: u64) {
         assert!(round < 8, "nothing is announced: {:?}", d.status().segments);
     }
     assert_eq!(d.status().counters.checkpoints, checkpoints, "it proves nothing");
-    d.power_cut();
-    d.reopen();
+    d.power_cycle();
 }
 
 fn blocks(d: &mut Driver) -> Result<Vec<u8>, RequestError> {
@@ -69,10 +68,8 @@ fn blocks(d: &mut Driver) -> Result<Vec<u8>, RequestError> {
 #[test]
 fn what_was_destaged_over_zeroes_does_not_read_as_zeroes() {
     let mut d = nearly_full(|d| {
-        let discard = d.discard(LINE * 8, 8);
-        d.expect_ok(discard);
-        let write = d.write_blocks(LINE * 8, 2, 7);
-        d.expect_ok(write);
+        d.done(|d| d.discard(LINE * 8, 8));
+        d.done(|d| d.write_blocks(LINE * 8, 2, 7));
     });
     let checkpoints = d.status().counters.checkpoints;
     d.drain();
@@ -85,17 +82,13 @@ fn what_was_destaged_over_zeroes_does_not_read_as_zeroes() {
 fn what_was_overwritten_over_zeroes_keeps_the_zeroes_beside_it() {
     let mut d = nearly_full(|d| {
         d.data_disk.rot(LINE * 4096, &[9; 4096]);
-        let discard = d.discard(LINE * 8, 8);
-        d.expect_ok(discard);
-        let write = d.write_blocks(LINE * 8, 2, 7);
-        d.expect_ok(write);
+        d.done(|d| d.discard(LINE * 8, 8));
+        d.done(|d| d.write_blocks(LINE * 8, 2, 7));
     });
     let checkpoints = d.status().counters.checkpoints;
     // All of the first segments is overwritten or discarded: nothing has to be destaged.
-    let write = d.write_blocks(LINE * 8, 2, 8);
-    d.expect_ok(write);
-    let discard = d.discard(0, 4 * LINES_PER_SEGMENT * 8);
-    d.expect_ok(discard);
+    d.done(|d| d.write_blocks(LINE * 8, 2, 8));
+    d.done(|d| d.discard(0, 4 * LINES_PER_SEGMENT * 8));
     announced_and_cut(&mut d, checkpoints);
     assert_eq!(blocks(&mut d), Ok(vec![8, 8, 0, 0, 0, 0, 0, 0]));
 }
@@ -121,8 +114,7 @@ fn what_was_found_damaged_is_not_taken_for_destaged() {
     }
     d.finish_all();
     assert_eq!(d.status().counters.checkpoints, checkpoints, "it proves nothing");
-    d.power_cut();
-    d.reopen();
+    d.power_cycle();
     assert_eq!(blocks(&mut d), Err(RequestError::Io));
 }
 
@@ -135,8 +127,7 @@ fn what_was_destaged_is_no_change_behind_the_cache() {
     d.drain();
     announced_and_cut(&mut d, checkpoints);
     assert_eq!(d.try_read(0, 8).map(|bytes| bytes[0]), Ok(8));
-    let read = d.submit(Operation::read(LbaRange::new(LINE * 8, 8)), false);
-    d.expect_ok(read);
+    d.done(|d| d.submit(Operation::read(LbaRange::new(LINE * 8, 8)), false));
     assert!(d.started.iter().any(|io| io.device == Device::CacheDisk));
 }
 
@@ -172,8 +163,7 @@ fn nothing_is_announced_beside_the_list_of_a_checkpoint_that_failed() {
     // With announcements the log would not end.
     while lines.len() < 400 && write_segment(&mut d, &mut lines) {}
     assert_eq!(d.status().counters.checkpoints, checkpoints, "it proves nothing");
-    d.power_cut();
-    d.reopen();
+    d.power_cycle();
     for line in lines {
         assert_eq!(d.read(line), 9, "line {line}");
     }

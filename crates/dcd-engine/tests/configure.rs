@@ -21,8 +21,7 @@ fn each_write_is_acknowledged_as_was_set_when_it_came() {
     d.finish_all();
     d.expect_ok(durable);
     d.expect_ok(last);
-    d.power_cut();
-    d.reopen();
+    d.power_cycle();
     assert_eq!((d.read(1), d.read(2), d.read(3)), (1, 2, 3));
 }
 
@@ -132,14 +131,12 @@ fn changes_may_be_refused_and_let_in_again() {
         }
         d.release();
         d.expect_ok(before);
-        let flush = d.flush();
-        d.expect_ok(flush);
+        d.done(Driver::flush);
         d.drain();
         assert_eq!([100, 101].map(|line| d.data_disk.line(line)), [1, 0]);
         assert_eq!(d.read(100), 1);
         d.configure(|config| config.read_only = false).unwrap();
-        let write = d.write_fua(100, 3);
-        d.expect_ok(write);
+        d.done(|d| d.write_fua(100, 3));
         assert_eq!(d.read(100), 3);
     }
 }

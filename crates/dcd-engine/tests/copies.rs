@@ -308,8 +308,7 @@ fn what_brings_least_gives_way_and_what_is_pinned_does_not() {
 #[test]
 fn a_write_is_seen_and_its_line_is_copied_anew() {
     let mut d = with_sequence();
-    let write = d.write(LINES[5], 99);
-    d.expect_ok(write);
+    d.done(|d| d.write(LINES[5], 99));
     assert_eq!(d.status().copies.stale, 1);
     assert_eq!(read(&mut d, LINES[5]), 99);
     d.advance_time(Duration::from_millis(900));
@@ -329,8 +328,7 @@ fn a_write_is_seen_and_its_line_is_copied_anew() {
 #[test]
 fn a_write_of_a_part_of_a_line_is_seen() {
     let mut d = with_sequence();
-    let write = d.write_blocks(LINES[5] * 8 + 3, 1, 99);
-    d.expect_ok(write);
+    d.done(|d| d.write_blocks(LINES[5] * 8 + 3, 1, 99));
     let id = submit_read(&mut d, LINES[5]);
     d.expect_ok(id);
     let bytes = d.reply_bytes(id);
@@ -340,12 +338,10 @@ fn a_write_of_a_part_of_a_line_is_seen() {
 #[test]
 fn a_discard_is_seen() {
     let mut d = with_sequence();
-    let discard = d.discard(LINES[5] * 8, 8);
-    d.expect_ok(discard);
+    d.done(|d| d.discard(LINES[5] * 8, 8));
     assert_eq!(read(&mut d, LINES[5]), 0);
     // Longer than all copies together.
-    let discard = d.discard(0, 8192);
-    d.expect_ok(discard);
+    d.done(|d| d.discard(0, 8192));
     assert_eq!(d.status().copies.valid, 0);
     d.drain();
     for line in LINES {
@@ -358,8 +354,7 @@ fn a_discard_is_seen() {
 fn what_was_read_ahead_is_not_served_after_a_write() {
     let mut d = with_sequence();
     assert_eq!(read(&mut d, LINES[0]), byte_of(LINES[0]));
-    let write = d.write(LINES[3], 99);
-    d.expect_ok(write);
+    d.done(|d| d.write(LINES[3], 99));
     assert_eq!(read(&mut d, LINES[3]), 99);
     d.drain();
     // Copied anew, while the old bytes are still in memory.
@@ -542,10 +537,8 @@ fn a_write_behind_the_checkpoint_makes_its_copy_stale_after_a_crash() {
     for is_killed in [false, true] {
         let mut d = with_sequence();
         d.write_durably([LINES[5]], 99);
-        let discard = d.discard(LINES[6] * 8, 8);
-        d.expect_ok(discard);
-        let flush = d.flush();
-        d.expect_ok(flush);
+        d.done(|d| d.discard(LINES[6] * 8, 8));
+        d.done(Driver::flush);
         match is_killed {
             true => d.kill(),
             false => d.power_cut(),
@@ -591,8 +584,7 @@ fn a_line_with_a_listed_copy_is_not_bypassed() {
     store(&mut d, "start", &LINES);
     let bypass = |d: &mut Driver, line: u64| {
         let before = d.status().counters.bypasses;
-        let id = d.write_blocks(line * 8, 32, 99);
-        d.expect_ok(id);
+        d.done(|d| d.write_blocks(line * 8, 32, 99));
         d.status().counters.bypasses > before
     };
     assert!(bypass(&mut d, 20));
@@ -601,8 +593,7 @@ fn a_line_with_a_listed_copy_is_not_bypassed() {
     let id = d.submit(Operation::Sequence(SequenceRequest::Remove { name: "start".into() }), false);
     assert!(!d.is_answered(id), "not before a checkpoint says so");
     assert!(!bypass(&mut d, LINES[20]));
-    d.shut_down();
-    d.reopen();
+    d.restart();
     assert!(bypass(&mut d, LINES[10]));
 }
 
@@ -636,13 +627,11 @@ fn copies_on_a_cache_disk_that_was_given_up_are_not_believed() {
     for kind in [Kind::Read, Kind::Write, Kind::Flush] {
         d.fail_always(Device::CacheDisk, kind, 0..u64::MAX, IoError::Gone);
     }
-    let write = d.write_fua(LINES[5], 99);
-    d.expect_ok(write);
+    d.done(|d| d.write_fua(LINES[5], 99));
     for line in LINES {
         assert_eq!(read(&mut d, line), if line == LINES[5] { 99 } else { byte_of(line) });
     }
-    d.power_cut();
-    d.reopen();
+    d.power_cycle();
     for line in LINES {
         assert_eq!(read(&mut d, line), if line == LINES[5] { 99 } else { byte_of(line) });
     }
@@ -680,8 +669,7 @@ fn what_was_read_once_is_read_from_the_copy() {
     let mark = d.started.len();
     assert_eq!(read(&mut d, 500), byte_of(500));
     assert_eq!((data_reads(&d, mark), d.started.len() - mark), (0, 1));
-    let write = d.write(500, 99);
-    d.expect_ok(write);
+    d.done(|d| d.write(500, 99));
     assert_eq!(read(&mut d, 500), 99);
     d.drain();
     assert_eq!(read(&mut d, 500), 99);
@@ -690,8 +678,7 @@ fn what_was_read_once_is_read_from_the_copy() {
     assert_eq!(read(&mut d, 500), 99);
     assert_eq!(data_reads(&d, mark), 0);
     assert_eq!(read(&mut d, 501), byte_of(501));
-    d.shut_down();
-    d.reopen();
+    d.restart();
     let mark = d.started.len();
     assert_eq!(read(&mut d, 501), byte_of(501));
     assert_eq!(data_reads(&d, mark), 0, "kept over the end");
@@ -705,8 +692,7 @@ fn a_hot_block_that_was_written_behind_the_checkpoint_is_given_up_by_the_start()
         read(&mut d, 500);
         read(&mut d, 600);
         d.advance_time(Duration::from_millis(10));
-        d.shut_down();
-        d.reopen();
+        d.restart();
         d.write_durably([500], 99);
         match is_killed {
             true => d.kill(),
@@ -729,8 +715,7 @@ fn a_scan_is_not_promoted_and_displaces_nothing() {
     }
     for line in (0..1024).step_by(16) {
         let range = LbaRange::new(line * 8, 128);
-        let id = d.submit(Operation::read(range), false);
-        d.expect_ok(id);
+        d.done(|d| d.submit(Operation::read(range), false));
     }
     d.advance_time(Duration::from_millis(100));
     // A scan is known after 1 MiB.
@@ -815,8 +800,7 @@ fn what_is_read_in_the_same_order_three_times_is_kept() {
     let sequence = d.engine().sequences().next().expect("one").label().clone();
     assert_eq!((sequence.name.as_str(), sequence.is_detected), ("found-1", true));
     // It is known after a start, and no second one is made of it.
-    d.shut_down();
-    d.reopen();
+    d.restart();
     for _ in 0..4 {
         assert!(start_program(&mut d) <= 2);
     }
@@ -848,8 +832,7 @@ fn saving_answers_when_the_copies_survive_a_crash() {
     assert!(!d.is_answered(save));
     d.expect_ok(save);
     d.write_durably([600], 2);
-    d.power_cut();
-    d.reopen();
+    d.power_cycle();
     let mark = d.started.len();
     read(&mut d, 500);
     assert_eq!(data_reads(&d, mark), 0);
@@ -885,15 +868,13 @@ fn a_destaged_line_that_changes_is_not_read_from_its_old_slot() {
     let mut d = with_clean_lines();
     d.write_durably(200..208, 7);
     d.drain();
-    let write = d.write_blocks(203 * 8 + 1, 1, 8);
-    d.expect_ok(write);
+    d.done(|d| d.write_blocks(203 * 8 + 1, 1, 8));
     d.drain();
     let id = submit_read(&mut d, 203);
     d.expect_ok(id);
     let bytes = d.reply_bytes(id);
     assert_eq!((bytes[0], bytes[512], bytes[1024]), (7, 8, 7));
-    let discard = d.discard(204 * 8, 8);
-    d.expect_ok(discard);
+    d.done(|d| d.discard(204 * 8, 8));
     d.drain();
     assert_eq!(read(&mut d, 204), 0);
     // The lines destaged last are witnesses, and never bypassed.
@@ -957,13 +938,11 @@ fn a_pin_and_a_removal_that_were_answered_survive_a_crash() {
     let pin = SequenceRequest::Pin { name: "start".into(), is_pinned: true };
     let id = d.submit(Operation::Sequence(pin), false);
     assert_eq!(d.wait(id), Ok(()));
-    d.power_cut();
-    d.reopen();
+    d.power_cycle();
     assert!(d.engine().sequences().all(|s| s.label().is_pinned));
     assert_eq!(d.engine().sequences().count(), 1);
     let id = d.submit(Operation::Sequence(SequenceRequest::Remove { name: "start".into() }), false);
     assert_eq!(d.wait(id), Ok(()));
-    d.power_cut();
-    d.reopen();
+    d.power_cycle();
     assert_eq!(d.engine().sequences().count(), 0);
 }

@@ -37,8 +37,7 @@ fn shuffled(count: u64) -> Vec<u64> {
 #[test]
 fn neighbours_of_all_segments_are_merged() {
     for policy in POLICIES {
-        let mut d = Driver::with(|options| {
-            never_idle(options);
+        let mut d = Driver::never_idle(|options| {
             options.segments = 64;
             options.engine.destage_policy = policy;
         });
@@ -60,13 +59,9 @@ fn neighbours_of_all_segments_are_merged() {
 /// Sequential lines become writes of up to 1 MiB.
 #[test]
 fn sequential_lines_become_large_writes() {
-    let mut d = Driver::with(|options| {
-        never_idle(options);
-        options.segments = 64;
-    });
+    let mut d = Driver::never_idle(|options| options.segments = 64);
     for line in 0..512 {
-        let write = d.write(100 + line, 1);
-        d.expect_ok(write);
+        d.done(|d| d.write(100 + line, 1));
     }
     let mark = d.started.len();
     d.drain();
@@ -79,14 +74,12 @@ fn sequential_lines_become_large_writes() {
 #[test]
 fn a_batch_is_sorted_by_address() {
     for policy in POLICIES {
-        let mut d = Driver::with(|options| {
-            never_idle(options);
+        let mut d = Driver::never_idle(|options| {
             options.segments = 64;
             options.engine.destage_policy = policy;
         });
         for line in shuffled(300) {
-            let write = d.write(100 + 3 * line, 1);
-            d.expect_ok(write);
+            d.done(|d| d.write(100 + 3 * line, 1));
         }
         let mark = d.started.len();
         d.drain();
@@ -129,8 +122,7 @@ fn overwritten_lines_are_destaged_once() {
 fn foreground_reads_go_first() {
     let mut d = Driver::with(never_idle);
     for i in 0..60 {
-        let write = d.write(100 + 2 * i, 1);
-        d.expect_ok(write);
+        d.done(|d| d.write(100 + 2 * i, 1));
     }
     d.hold(|io| io.device == Device::DataDisk);
     let drain = d.submit(Operation::Drain, false);
@@ -209,8 +201,7 @@ fn a_read_that_hangs_does_not_hold_up_its_line_for_ever() {
     d.hold(|seen| seen.is(Device::DataDisk, Kind::Read));
     let read = d.submit(Operation::read(LbaRange::new(80, 8)), false);
     d.write_durably([10], 2);
-    let drain = d.submit(Operation::Drain, false);
-    d.expect_ok(drain);
+    d.done(|d| d.submit(Operation::Drain, false));
     assert_eq!(d.result(read), Err(RequestError::Io));
     assert_eq!(d.data_disk.line(10), 2);
 }
@@ -221,14 +212,12 @@ fn a_read_that_hangs_does_not_hold_up_its_line_for_ever() {
 #[test]
 fn rate_caps_hold() {
     for (writes_max, bytes_max) in [(50, 0), (0, 400 << 10), (50, 100 << 10)] {
-        let mut d = Driver::with(|options| {
-            never_idle(options);
+        let mut d = Driver::never_idle(|options| {
             options.engine.destage_writes_per_second_max = writes_max;
             options.engine.destage_bytes_per_second_max = bytes_max;
         });
         for i in 0..100 {
-            let write = d.write(100 + 2 * i, 1);
-            d.expect_ok(write);
+            d.done(|d| d.write(100 + 2 * i, 1));
         }
         let mark = d.started.len();
         d.drain();
@@ -254,15 +243,11 @@ fn rate_caps_hold() {
 #[test]
 fn partial_sectors_are_completed_in_the_log_before_they_are_destaged() {
     for sector in [512, 4096] {
-        let mut d = Driver::with(|options| {
-            never_idle(options);
-            options.data_disk.physical_sector_size = sector;
-        });
+        let mut d = Driver::never_idle(|options| options.data_disk.physical_sector_size = sector);
         d.data_disk.rot(100 * LINE as u64, &[7; LINE]);
         d.write_blocks(801, 2, 1);
         d.write_blocks(805, 1, 2);
-        let flush = d.flush();
-        d.expect_ok(flush);
+        d.done(Driver::flush);
         let mark = d.started.len();
         d.drain();
         let since = &d.started[mark..];
@@ -301,10 +286,7 @@ fn partial_sectors_are_completed_in_the_log_before_they_are_destaged() {
 #[test]
 fn a_completion_does_not_overwrite_newer_blocks() {
     for is_discarded in [false, true] {
-        let mut d = Driver::with(|options| {
-            never_idle(options);
-            options.data_disk.physical_sector_size = 4096;
-        });
+        let mut d = Driver::never_idle(|options| options.data_disk.physical_sector_size = 4096);
         d.data_disk.rot(100 * LINE as u64, &[7; LINE]);
         d.write_blocks(800, 1, 1);
         d.hold(|io| io.is(Device::DataDisk, Kind::Read));
@@ -332,10 +314,7 @@ fn a_completion_does_not_overwrite_newer_blocks() {
 /// requests keep out of it. Without that sectors would be written in part (C15).
 #[test]
 fn a_full_cache_still_writes_whole_sectors() {
-    let mut d = Driver::with(|options| {
-        never_idle(options);
-        options.data_disk.physical_sector_size = 4096;
-    });
+    let mut d = Driver::never_idle(|options| options.data_disk.physical_sector_size = 4096);
     for line in shuffled(600) {
         d.write_blocks((100 + line) * 8 + line % 8, 1, (line % 250) as u8 + 1);
         if line % 4 == 0 {
@@ -358,15 +337,11 @@ fn a_full_cache_still_writes_whole_sectors() {
 /// One read completes what is close together, another what is far away.
 #[test]
 fn lines_close_together_are_completed_by_one_read() {
-    let mut d = Driver::with(|options| {
-        never_idle(options);
-        options.data_disk.physical_sector_size = 4096;
-    });
+    let mut d = Driver::never_idle(|options| options.data_disk.physical_sector_size = 4096);
     for line in [100, 104, 112, 500] {
         d.write_blocks(line * 8, 1, 1);
     }
-    let flush = d.flush();
-    d.expect_ok(flush);
+    d.done(Driver::flush);
     let mark = d.started.len();
     d.drain();
     let reads: Vec<_> = d.started[mark..]
@@ -381,8 +356,7 @@ fn lines_close_together_are_completed_by_one_read() {
 /// What is missing of one line cannot be read: the lines that were to be read with it go on (C24).
 #[test]
 fn a_bad_sector_keeps_only_its_own_line_back() {
-    let mut d = Driver::with(|options| {
-        never_idle(options);
+    let mut d = Driver::never_idle(|options| {
         options.data_disk.physical_sector_size = 4096;
         options.engine.drain_timeout = Duration::from_secs(1000);
     });
@@ -391,8 +365,7 @@ fn a_bad_sector_keeps_only_its_own_line_back() {
     for line in [100, 104, 108] {
         d.write_blocks(line * 8 + 1, 1, 1);
     }
-    let flush = d.flush();
-    d.expect_ok(flush);
+    d.done(Driver::flush);
     let drain = d.submit(Operation::Drain, false);
     d.advance_time(Duration::from_secs(5));
     assert!(!d.is_answered(drain));
@@ -410,8 +383,7 @@ fn a_bad_sector_keeps_only_its_own_line_back() {
 fn zeroes_are_destaged_before_the_lines_above_them() {
     let mut d = Driver::with(never_idle);
     d.data_disk.rot(100 * LINE as u64, &[7; 4 * LINE]);
-    let discard = d.discard(800, 32);
-    d.expect_ok(discard);
+    d.done(|d| d.discard(800, 32));
     d.write_durably([102], 1);
     d.hold(|io| io.is(Device::DataDisk, Kind::WriteZeroes));
     let drain = d.submit(Operation::Drain, false);
@@ -431,10 +403,8 @@ fn zeroes_are_unmapped_only_where_they_may_be() {
     let mut d = Driver::with(never_idle);
     let kept = LbaRange::new(800, 80);
     let operation = Operation::WriteZeroes { range: kept, may_unmap: false };
-    let zeroes = d.submit(operation, false);
-    d.expect_ok(zeroes);
-    let discard = d.discard(4000, 80);
-    d.expect_ok(discard);
+    d.done(|d| d.submit(operation, false));
+    d.done(|d| d.discard(4000, 80));
     d.drain();
     let zeroings = d.started.iter().filter(|io| io.is(Device::DataDisk, Kind::WriteZeroes));
     let mut count = 0;
@@ -452,8 +422,7 @@ fn zeroes_are_unmapped_only_where_they_may_be() {
 fn a_drain_ends_under_continuing_load() {
     for policy in POLICIES {
         for ack in [AckMode::Memory, AckMode::Durable] {
-            let mut d = Driver::with(|options| {
-                never_idle(options);
+            let mut d = Driver::never_idle(|options| {
                 options.engine.destage_policy = policy;
                 options.engine.ack = ack;
             });
@@ -514,8 +483,7 @@ fn policies_pick_different_segments() {
 /// A logical DCD: cache-disk and data-disk share an arm, so destaging also gives way to log writes.
 #[test]
 fn with_one_disk_log_writes_go_first() {
-    let mut d = Driver::with(|options| {
-        never_idle(options);
+    let mut d = Driver::never_idle(|options| {
         options.engine.one_disk = true;
         options.engine.ack = AckMode::Log;
     });
@@ -588,8 +556,7 @@ fn a_cancelled_detach_is_a_shutdown() {
     assert!(0 < dirty && dirty < lines, "{dirty} of {lines}");
     assert!((0..lines).all(|i| d.read(2 * i) == 1));
     // And when all has been moved it is too late.
-    let detach = d.submit(Operation::Detach, false);
-    d.expect_ok(detach);
+    d.done(|d| d.submit(Operation::Detach, false));
     let cancel = d.submit(Operation::CancelDetach, false);
     assert_eq!(d.result(cancel), Ok(()));
 }

@@ -32,14 +32,12 @@ fn a_rotten_dirty_block_fails_until_overwritten_and_the_stale_copy_is_not_shown(
     assert_eq!(d.data_disk.line(101), 1);
     assert_eq!(d.try_read(100 * 8, 8), Err(RequestError::Io), "which is stale");
     for _ in 0..2 {
-        d.shut_down();
-        d.reopen();
+        d.restart();
         assert_eq!(d.try_read(100 * 8, 8), Err(RequestError::Io), "also after a restart");
     }
     d.write_durably([100], 2);
     assert_eq!(d.read(100), 2, "healed");
-    d.shut_down();
-    d.reopen();
+    d.restart();
     assert_eq!((d.read(100), d.status().poisoned_lines), (2, 0));
 }
 
@@ -57,8 +55,7 @@ fn only_the_live_fragments_of_a_rotten_slot_fail() {
     d.write_blocks(804, 2, 3);
     assert_eq!(d.try_read(804, 2), Ok(vec![3; 2 * 512]));
     assert_eq!(d.try_read(806, 2), Err(RequestError::Io));
-    let discard = d.discard(806, 2);
-    d.expect_ok(discard);
+    d.done(|d| d.discard(806, 2));
     assert_eq!(d.try_read(806, 2), Ok(vec![0; 2 * 512]), "a discard heals as well");
 }
 
@@ -205,15 +202,11 @@ fn one_bad_cache_disk_block_does_not_stop_destaging() {
 #[test]
 fn a_failed_flush_is_never_retried_and_believed() {
     for is_checked_before in [false, true] {
-        let mut d = Driver::with(|options| {
-            never_idle(options);
-            options.engine.ack = AckMode::Log;
-        });
+        let mut d = Driver::never_idle(|options| options.engine.ack = AckMode::Log);
         d.write_durably([100], 1);
         // Two records, so that a flush is needed.
         for (line, byte) in [(101, 2), (102, 3)] {
-            let write = d.write(line, byte);
-            d.expect_ok(write);
+            d.done(|d| d.write(line, byte));
         }
         let flush = d.flush();
         let io = d.find_io(Device::CacheDisk, Kind::Flush).expect("a flush");
@@ -223,8 +216,7 @@ fn a_failed_flush_is_never_retried_and_believed() {
         if is_checked_before {
             assert_eq!((d.read(100), d.read(101), d.read(102)), (1, 2, 3));
         }
-        d.power_cut();
-        d.reopen();
+        d.power_cycle();
         assert_eq!(d.read(100), 1);
         if was_told {
             assert_eq!((d.read(101), d.read(102)), (2, 3));
@@ -260,8 +252,7 @@ fn one_failure_is_borne_by_a_full_log() {
         assert_eq!(d.wait(id), Ok(()));
     }
     assert!(!d.status().cache_disk_failed);
-    d.power_cut();
-    d.reopen();
+    d.power_cycle();
     // The last one was answered behind the flush.
     for line in 0..(writes.len() as u64 - 1) * LINES_PER_SEGMENT {
         assert_eq!(d.read(line), 1, "line {line}");
@@ -272,10 +263,7 @@ fn one_failure_is_borne_by_a_full_log() {
 /// for them without end.
 #[test]
 fn who_waits_to_log_again_does_not_turn_on_the_spot() {
-    let mut d = Driver::with(|options| {
-        never_idle(options);
-        options.engine.ack = AckMode::Log;
-    });
+    let mut d = Driver::never_idle(|options| options.engine.ack = AckMode::Log);
     d.hold(|seen| seen.is(Device::CacheDisk, Kind::Write));
     let writes = [d.write(101, 2), d.write(102, 3)];
     let ios = d.ios_of(Device::CacheDisk, Kind::Write);
@@ -298,10 +286,7 @@ fn who_waits_to_log_again_does_not_turn_on_the_spot() {
 #[test]
 fn a_cache_disk_that_keeps_failing_is_given_up_for_good() {
     for kind in [Kind::Write, Kind::Flush] {
-        let mut d = Driver::with(|options| {
-            never_idle(options);
-            options.engine.ack = AckMode::Log;
-        });
+        let mut d = Driver::never_idle(|options| options.engine.ack = AckMode::Log);
         d.write_durably([100], 1);
         d.data_disk.rot(300 * LINE as u64, &[7; LINE]);
         d.hold(|io| io.is(Device::CacheDisk, Kind::Write));
@@ -324,8 +309,7 @@ fn a_cache_disk_that_keeps_failing_is_given_up_for_good() {
         }
         assert_eq!(d.started.len(), mark, "no disk is touched any more");
         assert_eq!((d.read(100), d.read(300)), (1, 7), "reads go on");
-        d.power_cut();
-        d.reopen();
+        d.power_cycle();
         assert_eq!((d.read(100), d.read(300)), (1, 7));
     }
 }
@@ -344,8 +328,7 @@ fn a_restart_after_a_failed_log_write_finds_what_is_in_memory() {
     let flush = d.flush();
     assert_eq!(d.wait(flush), Err(RequestError::Io));
     assert_eq!(d.read(105), 1);
-    d.kill();
-    d.reopen();
+    d.kill_and_reopen();
     for line in 100..110 {
         assert_eq!(d.read(line), 1);
     }
@@ -356,10 +339,7 @@ fn a_restart_after_a_failed_log_write_finds_what_is_in_memory() {
 #[test]
 fn everyone_who_waits_is_told_when_the_cache_disk_fails() {
     for is_full in [false, true] {
-        let mut d = Driver::with(|options| {
-            never_idle(options);
-            options.engine.bypass_threshold_bytes = 8192;
-        });
+        let mut d = Driver::never_idle(|options| options.engine.bypass_threshold_bytes = 8192);
         d.hold(|io| io.device == Device::DataDisk);
         let mut waiting = Vec::new();
         if !is_full {
@@ -408,8 +388,7 @@ fn a_failed_checkpoint_frees_nothing() {
         d.advance_time(Duration::from_secs(1));
         assert!(round < 199, "a checkpoint was due");
     }
-    d.power_cut();
-    d.reopen();
+    d.power_cycle();
     assert_eq!((d.read(100), d.read(114)), (1, 1));
 }
 
@@ -417,10 +396,7 @@ fn a_failed_checkpoint_frees_nothing() {
 /// checkpoint before, and a recovery looks for the segments that one speaks of.
 #[test]
 fn a_checkpoint_whose_flush_failed_frees_nothing() {
-    let mut d = Driver::with(|options| {
-        never_idle(options);
-        options.engine.segment_buffers = 12;
-    });
+    let mut d = Driver::never_idle(|options| options.engine.segment_buffers = 12);
     d.write_durably(0..15, 1);
     d.hold(|io| io.is(Device::CacheDisk, Kind::Flush));
     let mut last = 1;
@@ -444,8 +420,7 @@ fn a_checkpoint_whose_flush_failed_frees_nothing() {
         }
     }
     assert!(has_failed && last > 5);
-    d.power_cut();
-    d.reopen();
+    d.power_cycle();
     for line in 0..15 {
         let got = d.read(line);
         assert!(got >= last, "line {line} got {got} last {last}");
@@ -498,8 +473,7 @@ fn a_failed_zeroing_of_the_data_disk_is_done_again() {
     for kind in [Kind::WriteZeroes, Kind::Flush] {
         let mut d = Driver::new();
         d.data_disk.rot(100 * LINE as u64, &[7; LINE]);
-        let discard = d.discard(800, 8);
-        d.expect_ok(discard);
+        d.done(|d| d.discard(800, 8));
         d.fail_next(Device::DataDisk, kind, IoError::Failed);
         d.run_until(|d| d.status().counters.data_disk_errors == 1);
         assert_eq!(d.status().zero_ranges, 1);
@@ -520,8 +494,7 @@ fn a_failed_bypass_keeps_the_copies_in_the_log() {
         let bypass = d.write_blocks(800, 16, 2);
         assert_eq!(d.wait(bypass), Err(RequestError::Io));
         assert_eq!((d.read(100), d.read(101)), (1, 1));
-        d.power_cut();
-        d.reopen();
+        d.power_cycle();
         assert_eq!((d.read(100), d.read(101)), (1, 1));
     }
 }
@@ -590,10 +563,7 @@ fn a_flush_proves_nothing_of_a_bypass_that_was_written_later() {
 }
 
 fn bypassing() -> Driver {
-    Driver::with(|options| {
-        never_idle(options);
-        options.engine.bypass_threshold_bytes = 8192;
-    })
+    Driver::never_idle(|options| options.engine.bypass_threshold_bytes = 8192)
 }
 
 // ---- C25: full --------------------------------------------------------------------------------
@@ -602,10 +572,7 @@ fn bypassing() -> Driver {
 /// fails; no write that was acknowledged is dropped; and when the disk is back all goes on.
 #[test]
 fn a_full_cache_waits_then_says_so_and_drops_nothing() {
-    let mut d = Driver::with(|options| {
-        never_idle(options);
-        options.engine.full_timeout = Duration::from_secs(60);
-    });
+    let mut d = Driver::never_idle(|options| options.engine.full_timeout = Duration::from_secs(60));
     d.fail_always(Device::DataDisk, Kind::Write, 0..u64::MAX, IoError::Failed);
     let mut acknowledged = Vec::new();
     let (refused, asked_at) = loop {
@@ -620,15 +587,12 @@ fn a_full_cache_waits_then_says_so_and_drops_nothing() {
     assert_eq!(refused, RequestError::NoSpace);
     assert_eq!(d.now.since(asked_at), Duration::from_secs(60));
     assert!(acknowledged.len() > 150, "{} lines in 16 segments", acknowledged.len());
-    let flush = d.flush();
-    d.expect_ok(flush);
-    d.power_cut();
-    d.reopen();
+    d.done(Driver::flush);
+    d.power_cycle();
     for line in &acknowledged {
         assert_eq!(d.read(*line), 1);
     }
-    let write = d.write(900, 2);
-    d.expect_ok(write);
+    d.done(|d| d.write(900, 2));
     d.drain();
     assert!(acknowledged.iter().all(|line| d.data_disk.line(*line) == 1));
 }
@@ -636,10 +600,7 @@ fn a_full_cache_waits_then_says_so_and_drops_nothing() {
 /// Each of those who wait in line waits for so long, not for so long after the one before.
 #[test]
 fn a_line_in_front_of_a_full_cache_waits_once() {
-    let mut d = Driver::with(|options| {
-        never_idle(options);
-        options.engine.full_timeout = Duration::from_secs(60);
-    });
+    let mut d = Driver::never_idle(|options| options.engine.full_timeout = Duration::from_secs(60));
     d.fail_always(Device::DataDisk, Kind::Write, 0..u64::MAX, IoError::Failed);
     let mut line = 0;
     loop {
@@ -668,8 +629,7 @@ fn a_read_that_finds_the_cache_disk_gone_tells_it_for_all() {
         d.hold(|io| io.device == Device::DataDisk || io.kind == Kind::Read);
         d.finish_all();
     }
-    let flush = d.flush();
-    d.expect_ok(flush);
+    d.done(Driver::flush);
     let stalled = d.write(line, 1);
     d.fail_always(Device::CacheDisk, Kind::Read, 0..u64::MAX, IoError::Gone);
     d.release();
@@ -682,10 +642,7 @@ fn a_read_that_finds_the_cache_disk_gone_tells_it_for_all() {
 /// Found by fuzz seed 245, when disks began to go away there.
 #[test]
 fn a_bypass_under_way_is_told_when_a_shutdown_fails() {
-    let mut d = Driver::with(|options| {
-        never_idle(options);
-        options.engine.bypass_threshold_bytes = 8192;
-    });
+    let mut d = Driver::never_idle(|options| options.engine.bypass_threshold_bytes = 8192);
     d.write_durably([90], 9);
     d.hold(|io| io.is(Device::DataDisk, Kind::Flush));
     let bypass = d.write_blocks(1600, 16, 2);
@@ -706,10 +663,7 @@ fn a_bypass_under_way_is_told_when_a_shutdown_fails() {
 /// write ends after all, nothing changes: not the bytes it was made of, not what was told.
 #[test]
 fn a_log_write_that_hangs_fails_and_its_late_end_changes_nothing() {
-    let mut d = Driver::with(|options| {
-        never_idle(options);
-        options.engine.io_timeout = Duration::from_secs(30);
-    });
+    let mut d = Driver::never_idle(|options| options.engine.io_timeout = Duration::from_secs(30));
     d.write_durably([90], 9);
     d.hold(|io| io.is(Device::CacheDisk, Kind::Write));
     let write = d.write_fua(100, 1);
@@ -796,8 +750,7 @@ fn lost_records_are_given_up_only_when_told_so() {
     assert_eq!(d.read(100), 1);
     d.options.engine.accept_damage = false;
     d.write_durably([105], 5);
-    d.power_cut();
-    d.reopen();
+    d.power_cycle();
     assert_eq!((d.read(100), d.read(105)), (1, 5));
 }
 
@@ -813,8 +766,7 @@ fn a_torn_tail_is_no_damage() {
     d.flush();
     let write = d.find_io(Device::CacheDisk, Kind::Write).expect("the log write");
     d.tear(write, |sector| sector < 12);
-    d.power_cut();
-    d.reopen();
+    d.power_cycle();
     assert_eq!((d.read(100), d.read(101), d.read(102)), (1, 2, 0));
     assert_eq!(d.status().poisoned_lines, 0);
 }
@@ -833,16 +785,12 @@ fn poison_found_at_start_persists() {
     for _ in 0..2 {
         d.overwrite_segments(500, 40);
         assert_eq!(d.try_read(101 * 8, 8), Err(RequestError::Io));
-        d.power_cut();
-        d.reopen();
+        d.power_cycle();
         assert_eq!(d.try_read(101 * 8, 8), Err(RequestError::Io));
     }
-    let discard = d.discard(101 * 8, 8);
-    d.expect_ok(discard);
-    let flush = d.flush();
-    d.expect_ok(flush);
-    d.power_cut();
-    d.reopen();
+    d.done(|d| d.discard(101 * 8, 8));
+    d.done(Driver::flush);
+    d.power_cycle();
     assert_eq!(d.read(101), 0);
 }
 
@@ -879,8 +827,7 @@ fn a_torn_checkpoint_leaves_the_one_before() {
     d.overwrite_segments(500, 3);
     let write = d.find_io(Device::CacheDisk, Kind::Write).expect("a checkpoint");
     d.tear(write, |sector| sector % 2 == 0);
-    d.power_cut();
-    d.reopen();
+    d.power_cycle();
     assert_eq!((d.read(100), d.read(114), d.read(500)), (1, 1, 202));
 }
 

@@ -26,8 +26,7 @@ fn zeroes_in_the_log() -> Driver {
         zeroes(500, 50, false),
         discard(510, 10),
     ] {
-        let id = d.submit(operation, false);
-        d.expect_ok(id);
+        d.done(|d| d.submit(operation, false));
     }
     d
 }
@@ -80,14 +79,12 @@ fn what_frees_space_does_so_after_a_restart() {
     let ends: [(&str, End); 5] = [
         ("kill", |d| d.kill()),
         ("power cut", |d| {
-            let flush = d.flush();
-            d.expect_ok(flush);
+            d.done(Driver::flush);
             d.power_cut();
         }),
         ("in order", |d| d.shut_down()),
         ("twice", |d| {
-            d.kill();
-            d.reopen();
+            d.kill_and_reopen();
             d.shut_down();
         }),
         ("checkpoint, then power cut", |d| {

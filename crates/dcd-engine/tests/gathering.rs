@@ -56,8 +56,7 @@ fn damage_that_is_found_meanwhile_is_not_forgotten() {
         d.cache_disk.flip(place);
         assert_eq!(d.try_read(LINE * 8, 8), Err(RequestError::Io), "after {parts} parts");
         d.run_until(|d| d.status().counters.checkpoints > checkpoints);
-        d.power_cut();
-        d.reopen();
+        d.power_cycle();
         assert_eq!(d.try_read(LINE * 8, 8), Err(RequestError::Io), "after {parts} parts");
         tried += 1;
     }

@@ -38,8 +38,7 @@ fn nothing_that_is_lost_is_called_done() {
             "start" => {
                 // What comes next says that it was durable: it is no torn tail.
                 d.write_durably([300], 3);
-                d.power_cut();
-                d.reopen();
+                d.power_cycle();
                 assert_eq!(d.engine().lost(), line_103());
             }
             _ => assert_eq!(d.engine().lost(), [], "not yet"),
@@ -78,8 +77,7 @@ fn a_detach_gives_up_what_was_accepted_and_no_more() {
     let mut d = rotten();
     // What was accepted may be more than is lost: some of it may have been written anew.
     let accepted = vec![LbaRange::new(0, 8), LbaRange::new(102 * 8, 3 * 8)];
-    let detach = d.submit(Operation::DetachAccepting { lost: accepted }, false);
-    d.expect_ok(detach);
+    d.done(|d| d.submit(Operation::DetachAccepting { lost: accepted }, false));
     assert_eq!(content(&d), [1, 7, 1]);
     d.forget_engine();
     // The data-disk is what counts from then on.
@@ -99,8 +97,7 @@ fn a_crash_while_something_is_given_up_shows_nothing_stale() {
             d.finish_one();
         }
         let is_done = d.is_answered(detach);
-        d.power_cut();
-        d.reopen();
+        d.power_cycle();
         match is_done {
             true => return assert_eq!(d.read(103), 7),
             false => assert!(
@@ -130,10 +127,7 @@ fn an_error_is_no_loss() {
 /// given up as well.
 #[test]
 fn damage_beyond_the_list_holds_up_nobody() {
-    let mut d = Driver::with(|options| {
-        never_idle(options);
-        options.engine.limits.poisoned_lines = 2;
-    });
+    let mut d = Driver::never_idle(|options| options.engine.limits.poisoned_lines = 2);
     d.data_disk.rot(100 * LINE as u64, &[7; 30 * LINE]);
     d.write_durably(100..130, 1);
     for slot in d.slots_of(1).into_iter().step_by(2) {
@@ -160,8 +154,7 @@ fn damage_beyond_the_list_holds_up_nobody() {
     d.forget_engine();
     d.reopen();
     d.drain_with_loss(5);
-    let detach = d.submit(Operation::DetachAccepting { lost }, false);
-    d.expect_ok(detach);
+    d.done(|d| d.submit(Operation::DetachAccepting { lost }, false));
     d.forget_engine();
     d.reopen();
     assert_eq!((d.read(122), d.read(123), d.status().dirty_lines), (7, 1, 0));

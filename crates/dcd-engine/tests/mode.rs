@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{ACK_MODES, Driver, Kind, never_idle};
+use common::{ACK_MODES, Driver, Kind};
 use dcd_engine::stats::ModeState;
 use dcd_engine::{
     AckMode, Device, Duration, EngineConfig, IoError, LbaRange, Mode, Operation, RequestError,
@@ -23,8 +23,7 @@ fn switch(d: &mut Driver, mode: Mode) {
 
 /// With lines 100 to 139 dirty, each of them 1.
 fn dirty(ack: AckMode) -> Driver {
-    let mut d = Driver::with(|options| {
-        never_idle(options);
+    let mut d = Driver::never_idle(|options| {
         options.engine.ack = ack;
         options.engine.bypass_threshold_bytes = 64 << 10;
     });
@@ -42,11 +41,9 @@ fn what_was_dirty_is_on_the_data_disk_and_the_cache_disk_is_left_alone() {
         assert!((100..140).all(|line| d.data_disk.line(line) == 1));
         assert!(d.status().cache_disk_clean && d.status().uncached.is_none());
         let mark = d.started.len();
-        let write = d.write(100, 2);
-        d.expect_ok(write);
+        d.done(|d| d.write(100, 2));
         assert_eq!(d.data_disk.line(100), 2, "as far as the kernel knows");
-        let flush = d.flush();
-        d.expect_ok(flush);
+        d.done(Driver::flush);
         d.discard(110 * 8, 8);
         d.drain();
         assert_eq!([100, 101, 110].map(|line| d.read(line)), [2, 1, 0]);
@@ -83,8 +80,7 @@ fn requests_go_on_while_it_is_switched_to_and_fro() {
             assert_eq!(d.status().mode.mode, mode);
             assert_eq!(d.read(119), newest, "the last of them");
         }
-        d.shut_down();
-        d.reopen();
+        d.restart();
         assert_eq!(d.read(119), value);
     }
 }
@@ -97,8 +93,7 @@ fn nothing_old_comes_back_after_a_crash() {
         let mut d = dirty(AckMode::Memory);
         switch(&mut d, Mode::PassThrough);
         for line in [0, 100, 101] {
-            let write = d.write_fua(line, 2);
-            d.expect_ok(write);
+            d.done(|d| d.write_fua(line, 2));
         }
         if returns {
             switch(&mut d, Mode::WriteBack);
@@ -123,8 +118,7 @@ fn nothing_old_comes_back_after_a_crash() {
 fn what_went_past_the_log_is_durable_before_anything_is_logged() {
     let mut d = dirty(AckMode::Memory);
     switch(&mut d, Mode::PassThrough);
-    let write = d.write(100, 2);
-    d.expect_ok(write);
+    d.done(|d| d.write(100, 2));
     switch(&mut d, Mode::WriteBack);
     d.write_durably([101], 3);
     d.power_cut();
@@ -175,10 +169,7 @@ fn changes_are_held_for_a_second_at_first() {
 /// Who writes faster than the data-disk takes it is slowed, so that the switch has an end.
 #[test]
 fn a_switch_ends_although_clients_never_stop() {
-    let mut d = Driver::with(|options| {
-        never_idle(options);
-        options.segments = 64;
-    });
+    let mut d = Driver::never_idle(|options| options.segments = 64);
     d.write_durably(0..500, 1);
     want(&mut d, Mode::PassThrough);
     let mut line = 0;
@@ -256,15 +247,13 @@ fn copies_do_not_outlive_what_they_were_of() {
     d.overwrite_segments(500, 20);
     for _ in 0..3 {
         for line in 100..110 {
-            let read = d.submit(Operation::read(LbaRange::new(line * 8, 8)), false);
-            d.expect_ok(read);
+            d.done(|d| d.submit(Operation::read(LbaRange::new(line * 8, 8)), false));
         }
         d.advance_time(Duration::from_secs(5));
     }
     assert!(d.status().copies.valid > 0, "{:?}", d.status().copies);
     switch(&mut d, Mode::PassThrough);
-    let write = d.write(105, 2);
-    d.expect_ok(write);
+    d.done(|d| d.write(105, 2));
     d.advance_time(Duration::from_secs(50));
     assert_eq!(d.status().copies.valid, 0);
     assert_eq!(d.read(105), 2);
@@ -287,20 +276,17 @@ fn write_around_keeps_copies_true() {
         });
         switch(&mut d, Mode::WriteAround);
         for line in 100..110 {
-            let write = d.write(line, 1);
-            d.expect_ok(write);
+            d.done(|d| d.write(line, 1));
         }
         for line in 100..110 {
-            let read = d.submit(Operation::read(LbaRange::new(line * 8, 8)), false);
-            d.expect_ok(read);
+            d.done(|d| d.submit(Operation::read(LbaRange::new(line * 8, 8)), false));
         }
         d.advance_time(Duration::from_secs(5));
         assert_eq!(d.status().copies.valid, 10, "{:?}", d.status().copies);
         let mark = d.started.len();
         assert_eq!(d.read(101), 1);
         assert!(d.started[mark..].iter().all(|io| io.device == Device::CacheDisk));
-        let write = d.write_fua(105, 2);
-        d.expect_ok(write);
+        d.done(|d| d.write_fua(105, 2));
         assert_eq!(d.status().copies.valid, 9);
         assert_eq!([104, 105].map(|line| d.read(line)), [1, 2]);
         match end {
@@ -315,18 +301,15 @@ fn write_around_keeps_copies_true() {
                 assert_eq!(d.read(106), 3);
             }
             "kill" => {
-                d.kill();
-                d.reopen();
+                d.kill_and_reopen();
                 assert_eq!(d.status().copies.valid, 0);
             }
             "power cut" => {
-                d.power_cut();
-                d.reopen();
+                d.power_cycle();
                 assert_eq!(d.status().copies.valid, 0);
             }
             _ => {
-                d.shut_down();
-                d.reopen();
+                d.restart();
                 assert!(d.status().copies.valid > 0, "{:?}", d.status().copies);
             }
         }
@@ -367,8 +350,7 @@ fn write_through_keeps_what_is_written() {
             assert!((100..110).all(|line| d.read(line) == 2));
             assert!(d.started[mark..].iter().all(|io| io.device == Device::CacheDisk));
             // A part of a line leaves no copy of it.
-            let part = d.write_blocks(105 * 8, 1, 3);
-            d.expect_ok(part);
+            d.done(|d| d.write_blocks(105 * 8, 1, 3));
             d.advance_time(Duration::from_secs(5));
             assert_eq!(d.status().copies.valid, 9);
             let read = d.try_read(105 * 8, 2).expect("no error");
@@ -406,8 +388,7 @@ fn write_through_keeps_no_scan() {
     let mut d = with_read_area();
     switch(&mut d, Mode::WriteThrough);
     for start in (100..1000).step_by(16) {
-        let write = d.write_blocks(start * 8, 16 * 8, 1);
-        d.expect_ok(write);
+        d.done(|d| d.write_blocks(start * 8, 16 * 8, 1));
     }
     d.advance_time(Duration::from_secs(5));
     let valid = d.status().copies.valid;
@@ -419,8 +400,7 @@ fn write_through_keeps_no_scan() {
 fn write_through_and_write_around_need_no_switch() {
     let mut d = with_read_area();
     switch(&mut d, Mode::WriteThrough);
-    let write = d.write(100, 1);
-    d.expect_ok(write);
+    d.done(|d| d.write(100, 1));
     d.advance_time(Duration::from_secs(5));
     d.hold(|io| io.device == Device::DataDisk);
     let under_way = d.write(101, 1);
@@ -461,8 +441,7 @@ fn one_mode_past_the_log_leads_to_the_other() {
         [Mode::WriteAround, Mode::PassThrough, Mode::WriteAround].iter().enumerate()
     {
         switch(&mut d, *mode);
-        let write = d.write(100, round as u8 + 2);
-        d.expect_ok(write);
+        d.done(|d| d.write(100, round as u8 + 2));
         assert_eq!(d.data_disk.line(100), round as u8 + 2);
     }
 }
@@ -476,12 +455,10 @@ fn the_cache_disk_may_be_pulled() {
     for kind in [Kind::Read, Kind::Write, Kind::Flush] {
         d.fail_always(Device::CacheDisk, kind, 0..u64::MAX, IoError::Gone);
     }
-    let write = d.write_fua(100, 2);
-    d.expect_ok(write);
+    d.done(|d| d.write_fua(100, 2));
     assert!(!d.status().cache_disk_failed);
     switch(&mut d, Mode::WriteBack);
-    let write = d.write_fua(101, 3);
-    d.expect_ok(write);
+    d.done(|d| d.write_fua(101, 3));
     assert!(d.status().cache_disk_failed, "noticed by the first record");
     assert_eq!([100, 101].map(|line| d.data_disk.line(line)), [2, 3]);
 }
@@ -511,8 +488,7 @@ fn another_mode_may_be_wanted_in_the_last_step() {
     for ios_done in 0..60 {
         let mut d = Driver::with(|options| options.copy_pages = 4);
         for line in 100..110 {
-            let read = d.submit(Operation::read(LbaRange::new(line * 8, 8)), false);
-            d.expect_ok(read);
+            d.done(|d| d.submit(Operation::read(LbaRange::new(line * 8, 8)), false));
         }
         d.advance_time(Duration::from_secs(5));
         assert_eq!(d.status().copies.valid, 10);
@@ -522,8 +498,7 @@ fn another_mode_may_be_wanted_in_the_last_step() {
             d.finish_one();
         }
         switch(&mut d, Mode::PassThrough);
-        let write = d.write_fua(105, 2);
-        d.expect_ok(write);
+        d.done(|d| d.write_fua(105, 2));
         switch(&mut d, Mode::WriteBack);
         assert_eq!(d.read(105), 2, "after {ios_done} I/Os");
     }
@@ -537,8 +512,7 @@ fn sequences_are_not_changed_while_the_cache_disk_is_left_alone() {
     let clear = d.submit(Operation::Sequence(SequenceRequest::Clear), false);
     assert_eq!(d.result(clear), Err(SequenceError::ReadAreaUnused.into()));
     switch(&mut d, Mode::WriteBack);
-    let clear = d.submit(Operation::Sequence(SequenceRequest::Clear), false);
-    d.expect_ok(clear);
+    d.done(|d| d.submit(Operation::Sequence(SequenceRequest::Clear), false));
 }
 
 /// Past the log a drain is a flush; whoever does not want it any more is told so, once.
@@ -556,8 +530,7 @@ fn a_drain_past_the_log_is_cancelled_at_once() {
         d.finish_all();
         before.into_iter().for_each(|flush| d.expect_ok(flush));
         // It has been answered: nothing happens.
-        let again = d.submit(Operation::CancelDrain { drain }, false);
-        d.expect_ok(again);
+        d.done(|d| d.submit(Operation::CancelDrain { drain }, false));
     }
 }
 
@@ -580,8 +553,7 @@ fn write_through_keeps_little_of_many_writes_under_way() {
     }
     assert_eq!(d.status().copies.valid, 1024, "4 MiB");
     d.release();
-    let write = d.write_blocks(1600, 8, 2);
-    d.expect_ok(write);
+    d.done(|d| d.write_blocks(1600, 8, 2));
     d.advance_time(Duration::from_secs(5));
     assert_eq!(d.status().copies.valid, 1025, "it goes on");
 }
@@ -594,16 +566,13 @@ fn either_checkpoint_lists_the_copies_of_now() {
         for is_newer in [true, false] {
             let mut d = with_read_area();
             for line in 100..110 {
-                let read = d.submit(Operation::read(LbaRange::new(line * 8, 8)), false);
-                d.expect_ok(read);
+                d.done(|d| d.submit(Operation::read(LbaRange::new(line * 8, 8)), false));
             }
-            let save = d.submit(Operation::Sequence(SequenceRequest::Save), false);
-            d.expect_ok(save);
+            d.done(|d| d.submit(Operation::Sequence(SequenceRequest::Save), false));
             d.advance_time(Duration::from_secs(5));
             assert_eq!(d.status().copies.valid, 10);
             switch(&mut d, mode);
-            let write = d.write_fua(105, 2);
-            d.expect_ok(write);
+            d.done(|d| d.write_fua(105, 2));
             switch(&mut d, Mode::WriteBack);
             d.kill();
             d.lose_checkpoint(is_newer);

@@ -3,16 +3,13 @@
 
 mod common;
 
-use common::{ACK_MODES, Driver, Kind, LINE, never_idle, one_byte};
+use common::{ACK_MODES, Driver, Kind, LINE, one_byte};
 use dcd_engine::units::LbaRange;
 use dcd_engine::{AckMode, Buffer, Device, Duration, Lba, Operation};
 
 /// Options of most tests here.
 fn mode(ack: AckMode) -> Driver {
-    Driver::with(|options| {
-        never_idle(options);
-        options.engine.ack = ack;
-    })
+    Driver::never_idle(|options| options.engine.ack = ack)
 }
 
 // ---- C4, C5: acknowledgement ------------------------------------------------------------------
@@ -33,16 +30,14 @@ fn each_mode_acknowledges_at_its_own_moment() {
     d.finish(io);
     assert!(d.is_answered(write));
     assert_eq!(d.count_since(d.started.len() - 1, Device::CacheDisk, Kind::Flush), 0);
-    d.power_cut();
-    d.reopen();
+    d.power_cycle();
     assert_eq!(d.read(100), 0, "written is not durable");
 
     let mut d = mode(AckMode::Durable);
     let write = d.write(100, 1);
     assert!(!d.is_answered(write));
     d.expect_ok(write);
-    d.power_cut();
-    d.reopen();
+    d.power_cycle();
     assert_eq!(d.read(100), 1);
 }
 
@@ -65,8 +60,7 @@ fn acknowledged_writes_survive_the_process() {
                 acknowledged.extend(d.is_answered(id).then_some(line));
             }
             acknowledged.extend(ids.iter().filter(|(_, id)| d.is_answered(*id)).map(|(l, _)| *l));
-            d.kill();
-            d.reopen();
+            d.kill_and_reopen();
             for line in acknowledged {
                 assert_eq!(d.read(line), 1, "line {line}, {ack:?}, after {ios_done} I/Os");
             }
@@ -79,17 +73,13 @@ fn acknowledged_writes_survive_the_process() {
 /// asks to be woken for it.
 #[test]
 fn max_delay_makes_writes_durable_without_a_flush() {
-    let mut d = Driver::with(|options| {
-        never_idle(options);
-        options.engine.max_delay = Duration::from_millis(100);
-    });
+    let mut d = Driver::never_idle(|options| options.engine.max_delay = Duration::from_millis(100));
     for round in 0..5u64 {
         d.write(100 + round, 1);
         d.advance_time(Duration::from_millis(30));
     }
     d.advance_time(Duration::from_millis(70));
-    d.power_cut();
-    d.reopen();
+    d.power_cycle();
     for line in 100..105 {
         assert_eq!(d.read(line), 1);
     }
@@ -102,8 +92,7 @@ fn max_delay_makes_writes_durable_without_a_flush() {
 /// them, and not when `max_delay` is over.
 #[test]
 fn a_write_that_waits_for_buffers_has_them_written() {
-    let mut d = Driver::with(|options| {
-        never_idle(options);
+    let mut d = Driver::never_idle(|options| {
         options.segments = 64;
         options.engine.segment_buffers = 16;
         options.engine.max_delay = Duration::from_secs(20);
@@ -125,8 +114,7 @@ fn a_small_write_and_a_flush_cost_one_write_and_at_most_one_flush() {
             let mark = d.started.len();
             let write = d.write(100 + round, 1);
             d.finish_all();
-            let flush = d.flush();
-            d.expect_ok(flush);
+            d.done(Driver::flush);
             d.expect_ok(write);
             let log: Vec<_> =
                 d.started[mark..].iter().filter(|io| io.kind == Kind::Write).collect();
@@ -154,8 +142,7 @@ fn a_flush_that_is_sure_to_follow_is_not_waited_for() {
             for write in 0..writes_per_flush {
                 d.write(100 + 2 * round + write, 1);
             }
-            let flush = d.flush();
-            d.expect_ok(flush);
+            d.done(Driver::flush);
         }
         d.hold(|io| io.device == Device::CacheDisk);
         let mark = d.started.len();
@@ -169,8 +156,7 @@ fn a_flush_that_is_sure_to_follow_is_not_waited_for() {
         d.expect_ok(flush);
         assert_eq!(d.count_since(mark, Device::CacheDisk, Kind::Write), 1);
         assert_eq!(d.count_since(mark, Device::CacheDisk, Kind::Flush), 0);
-        d.power_cut();
-        d.reopen();
+        d.power_cycle();
         assert_eq!(d.read(300), 1);
     }
 }
@@ -194,8 +180,7 @@ fn concurrent_flushes_share_one_device_flush() {
     let durable_writes = d.started[mark..].iter().filter(|io| io.fua).count();
     let flushes = d.count_since(mark, Device::CacheDisk, Kind::Flush);
     assert!(durable_writes + flushes <= 3, "{durable_writes} FUA writes and {flushes} flushes");
-    d.power_cut();
-    d.reopen();
+    d.power_cycle();
     assert!((100..132).all(|line| d.read(line) == 1));
 }
 
@@ -221,18 +206,14 @@ fn steady_writes_do_not_put_off_a_commit() {
     assert_eq!(d.ios_of(Device::CacheDisk, Kind::Flush).len(), 1);
     d.release();
     d.finish_all();
-    d.power_cut();
-    d.reopen();
+    d.power_cycle();
     assert!((100..122).all(|line| d.read(line) == 1));
 }
 
 /// A write of several parts: each takes its own bytes.
 #[test]
 fn every_part_of_a_large_write_has_its_bytes() {
-    let mut d = Driver::with(|options| {
-        never_idle(options);
-        options.engine.bypass_threshold_bytes = 1 << 30;
-    });
+    let mut d = Driver::never_idle(|options| options.engine.bypass_threshold_bytes = 1 << 30);
     let mut data = Buffer::zeroed(100 * LINE);
     for (line, bytes) in data.bytes_mut().chunks_exact_mut(LINE).enumerate() {
         bytes.fill(1 + line as u8);
@@ -254,8 +235,7 @@ fn fua_covers_all_that_was_acknowledged_before() {
             let mut d = mode(ack);
             d.write_durably([105], 9);
             for line in 100..105 {
-                let write = d.write(line, 1);
-                d.expect_ok(write);
+                d.done(|d| d.write(line, 1));
             }
             let range = dcd_engine::LbaRange::new(105 * 8, 8);
             let fua = match kind {
@@ -264,8 +244,7 @@ fn fua_covers_all_that_was_acknowledged_before() {
                 _ => d.submit(Operation::WriteZeroes { range, may_unmap: false }, true),
             };
             d.expect_ok(fua);
-            d.power_cut();
-            d.reopen();
+            d.power_cycle();
             assert!((100..105).all(|line| d.read(line) == 1));
             assert_eq!(d.read(105), if kind == 0 { 2 } else { 0 });
         }
@@ -316,8 +295,7 @@ fn a_crash_leaves_a_prefix_whichever_writes_survive() {
             assert!(line == expected || record == shown, "{record} of {shown}, seed {seed}");
         }
         // And what is shown once stays.
-        d.power_cut();
-        d.reopen();
+        d.power_cycle();
         assert_eq!(u64::from(d.read(100) - 100), shown);
     }
 }
@@ -342,8 +320,7 @@ fn log_writes_that_end_out_of_order_are_acknowledged_in_order() {
     assert!(!d.is_answered(flush), "the first record is not there");
     d.release();
     d.expect_ok(flush);
-    d.power_cut();
-    d.reopen();
+    d.power_cycle();
     assert!((100..146).all(|line| d.read(line) == 1));
 }
 
@@ -385,10 +362,7 @@ fn nothing_is_destaged_before_it_is_durable_in_the_log() {
 fn a_bypass_is_in_order_whatever_step_the_crash_hits() {
     for keeps in 0..4u32 {
         for ios_done in 0.. {
-            let mut d = Driver::with(|options| {
-                never_idle(options);
-                options.engine.bypass_threshold_bytes = 8192;
-            });
+            let mut d = Driver::never_idle(|options| options.engine.bypass_threshold_bytes = 8192);
             d.write_durably(99..102, 1);
             d.write(99, 2);
             let bypass = d.write_blocks(800, 16, 3);
@@ -440,10 +414,7 @@ fn a_bypass_is_in_order_whatever_step_the_crash_hits() {
 #[test]
 fn a_change_does_not_overtake_a_bypass_that_was_seen() {
     for is_discard in [false, true] {
-        let mut d = Driver::with(|options| {
-            never_idle(options);
-            options.engine.bypass_threshold_bytes = 8192;
-        });
+        let mut d = Driver::never_idle(|options| options.engine.bypass_threshold_bytes = 8192);
         d.hold(|io| io.is(Device::DataDisk, Kind::Flush));
         let bypass = d.write_blocks(800, 16, 3);
         d.finish_all();
@@ -462,10 +433,8 @@ fn a_change_does_not_overtake_a_bypass_that_was_seen() {
         }
         let expected = if is_discard { 0 } else { 4 };
         assert_eq!((d.read(100), d.read(101), d.read(500)), (expected, 3, 1));
-        let flush = d.flush();
-        d.expect_ok(flush);
-        d.power_cut();
-        d.reopen();
+        d.done(Driver::flush);
+        d.power_cycle();
         assert_eq!((d.read(100), d.read(101), d.read(500)), (expected, 3, 1));
     }
 }
@@ -482,10 +451,7 @@ fn a_change_does_not_overtake_a_bypass_that_was_seen() {
 fn a_bypass_waits_for_a_read_that_the_log_has_overtaken() {
     for is_discard in [false, true] {
         for (start, blocks) in [(800, 8), (796, 6), (816, 8)] {
-            let mut d = Driver::with(|options| {
-                never_idle(options);
-                options.engine.bypass_threshold_bytes = 8192;
-            });
+            let mut d = Driver::never_idle(|options| options.engine.bypass_threshold_bytes = 8192);
             d.hold(|io| io.is(Device::DataDisk, Kind::Read));
             let range = LbaRange::new(start, blocks);
             let read = d.submit(Operation::read(range), false);
@@ -514,10 +480,7 @@ fn a_bypass_waits_for_a_read_that_the_log_has_overtaken() {
 /// The steps themselves: log durable, data-disk write, data-disk flush, reply.
 #[test]
 fn a_bypass_takes_its_steps_in_order() {
-    let mut d = Driver::with(|options| {
-        never_idle(options);
-        options.engine.bypass_threshold_bytes = 8192;
-    });
+    let mut d = Driver::never_idle(|options| options.engine.bypass_threshold_bytes = 8192);
     d.write_durably([90], 9); // so that no probe comes first
     d.write(99, 2);
     d.hold(|_| true);
@@ -562,8 +525,7 @@ fn discarded_blocks_read_as_zero_also_after_a_crash() {
                 true => Operation::WriteZeroes { range, may_unmap: true },
                 false => Operation::Discard { range },
             };
-            let id = d.submit(operation, false);
-            d.expect_ok(id);
+            d.done(|d| d.submit(operation, false));
             let expected: Vec<u8> = (98 * 8..106 * 8u64)
                 .flat_map(|block| [u8::from(!(798..829).contains(&block)); 512])
                 .collect();
@@ -571,10 +533,8 @@ fn discarded_blocks_read_as_zero_also_after_a_crash() {
             assert!(read(&mut d) == expected);
             d.write(102, 5);
             assert_eq!((d.read(101), d.read(102)), (0, 5), "a later write is above it");
-            let flush = d.flush();
-            d.expect_ok(flush);
-            d.power_cut();
-            d.reopen();
+            d.done(Driver::flush);
+            d.power_cycle();
             let mut expected = expected;
             expected[4 * LINE..5 * LINE].fill(5);
             assert!(read(&mut d) == expected);
@@ -612,8 +572,7 @@ fn a_large_logged_write_is_all_or_nothing_at_every_record() {
     let lines = 256u64;
     let mut was = [false; 2];
     for records_kept in 0.. {
-        let mut d = Driver::with(|options| {
-            never_idle(options);
+        let mut d = Driver::never_idle(|options| {
             options.segments = 128;
             options.engine.segment_buffers = 40;
             options.engine.bypass_threshold_bytes = 1 << 30;
@@ -639,8 +598,7 @@ fn a_large_logged_write_is_all_or_nothing_at_every_record() {
 /// The same when the process dies instead: what of it is in memory counts too.
 #[test]
 fn a_large_write_in_memory_survives_the_process_as_a_whole() {
-    let mut d = Driver::with(|options| {
-        never_idle(options);
+    let mut d = Driver::never_idle(|options| {
         options.segments = 128;
         options.engine.segment_buffers = 40;
         options.engine.bypass_threshold_bytes = 1 << 30;
@@ -650,8 +608,7 @@ fn a_large_write_in_memory_survives_the_process_as_a_whole() {
     for _ in 0..5 {
         d.finish_one();
     }
-    d.kill();
-    d.reopen();
+    d.kill_and_reopen();
     assert_eq!(one_byte(&d.try_read(803, 2047).expect("readable")), 2);
 }
 
@@ -714,10 +671,8 @@ fn the_last_write_of_a_line_wins() {
         assert_eq!(d.read(100), round);
     }
     let line = d.try_read(808, 8).expect("readable");
-    let flush = d.flush();
-    d.expect_ok(flush);
-    d.power_cut();
-    d.reopen();
+    d.done(Driver::flush);
+    d.power_cycle();
     assert_eq!(d.read(100), 99);
     assert!(d.try_read(808, 8).expect("readable") == line);
 }

@@ -39,8 +39,7 @@ fn destaging_waits_less_as_the_cache_fills() {
 /// Noticed: above the high mark destaging stops elsewhere than at the low mark.
 #[test]
 fn destaging_goes_on_from_the_high_mark_to_the_low_one() {
-    let mut d = Driver::with(|options| {
-        never_idle(options);
+    let mut d = Driver::never_idle(|options| {
         options.segments = 100;
         options.data_disk.blocks = 1 << 15;
         options.engine.dirty_high_percent = 50;
@@ -69,8 +68,7 @@ fn destaging_goes_on_from_the_high_mark_to_the_low_one() {
 #[test]
 fn destage_writes_in_flight_take_20_ms() {
     for (service, expected) in [(0, 32), (1, 20), (5, 4), (9, 2), (30, 1)] {
-        let mut d = Driver::with(|options| {
-            never_idle(options);
+        let mut d = Driver::never_idle(|options| {
             options.segment_size = 1 << 20;
             options.engine.io_timeout = Duration::from_secs(1000);
         });
@@ -105,8 +103,7 @@ fn destage_writes_in_flight_take_20_ms() {
 #[test]
 fn destaging_that_is_waited_for_has_the_whole_queue() {
     for (read_ago_ms, expected) in [(None, 32), (Some(1001), 32), (Some(500), 1)] {
-        let mut d = Driver::with(|options| {
-            never_idle(options);
+        let mut d = Driver::never_idle(|options| {
             options.segment_size = 1 << 20;
             options.engine.io_timeout = Duration::from_secs(1000);
         });
@@ -147,10 +144,7 @@ fn destaging_that_is_waited_for_has_the_whole_queue() {
 /// ```
 #[test]
 fn destaging_shares_the_data_disk_with_a_reader() {
-    let mut d = Driver::with(|options| {
-        never_idle(options);
-        options.segment_size = 256 << 10;
-    });
+    let mut d = Driver::never_idle(|options| options.segment_size = 256 << 10);
     d.write_durably((0..40).map(|i| 100 + 2 * i), 1);
     d.hold(|io| io.is(Device::DataDisk, Kind::Write));
     d.read(900);
@@ -240,10 +234,7 @@ fn a_line_waits_longer_after_each_failure() {
 #[test]
 fn with_one_disk_destaging_gives_way_to_every_read() {
     for one_disk in [true, false] {
-        let mut d = Driver::with(|options| {
-            never_idle(options);
-            options.engine.one_disk = one_disk;
-        });
+        let mut d = Driver::never_idle(|options| options.engine.one_disk = one_disk);
         d.write_durably(100..100 + LINES_PER_SEGMENT, 1);
         d.hold(|io| io.is(Device::CacheDisk, Kind::Read) && io.length == LINE as u64);
         let range = LbaRange::new(105 * 8, 8);
@@ -262,8 +253,7 @@ fn with_one_disk_destaging_gives_way_to_every_read() {
 /// time from it.
 #[test]
 fn who_waits_for_a_segment_buffer_hurries_no_destaging() {
-    let mut d = Driver::with(|options| {
-        never_idle(options);
+    let mut d = Driver::never_idle(|options| {
         options.segments = 100;
         options.data_disk.blocks = 1 << 15;
     });
@@ -303,8 +293,7 @@ fn zero_ranges_are_destaged_32_at_once() {
     for range in 0..40 {
         d.discard(80 * range, 16);
     }
-    let flush = d.flush();
-    d.expect_ok(flush);
+    d.done(Driver::flush);
     d.hold(|io| io.is(Device::DataDisk, Kind::WriteZeroes));
     d.submit(Operation::Drain, false);
     d.finish_all();

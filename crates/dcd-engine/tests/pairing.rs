@@ -117,15 +117,12 @@ fn a_crash_after_destaging_is_no_foreign_change() {
     for byte in 1..4 {
         d.write_durably([0, 4, 333], byte);
         d.drain();
-        d.power_cut();
-        d.reopen();
+        d.power_cycle();
         assert_eq!((d.read(0), d.read(333)), (byte, byte));
     }
-    let discard = d.discard(0, 40);
-    d.expect_ok(discard);
+    d.done(|d| d.discard(0, 40));
     d.drain();
-    d.power_cut();
-    d.reopen();
+    d.power_cycle();
     assert_eq!((d.read(0), d.read(4), d.read(333)), (0, 0, 3));
 }
 
@@ -188,8 +185,7 @@ fn superblock_copies_are_written_in_turn() {
     let mut written = Vec::new();
     for _ in 0..3 {
         let mark = d.started.len();
-        d.shut_down();
-        d.reopen();
+        d.restart();
         let superblocks = d.started[mark..]
             .iter()
             .filter(|io| io.is(Device::CacheDisk, Kind::Write) && COPIES.contains(&io.offset));
@@ -229,8 +225,7 @@ fn a_torn_superblock_leaves_the_other_copy() {
 #[test]
 fn one_superblock_copy_is_enough() {
     for copy in COPIES {
-        let mut d = Driver::with(|options| {
-            never_idle(options);
+        let mut d = Driver::never_idle(|options| {
             options.engine.memory = Some(MemoryIdentity {
                 boot_id: [1; 16],
                 memory_id: [2; 16],
@@ -239,8 +234,7 @@ fn one_superblock_copy_is_enough() {
             });
         });
         d.write_durably([100], 1);
-        let write = d.write(101, 2);
-        d.expect_ok(write);
+        d.done(|d| d.write(101, 2));
         d.kill();
         d.cache_disk.flip(copy + 8);
         let superblock = d.superblock();
@@ -282,10 +276,7 @@ fn a_second_superblock_copy_that_fails_is_no_harm() {
 /// Detached: all is on the data-disk, which stands on its own.
 #[test]
 fn a_detached_data_disk_holds_everything() {
-    let mut d = Driver::with(|options| {
-        never_idle(options);
-        options.data_disk.physical_sector_size = 4096;
-    });
+    let mut d = Driver::never_idle(|options| options.data_disk.physical_sector_size = 4096);
     d.write(100, 1);
     d.write_blocks(1603, 2, 2);
     d.discard(3000, 100);
@@ -337,8 +328,7 @@ fn a_data_disk_changed_behind_an_empty_log_is_accepted_only_after_a_power_cut() 
         result.expect("nothing can be overwritten");
         assert!(d.status().recovery.data_disk_changed);
         assert_eq!((d.read(0), d.read(100)), (7, 1));
-        d.power_cut();
-        d.reopen();
+        d.power_cycle();
         assert!(!d.status().recovery.data_disk_changed, "told once");
     }
 }
@@ -350,8 +340,7 @@ fn a_data_disk_changed_behind_a_log_of_zeroes_is_refused() {
     d.write_durably([100], 1);
     d.drain();
     d.discard(800, 8);
-    let flush = d.flush();
-    d.expect_ok(flush);
+    d.done(Driver::flush);
     d.power_cut();
     d.data_disk.rot(0, &[7; LINE]);
     let error = d.try_open().expect_err("changed");
@@ -415,8 +404,7 @@ fn a_shutdown_moves_nothing_and_is_known_at_the_next_start() {
     assert!(d.status().recovery.was_closed);
     assert_eq!(d.status().recovery.records, 0, "the checkpoint says it all");
     assert_eq!((d.read(100), d.status().dirty_lines), (1, 30));
-    d.power_cut();
-    d.reopen();
+    d.power_cycle();
     assert!(!d.status().recovery.was_closed);
 }
 
@@ -429,8 +417,7 @@ fn a_shutdown_right_after_a_write_ends() {
         let end = d.submit(operation, false);
         d.finish_all();
         assert!(d.is_answered(end));
-        d.power_cut();
-        d.reopen();
+        d.power_cycle();
         assert_eq!(d.read(100), 1);
     }
 }
@@ -500,10 +487,8 @@ fn growing_may_be_cut_anywhere() {
             let mut d = Driver::with(never_idle);
             d.write_durably([0, 100, last], 1);
             let range = LbaRange::new((last - 2) * 8, 8);
-            let zeroes = d.submit(Operation::WriteZeroes { range, may_unmap: false }, false);
-            d.expect_ok(zeroes);
-            let flush = d.flush();
-            d.expect_ok(flush);
+            d.done(|d| d.submit(Operation::WriteZeroes { range, may_unmap: false }, false));
+            d.done(Driver::flush);
             match closed_in_order {
                 true => d.shut_down(),
                 false => d.power_cut(),
@@ -552,12 +537,8 @@ fn growing_may_be_cut_anywhere() {
 #[test]
 fn growing_behind_an_end_within_a_line() {
     let (old, new) = (8192 + 3, 8192 + 800);
-    let mut d = Driver::with(|options| {
-        never_idle(options);
-        options.data_disk.blocks = old;
-    });
-    let write = d.write_blocks(8192, 3, 1);
-    d.expect_ok(write);
+    let mut d = Driver::never_idle(|options| options.data_disk.blocks = old);
+    d.done(|d| d.write_blocks(8192, 3, 1));
     d.shut_down();
     lengthen(&mut d, new);
     d.options.engine.grow = true;
@@ -568,13 +549,9 @@ fn growing_behind_an_end_within_a_line() {
     d.drain();
     assert_eq!(d.data_disk.current[8192 * 512..8200 * 512], whole);
 
-    let mut d = Driver::with(|options| {
-        never_idle(options);
-        options.data_disk.blocks = old;
-    });
+    let mut d = Driver::never_idle(|options| options.data_disk.blocks = old);
     let range = LbaRange::new(8192, 3);
-    let zeroes = d.submit(Operation::WriteZeroes { range, may_unmap: false }, false);
-    d.expect_ok(zeroes);
+    d.done(|d| d.submit(Operation::WriteZeroes { range, may_unmap: false }, false));
     d.shut_down();
     lengthen(&mut d, new);
     d.options.engine.grow = true;

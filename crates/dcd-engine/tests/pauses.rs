@@ -29,10 +29,7 @@ fn end_all(d: &mut Driver, newest_first: bool) {
 #[test]
 fn what_ended_in_a_pause_is_no_hung_disk() {
     for newest_first in [false, true] {
-        let mut d = Driver::with(|options| {
-            never_idle(options);
-            options.engine.bypass_threshold_bytes = 64 << 10;
-        });
+        let mut d = Driver::never_idle(|options| options.engine.bypass_threshold_bytes = 64 << 10);
         d.write_durably([1], 1);
         d.hold(|_| true);
         let reads = [read(&mut d, 500), read(&mut d, 1), read(&mut d, 800)];
@@ -53,10 +50,7 @@ fn what_ended_in_a_pause_is_no_hung_disk() {
 /// The same for what the engine does by itself, with pauses at every I/O of it.
 #[test]
 fn destaging_checkpoints_and_recovery_outlive_pauses() {
-    let mut d = Driver::with(|options| {
-        never_idle(options);
-        options.data_disk.physical_sector_size = 4096;
-    });
+    let mut d = Driver::never_idle(|options| options.data_disk.physical_sector_size = 4096);
     let pause_at_each = |d: &mut Driver, id: RequestId| {
         while !d.is_answered(id) {
             d.now = d.now.after(HOUR);

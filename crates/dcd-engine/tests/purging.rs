@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{Driver, Kind, never_idle};
+use common::{Driver, Kind};
 use dcd_engine::{Device, Duration};
 
 const LINES: u64 = 400;
@@ -14,8 +14,7 @@ const OLD: u8 = 9;
 /// later. `None`: by then all is done. `by_table`: there are more lines in the range than in the
 /// table.
 fn discarded(parts: usize, by_table: bool) -> Option<Driver> {
-    let mut d = Driver::with(|options| {
-        never_idle(options);
+    let mut d = Driver::never_idle(|options| {
         options.segments = 128;
         options.engine.limits.discarded_lines = 4;
     });
@@ -25,8 +24,7 @@ fn discarded(parts: usize, by_table: bool) -> Option<Driver> {
     let (lines, others) = if by_table { (LINES + 100, 0) } else { (LINES - 10, 200) };
     d.write_durably(600..600 + others, 2);
     for line in (0..LINES).step_by(7) {
-        let write = d.write(line, 1);
-        d.expect_ok(write);
+        d.done(|d| d.write(line, 1));
     }
     let discard = d.discard(0, lines * 8);
     assert!(d.is_answered(discard), "nothing is being destaged");
@@ -89,19 +87,15 @@ fn a_crash_amid_it_undoes_nothing() {
     for by_table in [true, false] {
         for parts in (0..).step_by(9) {
             let Some(mut d) = discarded(parts, by_table) else { break };
-            d.kill();
-            d.reopen();
+            d.kill_and_reopen();
             expect_all(&mut d, by_table);
             let Some(mut d) = discarded(parts, by_table) else { break };
-            let flush = d.flush();
-            d.expect_ok(flush);
-            d.power_cut();
-            d.reopen();
+            d.done(Driver::flush);
+            d.power_cycle();
             expect_all(&mut d, by_table);
             // Closed in order: the checkpoint of the end does not list them.
             let Some(mut d) = discarded(parts, by_table) else { break };
-            d.shut_down();
-            d.reopen();
+            d.restart();
             expect_all(&mut d, by_table);
         }
     }
@@ -110,8 +104,7 @@ fn a_crash_amid_it_undoes_nothing() {
 /// It waits for what is being destaged, which would bring old content to the disk above the zeroes.
 #[test]
 fn it_begins_when_nothing_is_destaged() {
-    let mut d = Driver::with(|options| {
-        never_idle(options);
+    let mut d = Driver::never_idle(|options| {
         options.segments = 128;
         options.engine.limits.discarded_lines = 4;
         options.engine.full_timeout = Duration::from_secs(5);

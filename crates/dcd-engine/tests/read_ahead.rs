@@ -24,8 +24,7 @@ fn with_sequence() -> Driver {
     let name = "start".to_owned();
     let ranges = (0..PLACES).map(|place| LbaRange::new(line_at(place) * 8, 8)).collect();
     let new = NewSequence { name, ranges, occurrences: 0, is_detected: false };
-    let id = d.submit(Operation::Sequence(SequenceRequest::Store(Box::new(new))), false);
-    d.expect_ok(id);
+    d.done(|d| d.submit(Operation::Sequence(SequenceRequest::Store(Box::new(new))), false));
     d.advance_time(Duration::from_secs(3));
     assert_eq!((d.status().copies.valid, d.status().copies.stale), (PLACES, 0));
     d
@@ -172,8 +171,7 @@ fn lines_that_are_scattered_over_the_log_are_read_from_the_data_disk_if_that_is_
             d.release();
             d.expect_ok(id);
         }
-        let write = d.write_blocks(105 * 8, 10 * 8, 9);
-        d.expect_ok(write);
+        d.done(|d| d.write_blocks(105 * 8, 10 * 8, 9));
         let mark = d.started.len();
         let range = LbaRange::new(lines.start * 8, (lines.end - lines.start) * 8);
         let id = d.submit(Operation::read(range), false);

@@ -69,15 +69,12 @@ mod c22_bypass_that_waits_for_room_is_never_answered {
     //! The cache-disk fails for good while a bypassed write, already on the data-disk, waits for
     //! room for its tombstone.
 
-    use super::common::{Driver, Kind, never_idle};
+    use super::common::{Driver, Kind};
     use dcd_engine::{Device, Duration, IoError};
 
     #[test]
     fn a_bypass_that_waits_for_room_is_told_when_the_cache_disk_fails() {
-        let mut d = Driver::with(|options| {
-            never_idle(options);
-            options.engine.bypass_threshold_bytes = 8192;
-        });
+        let mut d = Driver::never_idle(|options| options.engine.bypass_threshold_bytes = 8192);
         d.hold(|io| io.device == Device::DataDisk);
         let bypass = d.write_blocks(8 * 900, 16, 1);
         d.hold(|io| io.device == Device::CacheDisk);
@@ -133,15 +130,12 @@ mod c28_bypass_over_a_forgotten_witness {
     //! C28: a bypassed write over a line whose witness is only in the newest checkpoint; power cut
     //! before its tombstone.
 
-    use super::common::{Driver, Kind, never_idle};
+    use super::common::{Driver, Kind};
     use dcd_engine::Device;
 
     #[test]
     fn a_crash_during_a_bypass_is_no_foreign_change() {
-        let mut d = Driver::with(|options| {
-            never_idle(options);
-            options.engine.bypass_threshold_bytes = 8192;
-        });
+        let mut d = Driver::never_idle(|options| options.engine.bypass_threshold_bytes = 8192);
         d.write_durably([600, 601], 1);
         d.drain();
         d.shut_down();
@@ -167,8 +161,7 @@ mod drain_with_zeroes_never_ends_under_load {
     fn a_drain_with_zeroes_ends_under_continuing_load() {
         let mut d = Driver::new();
         d.write_durably([100], 1);
-        let discard = d.discard(4000, 800);
-        d.expect_ok(discard);
+        d.done(|d| d.discard(4000, 800));
         let drain = d.submit(Operation::Drain, false);
         let mut writes = 0;
         while !d.is_answered(drain) {
@@ -200,14 +193,13 @@ mod format_bypasses_split_zero_ranges_beyond_the_checkpoint {
     //! A discard of the whole disk (mkfs), then large writes: each cuts a zero range in two,
     //! without limit.
 
-    use super::common::{Driver, never_idle};
+    use super::common::Driver;
 
     /// A checkpoint with more than `ZERO_RANGES_MAX` is written without complaint and cannot be
     /// read back.
     #[test]
     fn bypasses_do_not_make_more_zero_ranges_than_a_checkpoint_holds() {
-        let mut d = Driver::with(|options| {
-            never_idle(options);
+        let mut d = Driver::never_idle(|options| {
             options.engine.bypass_threshold_bytes = 4096;
             options.data_disk.blocks = 8 * 20_000;
         });
@@ -221,11 +213,9 @@ mod format_bypasses_split_zero_ranges_beyond_the_checkpoint {
         }
         for _ in 0..300 {
             d.write_blocks(800, 1, 1);
-            let flush = d.flush();
-            d.expect_ok(flush);
+            d.done(Driver::flush);
         }
-        d.shut_down();
-        d.reopen();
+        d.restart();
     }
 }
 
@@ -233,13 +223,12 @@ mod format_more_poison_than_a_checkpoint_holds {
     //! More than POISONED_LINES_MAX rotten lines: the checkpoint is written and cannot be read
     //! back.
 
-    use super::common::{Driver, never_idle};
+    use super::common::Driver;
     use dcd_engine::RequestError;
 
     #[test]
     fn much_rot_does_not_make_the_checkpoint_unreadable() {
-        let mut d = Driver::with(|options| {
-            never_idle(options);
+        let mut d = Driver::never_idle(|options| {
             options.segments = 700;
             options.data_disk.blocks = 8 * 20_000;
         });
@@ -253,8 +242,7 @@ mod format_more_poison_than_a_checkpoint_holds {
             assert_eq!(d.try_read(line * 8, 8), Err(RequestError::Io));
         }
         d.overwrite_segments(500, 700);
-        d.shut_down();
-        d.reopen();
+        d.restart();
     }
 }
 
@@ -350,8 +338,7 @@ mod write_zeroes_may_unmap_is_ignored {
     fn zeroes_that_may_not_be_unmapped_are_not() {
         let mut d = Driver::new();
         let range = LbaRange::new(800, 80);
-        let id = d.submit(Operation::WriteZeroes { range, may_unmap: false }, false);
-        d.expect_ok(id);
+        d.done(|d| d.submit(Operation::WriteZeroes { range, may_unmap: false }, false));
         d.drain();
         let zero = d.started.iter().find(|io| io.is(Device::DataDisk, Kind::WriteZeroes));
         assert!(!zero.expect("destaged").may_unmap);
@@ -372,8 +359,7 @@ mod write_zeroes_unsupported_blocks_destaging_for_ever {
         d.data_disk.rot(100 * LINE as u64, &[9; LINE]);
         let any = 0..u64::MAX;
         d.fail_always(Device::DataDisk, Kind::WriteZeroes, any, IoError::Unsupported);
-        let discard = d.discard(800, 8);
-        d.expect_ok(discard);
+        d.done(|d| d.discard(800, 8));
         d.write_durably([100], 1);
         let drain = d.submit(Operation::Drain, false);
         d.advance_time(Duration::from_secs(3600));
@@ -408,8 +394,7 @@ mod c14_half_a_request_is_destaged {
         d.write_blocks(20 * 8, 14 * 8, 2);
         // Half of the buffers are in use, so record 2 becomes durable by itself.
         d.advance_time(Duration::from_secs(1));
-        d.power_cut();
-        d.reopen();
+        d.power_cycle();
         let lines: Vec<u8> = (20..34).map(|line| d.read(line)).collect();
         assert!(lines.iter().all(|line| *line == lines[0]), "torn: {lines:?}");
     }
@@ -426,8 +411,7 @@ mod c19_an_unreadable_slot_is_not_the_end_of_the_log {
     fn driver() -> (Driver, u64) {
         let mut d = Driver::with(never_idle);
         d.write_durably([100], 1);
-        let fua = d.write_fua(101, 2);
-        d.expect_ok(fua);
+        d.done(|d| d.write_fua(101, 2));
         let slot = d.slot_of(2);
         d.power_cut();
         (d, slot)

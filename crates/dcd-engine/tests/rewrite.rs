@@ -4,14 +4,11 @@
 
 mod common;
 
-use common::{Driver, Kind, LINE, Seen, never_idle};
+use common::{Driver, Kind, LINE, Seen};
 use dcd_engine::{AckMode, Device, IoError, IoId, OpenError, Phase};
 
 fn driver() -> Driver {
-    Driver::with(|options| {
-        never_idle(options);
-        options.engine.ack = AckMode::Log;
-    })
+    Driver::never_idle(|options| options.engine.ack = AckMode::Log)
 }
 
 /// Line 100 is durable; 101 and 102 are written, in a record each.
@@ -19,8 +16,7 @@ fn with_written_records() -> Driver {
     let mut d = driver();
     d.write_durably([100], 1);
     for (line, byte) in [(101, 2), (102, 3)] {
-        let write = d.write(line, byte);
-        d.expect_ok(write);
+        d.done(|d| d.write(line, byte));
     }
     d
 }
@@ -85,8 +81,7 @@ fn records_that_a_refused_start_could_not_flush_are_written_again() {
     d.forget_engine();
     d.reopen();
     assert_eq!((d.read(100), d.read(101), d.read(102)), (1, 2, 3));
-    d.power_cut();
-    d.reopen();
+    d.power_cycle();
     assert_eq!((d.read(100), d.read(101), d.read(102)), (1, 2, 3), "what was read stays");
 }
 
@@ -102,8 +97,7 @@ fn records_that_a_dead_session_could_not_flush_are_written_again() {
     d.forget_engine();
     d.reopen();
     assert_eq!((d.read(100), d.read(101), d.read(102)), (1, 2, 3));
-    d.power_cut();
-    d.reopen();
+    d.power_cycle();
     assert_eq!((d.read(100), d.read(101), d.read(102)), (1, 2, 3), "what was read stays");
 }
 
@@ -152,8 +146,7 @@ fn a_checkpoint_that_is_only_shown_is_written_again_before_the_other_one_is_over
         assert_eq!(*d.engine().phase(), Phase::Opening, "a checkpoint is written");
         d.step();
     }
-    d.power_cut();
-    d.reopen();
+    d.power_cycle();
     assert_eq!(d.read(100), 1);
 }
 
@@ -207,8 +200,7 @@ fn a_start_that_writes_again_may_be_cut_anywhere() {
             d.reopen();
             let shown = (d.read(100), d.read(101), d.read(102));
             assert!(matches!(shown, (1, 0, 0) | (1, 2, 0) | (1, 2, 3)), "{ios} {kept} {shown:?}");
-            d.power_cut();
-            d.reopen();
+            d.power_cycle();
             assert_eq!((d.read(100), d.read(101), d.read(102)), shown);
         }
         if is_over {

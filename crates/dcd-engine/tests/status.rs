@@ -20,8 +20,7 @@ fn block_status_tells_zeroes_in_pieces() {
         d.engine().block_status(LbaRange::new(start, end - start), pieces_max)
     };
     assert_eq!(status(&d, 0, 8), [(end, false)]);
-    let zeroed = d.discard(800, 80);
-    d.expect_ok(zeroed);
+    d.done(|d| d.discard(800, 80));
     assert_eq!(status(&d, 0, 8), [(800, false), (80, true), (end - 880, false)]);
     d.write(105, 1);
     let all = [(800, false), (40, true), (8, false), (32, true), (end - 880, false)];
@@ -54,8 +53,7 @@ fn ranges_are_within_the_volume_and_of_whole_blocks() {
         );
     }
     d.options.data_disk.logical_block_size = 512;
-    d.kill();
-    d.reopen();
+    d.kill_and_reopen();
     assert!(d.engine().check_range(LbaRange::new(4, 3)));
 }
 
@@ -88,10 +86,8 @@ fn counters_count() {
     let mut d = Driver::with(never_idle);
     let before = d.status().counters;
     d.write_durably([100, 101], 1);
-    let write = d.write_fua(102, 2);
-    d.expect_ok(write);
-    let discard = d.discard(808, 8);
-    d.expect_ok(discard);
+    d.done(|d| d.write_fua(102, 2));
+    d.done(|d| d.discard(808, 8));
     d.read(100);
     d.read(300);
     let after = d.status().counters;
@@ -119,17 +115,13 @@ fn counters_count() {
 /// ```
 #[test]
 fn counters_of_the_data_disk_count() {
-    let mut d = Driver::with(|options| {
-        never_idle(options);
-        options.engine.bypass_threshold_bytes = 64 << 10;
-    });
+    let mut d = Driver::never_idle(|options| options.engine.bypass_threshold_bytes = 64 << 10);
     let before = d.status().counters;
     d.write_durably([300, 301, 302, 310], 1);
     d.write_durably([301], 2);
     let large = d.write_blocks(100 * 8, 16 * 8, 3);
     d.expect_ok(large);
-    let discard = d.discard(500 * 8, 16);
-    d.expect_ok(discard);
+    d.done(|d| d.discard(500 * 8, 16));
     let after = d.status().counters;
     assert_eq!(after.overwritten_lines - before.overwritten_lines, 1);
     assert_eq!(
@@ -201,8 +193,7 @@ fn the_report_of_a_start_counts() {
         assert_eq!(report.duration, Duration::from_millis(7));
         let reads = d.started[mark..].iter().filter(|io| io.is(Device::CacheDisk, Kind::Read));
         assert_eq!(report.bytes_read, reads.map(|io| io.length).sum::<u64>());
-        d.shut_down();
-        d.reopen();
+        d.restart();
         assert!(d.status().recovery.was_closed);
     }
 }

@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{Driver, Kind, LINE, never_idle};
+use common::{Driver, Kind, LINE};
 use dcd_engine::stats::Obstacle;
 use dcd_engine::{Buffer, Device, Duration, IoError, LbaRange, Operation, RequestError};
 
@@ -12,8 +12,7 @@ const LIMIT: Duration = Duration(8 * SECOND.0);
 const ALL: std::ops::Range<u64> = 0..u64::MAX;
 
 fn driver() -> Driver {
-    Driver::with(|options| {
-        never_idle(options);
+    Driver::never_idle(|options| {
         options.segments = 64;
         options.engine.drain_timeout = LIMIT;
     })
@@ -27,8 +26,7 @@ fn a_disk_that_takes_nothing_ends_a_drain_and_a_detach() {
         for (kind, lines, zero_lines) in [(Kind::Write, 20, 0), (Kind::WriteZeroes, 0, 100)] {
             let mut d = driver();
             d.write_durably((0..lines).map(|k| 100 + 2 * k), 1);
-            let zeroed = d.discard(300 * 8, zero_lines * 8);
-            d.expect_ok(zeroed);
+            d.done(|d| d.discard(300 * 8, zero_lines * 8));
             d.fail_always(Device::DataDisk, kind, ALL, error);
             let stuck = Err(RequestError::Stuck { lines, zero_lines });
             for _ in 0..2 {
@@ -46,8 +44,7 @@ fn a_disk_that_takes_nothing_ends_a_drain_and_a_detach() {
             }
             // It is served as before, and what is asked for when the disk is well again is done at
             // once.
-            let written = d.write(7, 7);
-            d.expect_ok(written);
+            d.done(|d| d.write(7, 7));
             d.heal();
             let begun = d.now;
             d.drain();
@@ -76,8 +73,7 @@ fn one_bad_line_ends_a_drain_under_load() {
     let drain = d.submit(Operation::Drain, false);
     let mut rounds = 0;
     while !d.is_answered(drain) {
-        let written = d.write(500 + rounds % 100, rounds as u8);
-        d.expect_ok(written);
+        d.done(|d| d.write(500 + rounds % 100, rounds as u8));
         d.advance_time(Duration::from_millis(100));
         rounds += 1;
         assert!(rounds < 400, "it never ends");
@@ -89,14 +85,12 @@ fn one_bad_line_ends_a_drain_under_load() {
 /// Nothing is too slow as long as it gets on.
 #[test]
 fn a_slow_disk_is_not_stuck() {
-    let mut d = Driver::with(|options| {
-        never_idle(options);
+    let mut d = Driver::never_idle(|options| {
         options.engine.drain_timeout = Duration(SECOND.0 / 2);
         options.engine.io_timeout = Duration(100 * SECOND.0);
     });
     d.write_durably((0..10).map(|k| 100 + 2 * k), 1);
-    let zeroed = d.discard(300 * 8, 100 * 8);
-    d.expect_ok(zeroed);
+    d.done(|d| d.discard(300 * 8, 100 * 8));
     d.hold(|io| io.device == Device::DataDisk);
     let drain = d.submit(Operation::Drain, false);
     while !d.is_answered(drain) {
@@ -112,8 +106,7 @@ fn a_slow_disk_is_not_stuck() {
 /// A cap of the user's own is no reason to give up.
 #[test]
 fn a_capped_drain_is_not_stuck() {
-    let mut d = Driver::with(|options| {
-        never_idle(options);
+    let mut d = Driver::never_idle(|options| {
         options.engine.drain_timeout = Duration(SECOND.0 / 2);
         // 4 KiB in 40 seconds.
         options.engine.destage_bytes_per_second_max = 100;
@@ -127,16 +120,13 @@ fn a_capped_drain_is_not_stuck() {
 fn newer_discards_do_not_hold_up_a_drain() {
     let mut d = driver();
     d.data_disk.rot(0, &[7; 900 * LINE]);
-    let old = d.discard(800 * 8, 8);
-    d.expect_ok(old);
+    d.done(|d| d.discard(800 * 8, 8));
     d.hold(|io| io.device == Device::DataDisk);
     let drain = d.submit(Operation::Drain, false);
     let mut rounds = 0;
     while !d.is_answered(drain) {
-        let newer = d.discard(rounds * 2 * 8, 8);
-        d.expect_ok(newer);
-        let flush = d.flush();
-        d.expect_ok(flush);
+        d.done(|d| d.discard(rounds * 2 * 8, 8));
+        d.done(Driver::flush);
         if let Some(io) = d.ios.iter().find(|io| io.device == Device::DataDisk) {
             let id = io.id;
             d.finish(id);
@@ -181,16 +171,13 @@ fn readers_that_never_pause_do_not_hold_up_a_drain() {
 fn a_write_that_never_ends_ends_a_drain_and_a_close() {
     for (kind, lines, zero_lines) in [(Kind::Write, 20, 0), (Kind::WriteZeroes, 0, 100)] {
         for operation in [Operation::Detach, Operation::Shutdown] {
-            let mut d = Driver::with(|options| {
-                never_idle(options);
+            let mut d = Driver::never_idle(|options| {
                 options.engine.drain_timeout = LIMIT;
                 options.engine.io_timeout = SECOND;
             });
             d.write_durably((0..lines).map(|k| 100 + 2 * k), 1);
-            let zeroed = d.discard(300 * 8, zero_lines * 8);
-            d.expect_ok(zeroed);
-            let flush = d.flush();
-            d.expect_ok(flush);
+            d.done(|d| d.discard(300 * 8, zero_lines * 8));
+            d.done(Driver::flush);
             d.hold(move |io| io.is(Device::DataDisk, kind));
             let drain = d.submit(Operation::Drain, false);
             let stuck = Err(RequestError::Stuck { lines, zero_lines });

@@ -40,8 +40,7 @@ fn die(d: &mut Driver, end: End) {
 #[track_caller]
 fn starts_twice(d: &mut Driver) {
     d.reopen();
-    d.shut_down();
-    d.reopen();
+    d.restart();
 }
 
 // ---- zero ranges ------------------------------------------------------------------------------
@@ -50,10 +49,8 @@ fn starts_twice(d: &mut Driver) {
 fn discards_one_after_the_other(d: &mut Driver, count: u64) {
     d.write_durably([2 * count + 5], 7);
     for index in 0..count {
-        let id = d.discard(16 * index, 8);
-        d.expect_ok(id);
-        let flush = d.flush();
-        d.expect_ok(flush);
+        d.done(|d| d.discard(16 * index, 8));
+        d.done(Driver::flush);
         d.run_until(|d| d.status().zero_ranges == 0);
     }
 }
@@ -70,8 +67,7 @@ fn discards_that_were_destaged_are_not_too_many_for_a_start() {
         d.reopen();
         assert!(d.status().zero_ranges <= 8, "{end:?}: {}", d.status().zero_ranges);
         assert_eq!(d.read(205), 7);
-        d.shut_down();
-        d.reopen();
+        d.restart();
         assert_eq!(d.read(205), 7);
     }
 }
@@ -89,13 +85,10 @@ fn ten_thousand_discards_are_not_too_many_for_a_start() {
         let ids: Vec<_> = (first..first + 100).map(|index| d.discard(16 * index, 8)).collect();
         ids.into_iter().for_each(|id| d.expect_ok(id));
     }
-    let flush = d.flush();
-    d.expect_ok(flush);
-    d.kill();
-    d.reopen();
+    d.done(Driver::flush);
+    d.kill_and_reopen();
     assert!(d.status().zero_ranges <= 8192);
-    d.shut_down();
-    d.reopen();
+    d.restart();
     assert_eq!(d.read(20_005), 7);
 }
 
@@ -109,18 +102,14 @@ fn bypasses_over_a_destaged_discard_are_not_too_many_for_a_start() {
             options.segments = 64;
             options.engine.bypass_threshold_bytes = 4096;
         });
-        let id = d.discard(100 * 8, 900 * 8);
-        d.expect_ok(id);
-        let flush = d.flush();
-        d.expect_ok(flush);
+        d.done(|d| d.discard(100 * 8, 900 * 8));
+        d.done(Driver::flush);
         d.run_until(|d| d.status().zero_ranges == 0);
         for line in (101..301).step_by(2) {
-            let id = d.write_blocks(line * 8, 8, 9);
-            d.expect_ok(id);
+            d.done(|d| d.write_blocks(line * 8, 8, 9));
         }
         assert!(d.status().counters.bypasses > 20, "{}", d.status().counters.bypasses);
-        let flush = d.flush();
-        d.expect_ok(flush);
+        d.done(Driver::flush);
         die(&mut d, end);
         starts_twice(&mut d);
         assert_eq!((d.read(101), d.read(102), d.read(299)), (9, 0, 9));
@@ -145,8 +134,7 @@ fn bypasses_under_way_have_their_ranges_reserved() {
     d.release();
     ids.into_iter().for_each(|id| d.expect_ok(id));
     d.expect_ok(more);
-    let flush = d.flush();
-    d.expect_ok(flush);
+    d.done(Driver::flush);
     d.kill();
     starts_twice(&mut d);
     assert_eq!((d.read(101), d.read(102), d.read(129)), (9, 0, 9));
@@ -179,15 +167,12 @@ fn a_checkpoint_that_failed_is_not_too_much_either() {
         options.engine.bypass_threshold_bytes = 4096;
     });
     for round in 0..30 {
-        let id = d.discard(16 * (20 + round), 8);
-        d.expect_ok(id);
+        d.done(|d| d.discard(16 * (20 + round), 8));
         d.fail_next(Device::CacheDisk, Kind::Flush, IoError::Failed);
-        let flush = d.flush();
-        d.expect_ok(flush);
+        d.done(Driver::flush);
         d.heal();
         d.run_until(|d| d.status().zero_ranges == 0);
-        let id = d.write_blocks(8 * (21 + 2 * round), 8, 9);
-        d.expect_ok(id);
+        d.done(|d| d.write_blocks(8 * (21 + 2 * round), 8, 9));
     }
     d.power_cut_keeping(|device, _| device == Device::CacheDisk);
     starts_twice(&mut d);
@@ -202,18 +187,15 @@ fn with_too_many(end: Option<End>) -> Driver {
     d.hold(|io| io.is(Device::DataDisk, Kind::WriteZeroes));
     // Lines with data below, so that zeroes that were not made show.
     d.write_durably(0..60, 5);
-    let drain = d.submit(Operation::Drain, false);
-    d.expect_ok(drain);
+    d.done(|d| d.submit(Operation::Drain, false));
     for index in 0..30 {
         // Longer and longer, some beside one that stays; the witnesses 0 to 4 are among them.
-        let id = d.discard(16 * index, 8);
-        d.expect_ok(id);
+        d.done(|d| d.discard(16 * index, 8));
     }
     d.write_durably([10, 101], 6);
     match end {
         Some(end) => {
-            let flush = d.flush();
-            d.expect_ok(flush);
+            d.done(Driver::flush);
             die(&mut d, end);
         }
         None => d.shut_down(),
@@ -320,8 +302,7 @@ fn a_checkpoint_that_lists_too_much_is_opened_again() {
 }
 
 fn starts_again_in_order(d: &mut Driver) {
-    d.shut_down();
-    d.reopen();
+    d.restart();
 }
 
 // ---- damaged lines ----------------------------------------------------------------------------
@@ -362,8 +343,7 @@ fn damage_beyond_the_limit_is_found_by_a_start_and_not_forgotten() {
         rot_all_ones(&mut d);
         d.reopen();
         are_lost(&mut d, 100..110);
-        d.shut_down();
-        d.reopen();
+        d.restart();
         are_lost(&mut d, 100..110);
         // Overwritten, they can be read, and the others are still lost.
         d.write_durably(100..109, 4);
@@ -383,8 +363,7 @@ fn damage_beyond_the_limit_is_found_by_a_start_and_not_forgotten() {
 fn damage_beyond_the_limit_is_found_by_reads_and_not_forgotten() {
     let mut d = with_ten_lines(true);
     // Out of the segment buffers.
-    d.shut_down();
-    d.reopen();
+    d.restart();
     rot_all_ones(&mut d);
     are_lost(&mut d, 100..110);
     d.power_cut();

@@ -41,8 +41,7 @@ fn trap_01_old_data_does_not_come_back_after_last_write_first_destage() {
     d.overwrite_segments(500, 40);
     assert_ne!(d.cache_disk.current[place_of_b as usize], 2, "its segment was used again");
 
-    d.power_cut();
-    d.reopen();
+    d.power_cycle();
     assert_eq!((d.read(0), d.read(2), d.read(30)), (2, 9, 8));
     d.drain();
     assert_eq!((d.data_disk.line(0), d.data_disk.line(2)), (2, 9));
@@ -71,8 +70,7 @@ fn trap_01_segments_are_not_used_again_before_a_checkpoint_is_durable() {
         }
     }
     assert!((10..20).contains(&last), "{last} segments of 16");
-    d.power_cut();
-    d.reopen();
+    d.power_cycle();
     for line in 0..15 {
         assert!(d.read(line) >= last, "line {line}: {} and not {last}", d.read(line));
     }
@@ -86,10 +84,8 @@ fn trap_01_old_data_does_not_come_back_after_a_bypass() {
     let bypass = d.write_blocks(800, 16, 2);
     d.expect_ok(bypass);
     assert_eq!(d.status().counters.bypasses, 1);
-    let flush = d.flush();
-    d.expect_ok(flush);
-    d.power_cut();
-    d.reopen();
+    d.done(Driver::flush);
+    d.power_cycle();
     assert_eq!((d.read(100), d.read(101)), (2, 2));
     d.drain();
     assert_eq!((d.data_disk.line(100), d.data_disk.line(101)), (2, 2));
@@ -102,12 +98,9 @@ fn trap_01_old_data_does_not_come_back_after_a_discard() {
     d.write_durably([100, 101], 1);
     d.drain();
     d.write_durably([101], 2);
-    let discard = d.discard(800, 16);
-    d.expect_ok(discard);
-    let flush = d.flush();
-    d.expect_ok(flush);
-    d.power_cut();
-    d.reopen();
+    d.done(|d| d.discard(800, 16));
+    d.done(Driver::flush);
+    d.power_cycle();
     assert_eq!((d.read(100), d.read(101)), (0, 0));
     d.drain();
     assert_eq!((d.data_disk.line(100), d.data_disk.line(101)), (0, 0));
@@ -125,10 +118,8 @@ fn trap_01_old_data_does_not_come_back_over_a_destaged_and_bypassed_block() {
     let bypass = d.write_blocks(800, 16, 2);
     d.expect_ok(bypass);
     assert_eq!(d.status().counters.bypasses, 1);
-    let flush = d.flush();
-    d.expect_ok(flush);
-    d.power_cut();
-    d.reopen();
+    d.done(Driver::flush);
+    d.power_cycle();
     assert_eq!((d.read(100), d.read(101)), (2, 2));
     d.drain();
     assert_eq!((d.data_disk.line(100), d.data_disk.line(101)), (2, 2));
@@ -212,10 +203,8 @@ fn trap_02_a_log_write_during_a_bypass_comes_after_it() {
         d.expect_ok(bypass);
         d.expect_ok(log);
         assert_eq!((d.read(100), d.read(101)), (3, 2));
-        let flush = d.flush();
-        d.expect_ok(flush);
-        d.power_cut();
-        d.reopen();
+        d.done(Driver::flush);
+        d.power_cycle();
         assert_eq!((d.read(100), d.read(101)), (3, 2));
     }
 }
@@ -238,8 +227,7 @@ fn trap_03_what_is_overwritten_during_its_destage_stays_dirty() {
     d.finish_all();
     assert_eq!((d.data_disk.line(100), d.read(100)), (1, 2));
     assert_eq!(d.status().dirty_lines, 1);
-    d.power_cut();
-    d.reopen();
+    d.power_cycle();
     assert_eq!(d.read(100), 2);
     d.drain();
     assert_eq!(d.data_disk.line(100), 2);
@@ -286,8 +274,7 @@ fn trap_05_flush_and_fua_are_answered_after_the_device_flush() {
     assert!(!d.is_answered(fua), "its record was written after that flush began");
     d.release();
     d.expect_ok(fua);
-    d.power_cut();
-    d.reopen();
+    d.power_cycle();
     assert_eq!((d.read(100), d.read(101)), (1, 2));
 }
 
@@ -308,8 +295,7 @@ fn trap_06_records_of_the_last_lap_are_not_taken_for_the_next() {
             d.write_durably([100], (number % 251) as u8);
         }
         let last = ((records - 1) % 251) as u8;
-        d.power_cut();
-        d.reopen();
+        d.power_cycle();
         assert_eq!(d.read(100), last, "after {records} records");
         d.drain();
         assert_eq!(d.data_disk.line(100), last);
@@ -345,8 +331,7 @@ fn trap_07_a_torn_reuse_of_the_oldest_segment_loses_nothing_else() {
         assert_eq!(old, b"dcdRECRD", "over a record of an earlier lap");
         // Its first sector stays; of the others all arrive, or all but the rest of the header.
         d.tear(write, |sector| if reaches_header { sector > 0 } else { sector >= 8 });
-        d.power_cut();
-        d.reopen();
+        d.power_cycle();
         for line in 100..115 {
             assert_eq!(d.read(line), 1);
         }
@@ -440,12 +425,10 @@ fn trap_09_what_one_recovery_showed_the_next_one_shows_too() {
     d.hold(|io| io.is(Device::DataDisk, Kind::Flush));
     d.write_blocks(800, 16, 2);
     d.finish_all();
-    d.kill();
-    d.reopen();
+    d.kill_and_reopen();
     let shown = d.read(100);
     assert_eq!(shown, 2);
-    d.power_cut();
-    d.reopen();
+    d.power_cycle();
     assert_eq!(d.read(100), shown);
 }
 
@@ -456,12 +439,10 @@ fn trap_09_what_a_restart_found_in_memory_survives_a_power_cut() {
     let mut d = Driver::with(never_idle);
     d.write_durably([100], 1);
     d.write(101, 2);
-    d.kill();
-    d.reopen();
+    d.kill_and_reopen();
     assert_eq!((d.read(100), d.read(101)), (1, 2));
     assert_eq!(d.status().recovery.records_from_memory, 2);
-    d.power_cut();
-    d.reopen();
+    d.power_cycle();
     assert_eq!((d.read(100), d.read(101)), (1, 2));
 }
 
@@ -473,10 +454,7 @@ fn trap_09_what_a_restart_found_in_memory_survives_a_power_cut() {
 /// ```
 #[test]
 fn trap_10_a_segment_is_not_used_again_while_it_is_read() {
-    let mut d = Driver::with(|options| {
-        never_idle(options);
-        options.engine.verify_reads = false;
-    });
+    let mut d = Driver::never_idle(|options| options.engine.verify_reads = false);
     d.write_durably(100..115, 1);
     d.hold(|io| io.is(Device::CacheDisk, Kind::Read));
     let read = d.submit(Operation::read(LbaRange::new(800, 8)), false);
@@ -505,8 +483,7 @@ fn trap_11_a_torn_physical_sector_is_repaired_by_replay() {
     d.data_disk.rot(100 * LINE as u64, &[7; LINE]);
     let mark = d.started.len();
     d.write_blocks(800, 1, 1);
-    let flush = d.flush();
-    d.expect_ok(flush);
+    d.done(Driver::flush);
     let reads = d.started[mark..].iter().filter(|io| io.kind == Kind::Read).count();
     assert_eq!(reads, 0, "nothing is read on the write path");
 
@@ -559,14 +536,10 @@ fn trap_12_an_older_cache_disk_is_refused() {
 /// batch at most, none fails, and the data-disk is never asked for a line twice.
 #[test]
 fn trap_13_a_full_cache_goes_on_at_the_pace_of_the_data_disk() {
-    let mut d = Driver::with(|options| {
-        never_idle(options);
-        options.engine.bypass_threshold_bytes = 1 << 30;
-    });
+    let mut d = Driver::never_idle(|options| options.engine.bypass_threshold_bytes = 1 << 30);
     let started_at = d.now;
     for line in 0..960u64 {
-        let write = d.write(line * 397 % 1024, (line % 250) as u8 + 1);
-        d.expect_ok(write);
+        d.done(|d| d.write(line * 397 % 1024, (line % 250) as u8 + 1));
     }
     let status = d.status();
     assert!(status.counters.stalled_writes > 0, "the cache was full");

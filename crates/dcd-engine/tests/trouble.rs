@@ -72,8 +72,7 @@ fn beside_what_finds_no_space_the_others_go_on() {
     let trouble = status.destage_trouble.expect("told");
     assert_eq!((trouble.error, trouble.is_whole), (IoError::NoSpace, true));
     // What could not go is thrown away by whoever wrote it: nothing is wrong any more.
-    let discard = d.discard(400 * 8, 10 * 8);
-    d.expect_ok(discard);
+    d.done(|d| d.discard(400 * 8, 10 * 8));
     d.heal();
     d.advance_time(Duration(40 * SECOND.0));
     assert_eq!(d.status().destage_trouble, None);
@@ -83,16 +82,14 @@ fn beside_what_finds_no_space_the_others_go_on() {
 /// and everything is tried again no more often than that needs.
 #[test]
 fn one_bad_sector_is_found_by_halves() {
-    let mut d = Driver::with(|options| {
-        never_idle(options);
+    let mut d = Driver::never_idle(|options| {
         options.segments = 64;
         options.engine.drain_timeout = EVER;
     });
     let bad = 177 * LINE as u64;
     d.fail_always(Device::DataDisk, Kind::Write, bad..bad + 512, IoError::Failed);
     for line in 100..300 {
-        let write = d.write(line, 3);
-        d.expect_ok(write);
+        d.done(|d| d.write(line, 3));
     }
     let mark = d.started.len();
     d.submit(Operation::Drain, false);
@@ -111,16 +108,12 @@ fn one_bad_sector_is_found_by_halves() {
 /// The same of zeroes: the pieces around a bad place are zeroed, and so are other ranges.
 #[test]
 fn one_bad_place_does_not_hold_back_other_zeroes() {
-    let mut d = Driver::with(|options| {
-        never_idle(options);
-        options.engine.drain_timeout = EVER;
-    });
+    let mut d = Driver::never_idle(|options| options.engine.drain_timeout = EVER);
     (0..1024).for_each(|line| d.data_disk.rot(line * LINE as u64, &[7; LINE]));
     let bad = 177 * LINE as u64;
     d.fail_always(Device::DataDisk, Kind::WriteZeroes, bad..bad + 512, IoError::Failed);
     for start in [100, 500] {
-        let discard = d.discard(start * 8, 200 * 8);
-        d.expect_ok(discard);
+        d.done(|d| d.discard(start * 8, 200 * 8));
     }
     d.write_durably([800], 1);
     let mark = d.started.len();
@@ -143,8 +136,7 @@ fn one_bad_place_does_not_hold_back_other_zeroes() {
 /// Log and data-disk are full: a discard is what makes room, and passes those that wait for it.
 #[test]
 fn a_discard_makes_room_where_log_and_data_disk_are_full() {
-    let mut d = Driver::with(|options| {
-        never_idle(options);
+    let mut d = Driver::never_idle(|options| {
         options.segments = 16;
         options.engine.full_timeout = Duration(60 * SECOND.0);
     });
@@ -161,11 +153,9 @@ fn a_discard_makes_room_where_log_and_data_disk_are_full() {
     };
     // Nothing but whole lines, in vain, and all over again: none of this may use up what is left.
     for i in 0..100 {
-        let discard = d.discard((600 + 4 * i) * 8, 3 * 8);
-        d.expect_ok(discard);
+        d.done(|d| d.discard((600 + 4 * i) * 8, 3 * 8));
     }
-    let discard = d.discard(0, line * 8);
-    d.expect_ok(discard);
+    d.done(|d| d.discard(0, line * 8));
     // The disk takes zeroes, and has room then.
     d.advance_time(Duration(20 * SECOND.0));
     d.expect_ok(waiting);
@@ -179,14 +169,10 @@ fn a_discard_makes_room_where_log_and_data_disk_are_full() {
 /// Zeroes find no space: a few tries, not thousands, and they are zero for whoever reads.
 #[test]
 fn zeroes_that_find_no_space_are_tried_ever_later() {
-    let mut d = Driver::with(|options| {
-        never_idle(options);
-        options.engine.drain_timeout = EVER;
-    });
+    let mut d = Driver::never_idle(|options| options.engine.drain_timeout = EVER);
     d.fail_always(Device::DataDisk, Kind::WriteZeroes, ALL, IoError::NoSpace);
     for i in 0..100 {
-        let discard = d.discard((100 + 2 * i) * 8, 8);
-        d.expect_ok(discard);
+        d.done(|d| d.discard((100 + 2 * i) * 8, 8));
     }
     d.submit(Operation::Drain, false);
     d.advance_time(Duration(200 * SECOND.0));

@@ -39,8 +39,7 @@ fn clean(ack: AckMode) -> Driver {
 fn uncached(ack: AckMode) -> Driver {
     let mut d = clean(ack);
     take_away(&mut d);
-    let write = d.write_fua(110, 1);
-    d.expect_ok(write);
+    d.done(|d| d.write_fua(110, 1));
     assert_eq!(d.status().uncached, Some(Uncached::PassingThrough));
     d
 }
@@ -64,8 +63,7 @@ fn an_emptied_cache_makes_checkpoints_that_say_so() {
     d.advance_time(Duration::from_secs(3600));
     assert_eq!(d.status().counters.checkpoints, before + 2);
     assert_eq!(d.wake_up(), None, "nothing is left to be done");
-    d.power_cut();
-    d.reopen();
+    d.power_cycle();
     let recovery = d.status().recovery;
     assert_eq!((recovery.records, recovery.dirty_lines), (0, 0));
 }
@@ -76,10 +74,8 @@ fn a_checkpoint_that_lists_something_does_not_count() {
     let fill: [fn(&mut Driver); 3] = [
         |d| d.write_durably([100], 1),
         |d| {
-            let discard = d.discard(800, 80);
-            d.expect_ok(discard);
-            let flush = d.flush();
-            d.expect_ok(flush);
+            d.done(|d| d.discard(800, 80));
+            d.done(Driver::flush);
         },
         |d| {
             d.write_durably([100], 1);
@@ -94,8 +90,7 @@ fn a_checkpoint_that_lists_something_does_not_count() {
         let mut d = Driver::with(never_idle);
         fill(&mut d);
         // Its session begins with a checkpoint, and ends with one.
-        d.shut_down();
-        d.reopen();
+        d.restart();
         d.advance_time(Duration::from_secs(1000));
         assert!(!d.status().cache_disk_clean);
         take_away(&mut d);
@@ -130,8 +125,7 @@ fn a_record_that_overtakes_the_checkpoint_is_behind_it() {
         take_away(&mut d);
         let write = d.write_fua(100, 3);
         assert_eq!(d.wait(write), Err(RequestError::Io));
-        d.power_cut();
-        d.reopen();
+        d.power_cycle();
         assert_eq!(d.read(100), 2);
     }
 }
@@ -166,8 +160,7 @@ fn a_probe_comes_before_the_first_record_only() {
         let mark = d.started.len();
         d.write_durably([102], 2);
         assert_eq!(d.count_since(mark, Device::CacheDisk, Kind::Write), 1, "no probe");
-        d.power_cut();
-        d.reopen();
+        d.power_cycle();
         assert_eq!((d.read(100), d.read(101), d.read(102)), (2, 2, 2));
     }
 }
@@ -187,8 +180,7 @@ fn a_record_that_may_have_landed_is_not_passed_by() {
     assert_eq!(d.status().uncached, None);
     let write = d.write(100, 3);
     assert_eq!(d.result(write), Err(RequestError::Io));
-    d.power_cut();
-    d.reopen();
+    d.power_cycle();
     assert!([1, 2].contains(&d.read(100)));
 }
 
@@ -209,12 +201,10 @@ fn a_probe_may_land_or_not() {
         d.fail(probe, IoError::Gone);
         d.expect_ok(flush);
         assert_eq!(d.data_disk.line(100), 2);
-        d.power_cut();
-        d.reopen();
+        d.power_cycle();
         assert_eq!((d.read(100), d.status().recovery.records), (2, 0));
         d.write_durably([100], 3);
-        d.power_cut();
-        d.reopen();
+        d.power_cycle();
         assert_eq!(d.read(100), 3, "the log goes on where the probe was");
     }
 }
@@ -251,8 +241,7 @@ fn a_probe_that_fails_is_tried_elsewhere_three_times() {
     let late = d.find_io(Device::CacheDisk, Kind::Write).expect("the probe");
     d.finish(late);
     assert_eq!(d.read(100), 3);
-    d.power_cut();
-    d.reopen();
+    d.power_cycle();
     assert_eq!(d.read(100), 3);
 }
 
@@ -264,16 +253,12 @@ fn requests_go_on_and_nothing_old_comes_back() {
     for ack in ACK_MODES {
         let mut d = clean(ack);
         take_away(&mut d);
-        let write = d.write(100, 2);
-        d.expect_ok(write);
-        let partial = d.write_blocks(101 * 8 + 3, 2, 3);
-        d.expect_ok(partial);
-        let discard = d.discard(103 * 8 + 4, 12);
-        d.expect_ok(discard);
+        d.done(|d| d.write(100, 2));
+        d.done(|d| d.write_blocks(101 * 8 + 3, 2, 3));
+        d.done(|d| d.discard(103 * 8 + 4, 12));
         let large = d.write_blocks(106 * 8, 24, 4);
         d.expect_ok(large);
-        let flush = d.flush();
-        d.expect_ok(flush);
+        d.done(Driver::flush);
         let check = |d: &mut Driver| {
             assert_eq!((d.read(100), d.read(102)), (2, 1), "{ack:?}");
             assert_eq!(d.try_read(101 * 8, 8).unwrap()[3 * 512 - 1..][..3], [1, 3, 3]);
@@ -284,13 +269,11 @@ fn requests_go_on_and_nothing_old_comes_back() {
         check(&mut d);
         assert_eq!(d.status().uncached, Some(Uncached::PassingThrough));
         assert_eq!((d.status().dirty_lines, d.status().cache_disk_failed), (0, true));
-        d.power_cut();
-        d.reopen();
+        d.power_cycle();
         check(&mut d);
         assert!(d.status().recovery.data_disk_changed, "lines destaged last have changed");
         d.write_durably([100], 5);
-        d.power_cut();
-        d.reopen();
+        d.power_cycle();
         assert_eq!(d.read(100), 5, "a cache as before");
     }
 }
@@ -306,8 +289,7 @@ fn an_emptied_cache_without_its_checkpoint_is_not_clean() {
     let write = d.write_fua(100, 2);
     assert_eq!(d.wait(write), Err(RequestError::Io));
     assert_eq!((d.status().uncached, d.data_disk.line(100)), (None, 1));
-    d.power_cut();
-    d.reopen();
+    d.power_cycle();
     assert_eq!(d.read(100), 1);
 }
 
@@ -343,8 +325,7 @@ fn what_was_in_memory_survives_the_process_at_every_step() {
                     d.land(io);
                 }
             }
-            d.kill();
-            d.reopen();
+            d.kill_and_reopen();
             let lines = [100, 101, 104, 105, 107].map(|line| d.read(line));
             assert_eq!(lines, [2, 1, 0, 3, 0], "{steps} steps, lands: {lands}");
             assert_eq!(d.try_read(106 * 8, 4), Ok(vec![4; 4 * 512]));
@@ -366,10 +347,8 @@ fn what_was_in_memory_is_not_replayed_over_what_was_written_without_a_cache() {
         d.write(100, 2);
         d.write(101, 2);
         take_away(&mut d);
-        let flush = d.flush();
-        d.expect_ok(flush);
-        let write = d.write(100, 3);
-        d.expect_ok(write);
+        d.done(Driver::flush);
+        d.done(|d| d.write(100, 3));
         d.kill();
         if crash_during_recovery {
             // The marks of the session are cleared, and its checkpoint is still the newest.
@@ -389,8 +368,7 @@ fn what_was_in_memory_is_not_replayed_over_what_was_written_without_a_cache() {
         assert_eq!((d.read(100), d.read(101)), (3, 2));
         // The note is of that session only.
         d.write(100, 4);
-        d.kill();
-        d.reopen();
+        d.kill_and_reopen();
         assert_eq!(d.read(100), 4, "memory counts again");
     }
 }
@@ -412,8 +390,7 @@ fn the_note_does_not_outlive_its_session() {
     d.cache_disk.rot(0, &older);
     d.reopen();
     d.write(200, 3);
-    d.kill();
-    d.reopen();
+    d.kill_and_reopen();
     assert_eq!(d.read(200), 3);
 }
 
@@ -431,14 +408,12 @@ fn zeroes_go_before_what_lies_above_them() {
             d.fail_always(Device::DataDisk, Kind::WriteZeroes, 0..u64::MAX, error);
         }
         let mark = d.started.len();
-        let flush = d.flush();
-        d.expect_ok(flush);
+        d.done(Driver::flush);
         let content = [100, 103, 104, 105, 109].map(|line| d.data_disk.line(line));
         assert_eq!(content, [0, 0, 3, 0, 0]);
         let zeroed = d.started[mark..].iter().find(|io| io.kind == Kind::WriteZeroes);
         assert!(!zeroed.expect("tried").may_unmap, "as it was asked for");
-        let later = zero(&mut d, 104 * 8 + 2, 3, true);
-        d.expect_ok(later);
+        d.done(|d| zero(d, 104 * 8 + 2, 3, true));
         assert_eq!(d.try_read(104 * 8 + 1, 1), Ok(vec![3; 512]));
         assert_eq!(d.try_read(104 * 8 + 2, 3), Ok(vec![0; 3 * 512]));
         assert_eq!(d.try_read(104 * 8 + 5, 1), Ok(vec![3; 512]));
@@ -451,8 +426,7 @@ fn what_the_data_disk_cannot_zero_is_written_piece_by_piece() {
     let mut d = uncached(AckMode::Memory);
     let end = d.options.data_disk.blocks;
     for line in [200, 455, 456, 1023] {
-        let write = d.write(line, 7);
-        d.expect_ok(write);
+        d.done(|d| d.write(line, 7));
     }
     d.fail_always(Device::DataDisk, Kind::WriteZeroes, 0..u64::MAX, IoError::Unsupported);
     let mark = d.started.len();
@@ -503,8 +477,7 @@ fn a_bypass_under_way_wins_over_copies_in_memory() {
             if let Some(next) = d.ios.first().map(|io| io.id) {
                 d.land(next);
             }
-            d.kill();
-            d.reopen();
+            d.kill_and_reopen();
             if d.is_answered(bypass) {
                 assert_eq!((d.read(124), d.read(125)), (5, 5), "{waits} {steps}");
             } else if waits {
@@ -526,8 +499,7 @@ fn a_bypass_taken_over_in_mode_durable_is_flushed() {
     d.expect_ok(small);
     d.expect_ok(bypass);
     assert_eq!(d.status().counters.bypasses, 1);
-    d.power_cut();
-    d.reopen();
+    d.power_cycle();
     assert_eq!((d.read(124), d.read(125)), (5, 5));
 }
 
@@ -618,15 +590,12 @@ fn flush_and_fua_are_flushes_of_the_data_disk() {
     let second = d.ios[0].id;
     d.finish(second);
     assert!(d.is_answered(fua) && d.is_answered(late));
-    d.power_cut();
-    d.reopen();
+    d.power_cycle();
     assert_eq!((d.read(100), d.read(101)), (2, 3));
 
     let mut d = uncached(AckMode::Durable);
-    let write = d.write(100, 2);
-    d.expect_ok(write);
-    d.power_cut();
-    d.reopen();
+    d.done(|d| d.write(100, 2));
+    d.power_cycle();
     assert_eq!(d.read(100), 2, "durable is durable");
 }
 
@@ -675,8 +644,7 @@ fn if_the_data_disk_fails_too_the_memory_is_kept() {
             // What the kernel could not write it forgets, sooner or later.
             d.data_disk.power_cut(|_| false);
         }
-        d.kill();
-        d.reopen();
+        d.kill_and_reopen();
         assert_eq!((d.read(100), d.read(101), d.read(104)), (2, 1, 0));
     }
 }
@@ -689,8 +657,7 @@ fn a_failed_flush_of_the_data_disk_is_not_retried_and_believed() {
     d.fail_next(Device::DataDisk, Kind::Write, IoError::Failed);
     let write = d.write(100, 2);
     assert_eq!(d.wait(write), Err(RequestError::Io));
-    let write = d.write(100, 3);
-    d.expect_ok(write);
+    d.done(|d| d.write(100, 3));
     d.data_disk.drop_unflushed();
     d.fail_next(Device::DataDisk, Kind::Flush, IoError::Failed);
     for _ in 0..2 {
@@ -728,8 +695,7 @@ fn the_end_is_in_order_and_marks_nothing() {
     for operation in [Operation::Shutdown, Operation::Detach] {
         let mut d = uncached(AckMode::Memory);
         d.write(100, 2);
-        let id = d.submit(operation, false);
-        d.expect_ok(id);
+        d.done(|d| d.submit(operation, false));
         d.power_cut();
         assert_eq!(d.data_disk.line(100), 2);
         d.reopen();
@@ -744,8 +710,7 @@ fn an_end_that_finds_the_cache_disk_gone_is_in_order() {
         let mut d = clean(AckMode::Memory);
         d.write(100, 2);
         take_away(&mut d);
-        let id = d.submit(operation, false);
-        d.expect_ok(id);
+        d.done(|d| d.submit(operation, false));
         d.power_cut();
         assert_eq!(d.data_disk.line(100), 2);
         d.reopen();
@@ -790,8 +755,7 @@ fn one_checkpoint_is_enough_to_know_that_there_was_nothing() {
                         take_away(&mut d);
                     }
                 }
-                let write = d.write_fua(100, 2);
-                d.expect_ok(write);
+                d.done(|d| d.write_fua(100, 2));
                 match power {
                     true => d.power_cut(),
                     false => d.kill(),
@@ -839,8 +803,7 @@ fn a_log_that_is_left_unused_stays_empty() {
     assert!(!d.status().cache_disk_failed);
     assert_eq!((d.data_disk.line(100), d.read(100), d.read(101)), (2, 2, 0));
     let records = d.status().counters.records;
-    let write = d.write_fua(102, 2);
-    d.expect_ok(write);
+    d.done(|d| d.write_fua(102, 2));
     d.drain();
     d.advance_time(Duration::from_secs(10));
     assert_eq!(d.status().counters.records, records);

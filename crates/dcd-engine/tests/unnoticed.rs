@@ -19,16 +19,12 @@ use dcd_engine::{
 /// Noticed: a large write that is not of whole lines goes past the log, or one that is does not.
 #[test]
 fn only_large_writes_of_whole_lines_go_past_the_log() {
-    let mut d = Driver::with(|options| {
-        never_idle(options);
-        options.engine.bypass_threshold_bytes = 64 << 10;
-    });
+    let mut d = Driver::never_idle(|options| options.engine.bypass_threshold_bytes = 64 << 10);
     for (start, blocks, expected) in
         [(800, 128, 1), (800, 127, 0), (800, 120, 0), (801, 135, 0), (800, 129, 0), (801, 129, 0)]
     {
         let before = d.status().counters.bypasses;
-        let write = d.write_blocks(start, blocks, 1);
-        d.expect_ok(write);
+        d.done(|d| d.write_blocks(start, blocks, 1));
         let bypasses = d.status().counters.bypasses - before;
         assert_eq!(bypasses, expected, "{blocks} blocks from {start} on");
         assert_eq!(d.try_read(start, blocks), Ok(vec![1; blocks as usize * 512]));
@@ -73,8 +69,7 @@ fn data_disk_reads(d: &Driver, mark: usize) -> Vec<(u64, u64)> {
 /// ```
 #[test]
 fn completions_up_to_64_kib_apart_are_read_together() {
-    let mut d = Driver::with(|options| {
-        never_idle(options);
+    let mut d = Driver::never_idle(|options| {
         options.segment_size = 256 << 10;
         options.data_disk.physical_sector_size = 4096;
     });
@@ -121,8 +116,7 @@ fn every_part_of_a_write_finds_room_in_the_end() {
     let mut d = Driver::with(never_idle);
     d.write_durably(100..112, 1);
     let asked_at = d.now;
-    let write = d.write_blocks(200 * 8, 50 * 8, 2);
-    d.expect_ok(write);
+    d.done(|d| d.write_blocks(200 * 8, 50 * 8, 2));
     assert!(d.now.since(asked_at) < Duration::from_secs(1));
     assert!((200..250).all(|line| d.read(line) == 2));
 }
@@ -131,10 +125,7 @@ fn every_part_of_a_write_finds_room_in_the_end() {
 /// than they can be: six of sixteen segments, less two slots each.
 #[test]
 fn parts_are_as_large_as_a_small_cache_allows() {
-    let mut d = Driver::with(|options| {
-        never_idle(options);
-        options.engine.segment_buffers = 32;
-    });
+    let mut d = Driver::never_idle(|options| options.engine.segment_buffers = 32);
     d.write_durably([90], 9);
     d.hold(|io| io.is(Device::CacheDisk, Kind::Write));
     d.write_blocks(100 * 8, 84 * 8, 5);
@@ -153,8 +144,7 @@ fn parts_are_as_large_as_a_small_cache_allows() {
 /// Noticed: a write that gets room bit by bit fails after `full-timeout` all the same (C25).
 #[test]
 fn a_write_that_gets_on_does_not_run_out_of_time() {
-    let mut d = Driver::with(|options| {
-        never_idle(options);
+    let mut d = Driver::never_idle(|options| {
         options.segments = 64;
         options.engine.full_timeout = Duration::from_secs(5);
     });
@@ -179,10 +169,7 @@ fn a_write_that_gets_on_does_not_run_out_of_time() {
 /// what was filled since.
 #[test]
 fn a_checkpoint_is_due_after_an_eighth_of_the_segments() {
-    let mut d = Driver::with(|options| {
-        never_idle(options);
-        options.segments = 64;
-    });
+    let mut d = Driver::never_idle(|options| options.segments = 64);
     let mut made_at = Vec::new();
     let mut before = d.status().counters.checkpoints;
     for segment in 1..=40 {
@@ -207,8 +194,7 @@ fn a_checkpoint_is_due_after_an_eighth_of_the_segments() {
 fn zero_ranges_gather_to_half_of_what_a_checkpoint_holds() {
     // A discard may cut a range of the other kind in two: for one range more there must be room.
     let most = ZERO_RANGES_MAX / 2 - 1;
-    let mut d = Driver::with(|options| {
-        never_idle(options);
+    let mut d = Driver::never_idle(|options| {
         options.segments = 64;
         options.data_disk.blocks = (2 * most + 8) * 8;
     });
@@ -244,8 +230,7 @@ fn an_io_is_given_up_after_the_timeout() {
 /// Noticed: a commit for fewer buffers than half of those that requests may fill, or for more.
 #[test]
 fn records_are_made_durable_before_the_buffers_run_out() {
-    let mut d = Driver::with(|options| {
-        never_idle(options);
+    let mut d = Driver::never_idle(|options| {
         options.segments = 64;
         options.engine.segment_buffers = 16;
     });
@@ -308,16 +293,14 @@ fn empty_segments_are_filled_again_without_a_checkpoint() {
     let segments = d.status().segments;
     assert!(segments.empty == 0 && segments.free == 4, "{segments:?}");
     let before = d.status().counters.checkpoints;
-    let discard = d.discard(0, 2 * LINES_PER_SEGMENT * 8);
-    d.expect_ok(discard);
+    d.done(|d| d.discard(0, 2 * LINES_PER_SEGMENT * 8));
     d.write_durably([line], 2);
     d.finish_all();
     let segments = d.status().segments;
     assert!(segments.empty == 0 && segments.free >= 5, "{segments:?}");
     assert_eq!(d.status().counters.checkpoints, before);
     // What was announced is what a start finds.
-    d.power_cut();
-    d.reopen();
+    d.power_cycle();
     let byte = |d: &mut Driver, line: u64| d.try_read(line * 8, 8).map(|bytes| bytes[0]);
     assert_eq!((byte(&mut d, 0), byte(&mut d, line)), (Ok(0), Ok(2)));
 }

@@ -43,10 +43,7 @@ fn slow_wait(d: &mut Driver, id: RequestId, speed: u64) -> Duration {
 }
 
 fn slow_disk(io_timeout: Duration) -> Driver {
-    let mut d = Driver::with(|options| {
-        never_idle(options);
-        options.engine.io_timeout = io_timeout;
-    });
+    let mut d = Driver::never_idle(|options| options.engine.io_timeout = io_timeout);
     d.hold(|io| io.is(Device::DataDisk, Kind::WriteZeroes));
     d
 }
@@ -59,14 +56,12 @@ fn pieces_are_as_long_as_the_disk_is_fast() {
     let mut d = slow_disk(timeout);
     let end = d.options.data_disk.blocks;
     (0..1024).for_each(|line| d.data_disk.rot(line * LINE as u64, &[7; LINE]));
-    let discard = d.discard(0, end);
-    d.expect_ok(discard);
+    d.done(|d| d.discard(0, end));
     let drain = d.submit(Operation::Drain, false);
     let first = slow_wait(&mut d, drain, speed);
     assert!(first.0 <= timeout.0 / 2, "{first:?}");
     let mark = d.started.len();
-    let discard = d.discard(0, end);
-    d.expect_ok(discard);
+    d.done(|d| d.discard(0, end));
     let drain = d.submit(Operation::Drain, false);
     let longest = slow_wait(&mut d, drain, speed);
     assert!(longest.0 <= timeout.0 / 10, "{longest:?}");
@@ -83,13 +78,11 @@ fn a_disk_that_frees_space_is_asked_for_all_at_once() {
     let mut d = Driver::with(never_idle);
     let end = d.options.data_disk.blocks;
     for _ in 0..3 {
-        let discard = d.discard(0, end);
-        d.expect_ok(discard);
+        d.done(|d| d.discard(0, end));
         d.drain();
     }
     let mark = d.started.len();
-    let discard = d.discard(0, end);
-    d.expect_ok(discard);
+    d.done(|d| d.discard(0, end));
     d.drain();
     assert_eq!(d.count_since(mark, Device::DataDisk, Kind::WriteZeroes), 1);
 }
@@ -101,8 +94,7 @@ fn what_lands_late_is_not_begun_again() {
     let timeout = Duration(3 * SECOND.0);
     let mut d = slow_disk(timeout);
     d.data_disk.rot(100 * LINE as u64, &[7; LINE]);
-    let discard = d.discard(800, 64 * 8);
-    d.expect_ok(discard);
+    d.done(|d| d.discard(800, 64 * 8));
     d.submit(Operation::Drain, false);
     d.finish_all();
     let piece = d.find_io(Device::DataDisk, Kind::WriteZeroes).expect("zeroing");
@@ -124,14 +116,12 @@ fn what_lands_late_is_not_begun_again() {
 /// What landed late counts only until something else is written there.
 #[test]
 fn what_landed_late_and_was_overwritten_does_not_count() {
-    let mut d = Driver::with(|options| {
-        never_idle(options);
+    let mut d = Driver::never_idle(|options| {
         options.engine.io_timeout = Duration(3 * SECOND.0);
         options.engine.bypass_threshold_bytes = 64 << 10;
     });
     d.hold(|io| io.is(Device::DataDisk, Kind::WriteZeroes));
-    let discard = d.discard(800, 64 * 8);
-    d.expect_ok(discard);
+    d.done(|d| d.discard(800, 64 * 8));
     d.submit(Operation::Drain, false);
     d.finish_all();
     let piece = d.find_io(Device::DataDisk, Kind::WriteZeroes).expect("zeroing");
@@ -142,8 +132,7 @@ fn what_landed_late_and_was_overwritten_does_not_count() {
     d.release();
     d.finish_all();
     d.expect_ok(bypass);
-    let discard = d.discard(800, 64 * 8);
-    d.expect_ok(discard);
+    d.done(|d| d.discard(800, 64 * 8));
     d.drain();
     assert!((100..164).all(|line| d.data_disk.line(line) == 0));
 }
@@ -156,8 +145,7 @@ fn a_full_cache_does_not_wait_until_all_is_zeroed() {
     for place in [5000, 200] {
         let mut d = slow_disk(Duration(30 * SECOND.0));
         let speed = 4;
-        let discard = d.discard(0, 4096 * 8 / 8);
-        d.expect_ok(discard);
+        d.done(|d| d.discard(0, 4096 * 8 / 8));
         d.write_durably([], 1);
         for i in 0..600 {
             let write = d.write(place % 1000 + i % 300, (i % 250) as u8 + 1);
@@ -174,8 +162,7 @@ fn a_full_cache_does_not_wait_until_all_is_zeroed() {
 #[test]
 fn stalled_discards_hold_up_only_the_same_blocks() {
     let most = ZERO_RANGES_MAX / 2 + 64;
-    let mut d = Driver::with(|options| {
-        never_idle(options);
+    let mut d = Driver::never_idle(|options| {
         options.segments = 64;
         options.data_disk.blocks = (2 * most + 1000) * 8;
     });
@@ -195,8 +182,7 @@ fn stalled_discards_hold_up_only_the_same_blocks() {
     let behind = d.write_blocks(line * 8 + 4, 8, 6);
     d.finish_all();
     assert_eq!(d.result(elsewhere), Ok(()));
-    let flush = d.flush();
-    d.expect_ok(flush);
+    d.done(Driver::flush);
     assert!(![discard, same, behind].iter().any(|id| d.is_answered(*id)));
     d.release();
     for (discard, _) in stalled {
@@ -212,8 +198,7 @@ fn stalled_discards_hold_up_only_the_same_blocks() {
 #[test]
 fn stalled_discards_are_refused_in_the_end() {
     let most = ZERO_RANGES_MAX / 2 + 64;
-    let mut d = Driver::with(|options| {
-        never_idle(options);
+    let mut d = Driver::never_idle(|options| {
         options.segments = 64;
         options.data_disk.blocks = (2 * most + 1000) * 8;
         options.engine.full_timeout = Duration(5 * SECOND.0);

@@ -250,6 +250,14 @@ impl Driver {
         driver
     }
 
+    /// A new cache in which nothing is destaged before its time, open.
+    pub fn never_idle(choose: impl FnOnce(&mut Options)) -> Driver {
+        Driver::with(|options| {
+            never_idle(options);
+            choose(options);
+        })
+    }
+
     /// A new cache that has never been opened.
     pub fn created(choose: impl FnOnce(&mut Options)) -> Driver {
         let mut options = Options::default();
@@ -378,6 +386,13 @@ impl Driver {
         self.power_cut_keeping(|_, _| false);
     }
 
+    /// The power fails, and the next start opens.
+    #[track_caller]
+    pub fn power_cycle(&mut self) {
+        self.power_cut();
+        self.reopen();
+    }
+
     /// The power fails, and of the writes that were done but not flushed those survive that `keeps`
     /// says, by their number since the last flush.
     pub fn power_cut_keeping(&mut self, keeps: impl Fn(Device, usize) -> bool) {
@@ -391,6 +406,13 @@ impl Driver {
     pub fn kill(&mut self) {
         self.memory = Some(self.engine().segment_memory().to_vec());
         self.forget_engine();
+    }
+
+    /// The process dies, and the next one opens.
+    #[track_caller]
+    pub fn kill_and_reopen(&mut self) {
+        self.kill();
+        self.reopen();
     }
 
     /// The segment memory that survived [`Driver::kill`].
@@ -779,11 +801,17 @@ impl Driver {
         assert_eq!(self.wait(id), Ok(()));
     }
 
+    /// Asks for this, and ends I/Os, and lets time pass, until it is done.
+    #[track_caller]
+    pub fn done(&mut self, ask: impl FnOnce(&mut Driver) -> RequestId) {
+        let id = ask(self);
+        self.expect_ok(id);
+    }
+
     /// Destages everything.
     #[track_caller]
     pub fn drain(&mut self) {
-        let id = self.submit(Operation::Drain, false);
-        self.expect_ok(id);
+        self.done(|driver| driver.submit(Operation::Drain, false));
     }
 
     /// Destages everything that can be, and is told that so many lines cannot.
@@ -796,18 +824,22 @@ impl Driver {
     /// Flushes and shuts down in order; the disks can be opened again.
     #[track_caller]
     pub fn shut_down(&mut self) {
-        let flush = self.flush();
-        self.expect_ok(flush);
-        let id = self.submit(Operation::Shutdown, false);
-        self.expect_ok(id);
+        self.done(Driver::flush);
+        self.done(|driver| driver.submit(Operation::Shutdown, false));
         self.forget_engine();
+    }
+
+    /// Shuts down in order, and opens again.
+    #[track_caller]
+    pub fn restart(&mut self) {
+        self.shut_down();
+        self.reopen();
     }
 
     /// Detaches; the disks can be opened again.
     #[track_caller]
     pub fn detach(&mut self) {
-        let id = self.submit(Operation::Detach, false);
-        self.expect_ok(id);
+        self.done(|driver| driver.submit(Operation::Detach, false));
         self.forget_engine();
     }
 
