@@ -447,6 +447,19 @@ struct Bench {
 }
 
 impl Bench {
+    fn open(superblock: Superblock, cache_disk: Vec<u8>, data_disk: Vec<u8>) -> Bench {
+        let config = EngineConfig::default();
+        let memory = Buffer::zeroed(Engine::segment_memory_size(&superblock.geometry, &config));
+        let size = cache_disk.len() as u64;
+        let info = superblock.data_disk;
+        let engine = Engine::open(Time::ZERO, superblock, size, info, config, Box::new(memory));
+        let engine = engine.expect("the sizes fit");
+        let mut bench = Bench { engine, cache_disk, data_disk, answers: Vec::new() };
+        bench.give(Input::Timeout);
+        assert_eq!(*bench.engine.phase(), Phase::Running);
+        bench
+    }
+
     fn give(&mut self, input: Input) {
         let Bench { engine, cache_disk, data_disk, answers } = self;
         let carry_out = |io: Io, memory: &[u8]| match io.device {
@@ -476,21 +489,10 @@ fn the_cache_they_make_together_opens() {
     put(superblock.offset(), &read_image("superblock"));
     put(geometry().checkpoint_offsets[checkpoint().area()], &read_image("checkpoint"));
     put(geometry().segment_offset(SEGMENT), &read_image("records"));
-    let config = EngineConfig::default();
-    let memory = Buffer::zeroed(Engine::segment_memory_size(&geometry(), &config));
-    let data_disk = superblock.data_disk;
-    let size = cache_disk.len() as u64;
-    let engine = Engine::open(Time::ZERO, superblock, size, data_disk, config, Box::new(memory));
-    let mut bench = Bench {
-        engine: engine.expect("the sizes fit"),
-        cache_disk,
-        // Zeroes, as its witness says, with something in line 7 that was written past the log.
-        data_disk: vec![0; data_disk.bytes() as usize],
-        answers: Vec::new(),
-    };
-    bench.data_disk[7 * 4096..8 * 4096].fill(0x77);
-    bench.give(Input::Timeout);
-    assert_eq!(*bench.engine.phase(), Phase::Running);
+    // Zeroes, as its witness says, with something in line 7 that was written past the log.
+    let mut data_disk = vec![0; superblock.data_disk.bytes() as usize];
+    data_disk[7 * 4096..8 * 4096].fill(0x77);
+    let mut bench = Bench::open(superblock, cache_disk, data_disk);
     let status = bench.engine.status();
     assert_eq!((status.recovery.records, status.recovery.poisoned_lines), (2, 1));
     // Line 200 alone: 123 was zeroed, 7 bypassed, and the request of 300 was not finished.
@@ -520,19 +522,8 @@ fn a_copy_of_the_read_area_is_served() {
     put(area, &read_image("checkpoint-read-area"));
     put(geometry.copy_page_offset(CopyPageIndex(1), 9), &read_image("copy-page"));
     put(geometry.copy_slot_offset(CopySlot(248)), &pattern(4, 4096));
-    let config = EngineConfig::default();
-    let memory = Buffer::zeroed(Engine::segment_memory_size(&geometry, &config));
-    let data_disk = superblock.data_disk;
-    let size = cache_disk.len() as u64;
-    let engine = Engine::open(Time::ZERO, superblock, size, data_disk, config, Box::new(memory));
-    let mut bench = Bench {
-        engine: engine.expect("the sizes fit"),
-        cache_disk,
-        data_disk: vec![0; data_disk.bytes() as usize],
-        answers: Vec::new(),
-    };
-    bench.give(Input::Timeout);
-    assert_eq!(*bench.engine.phase(), Phase::Running);
+    let data_disk = vec![0; superblock.data_disk.bytes() as usize];
+    let mut bench = Bench::open(superblock, cache_disk, data_disk);
     let copies = bench.engine.status().copies;
     assert_eq!((copies.slots, copies.valid, copies.stale), (496, 1, 1));
     // The data-disk has zeroes there.

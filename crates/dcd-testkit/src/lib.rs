@@ -1,11 +1,13 @@
 //! What those who drive the engine without real disks have in common: what an I/O does to the bytes
-//! of a disk ([`carry_out`]), and the loop that ends each I/O at once ([`settle`]). Who needs I/Os
-//! that wait, fail, tear or lie has a machine of its own, and each has faults of its own: the tests
-//! of the engine, the fuzzer, the simulator.
+//! of a disk ([`perform`]) and what the engine is told of it ([`ended`]), and the loop that ends each
+//! I/O at once ([`settle`]). Who needs I/Os that wait, fail, tear or lie has a machine of its own,
+//! and each has faults of its own: the tests of the engine, the fuzzer, the simulator.
+
+use std::ops::Range;
 
 use dcd_engine::{
-    Buffer, Engine, Input, Io, IoData, IoDone, IoOperation, LbaRange, Operation, Output, Reply,
-    Time,
+    Buffer, Engine, Input, Io, IoData, IoDone, IoError, IoOperation, LbaRange, Operation, Output,
+    Reply, Time,
 };
 
 /// A disk that holds bytes and never fails. Offsets and lengths are bytes.
@@ -48,32 +50,56 @@ pub fn read_into_used(range: LbaRange) -> Operation {
     Operation::Read { range, buffer: Buffer::copy_of(&vec![0xdb; range.bytes() as usize]) }
 }
 
-/// Carries out an I/O; `segment_memory` is that of the engine that wants it. Its buffer comes back
-/// with the end.
-pub fn carry_out(io: Io, segment_memory: &[u8], disk: &mut impl Bytes) -> IoDone {
-    let buffer: Option<Buffer> = match io.operation {
-        IoOperation::Read { offset, mut buffer } => {
-            disk.read(offset, buffer.bytes_mut());
-            Some(buffer)
+/// The bytes of its disk that an I/O is about: of a flush, none.
+pub fn range_of(operation: &IoOperation) -> Range<u64> {
+    let (offset, length) = match operation {
+        IoOperation::Read { offset, buffer } => (*offset, buffer.len() as u64),
+        IoOperation::Write { offset, data: IoData::Owned(buffer), .. } => {
+            (*offset, buffer.len() as u64)
         }
-        IoOperation::Write { offset, data: IoData::Owned(buffer), fua } => {
-            disk.write(offset, buffer.bytes(), fua);
-            Some(buffer)
+        IoOperation::Write { offset, data: IoData::SegmentMemory(range), .. } => {
+            (*offset, range.len() as u64)
         }
-        IoOperation::Write { offset, data: IoData::SegmentMemory(range), fua } => {
-            disk.write(offset, &segment_memory[range], fua);
-            None
-        }
-        IoOperation::WriteZeroes { offset, length, .. } => {
-            disk.write_zeroes(offset, length);
-            None
-        }
-        IoOperation::Flush => {
-            disk.flush();
-            None
-        }
+        IoOperation::WriteZeroes { offset, length, .. } => (*offset, *length),
+        IoOperation::Flush => (0, 0),
     };
-    IoDone { id: io.id, result: Ok(()), buffer }
+    offset..offset + length
+}
+
+/// The bytes of a write; `segment_memory` is that of the engine that wants it.
+pub fn bytes_of<'a>(data: &'a IoData, segment_memory: &'a [u8]) -> &'a [u8] {
+    match data {
+        IoData::Owned(buffer) => buffer.bytes(),
+        IoData::SegmentMemory(range) => &segment_memory[range.clone()],
+    }
+}
+
+/// What an I/O does to the bytes of a disk.
+pub fn perform(io: &mut Io, segment_memory: &[u8], disk: &mut impl Bytes) {
+    match &mut io.operation {
+        IoOperation::Read { offset, buffer } => disk.read(*offset, buffer.bytes_mut()),
+        IoOperation::Write { offset, data, fua } => {
+            disk.write(*offset, bytes_of(data, segment_memory), *fua);
+        }
+        IoOperation::WriteZeroes { offset, length, .. } => disk.write_zeroes(*offset, *length),
+        IoOperation::Flush => disk.flush(),
+    }
+}
+
+/// How an I/O ended. Its buffer goes back to the engine.
+pub fn ended(io: Io, result: Result<(), IoError>) -> IoDone {
+    let buffer = match io.operation {
+        IoOperation::Read { buffer, .. }
+        | IoOperation::Write { data: IoData::Owned(buffer), .. } => Some(buffer),
+        _ => None,
+    };
+    IoDone { id: io.id, result, buffer }
+}
+
+/// Carries out an I/O; `segment_memory` is that of the engine that wants it.
+pub fn carry_out(mut io: Io, segment_memory: &[u8], disk: &mut impl Bytes) -> IoDone {
+    perform(&mut io, segment_memory, disk);
+    ended(io, Ok(()))
 }
 
 /// Gives an input, and ends at once each I/O that comes of it, until the engine waits. `carry_out`

@@ -24,10 +24,10 @@ use dcd_engine::format::checkpoint::Checkpoint;
 use dcd_engine::stats::Status;
 use dcd_engine::{
     AckMode, Buffer, DataDiskInfo, DestagePolicyKind, Device, Duration, Engine, EngineConfig,
-    Geometry, Input, Io, IoData, IoDone, IoError, IoId, IoOperation, Lba, LbaRange, OpenError,
-    Operation, Output, Phase, Reply, Request, RequestError, RequestId, Superblock, Time, Uuid,
+    Geometry, Input, Io, IoData, IoError, IoId, IoOperation, Lba, LbaRange, OpenError, Operation,
+    Output, Phase, Reply, Request, RequestError, RequestId, Superblock, Time, Uuid,
 };
-use dcd_testkit::read_into_used;
+use dcd_testkit::{Bytes, bytes_of, ended, perform, range_of, read_into_used};
 
 /// Bytes in a cache line and in a slot.
 pub const LINE: usize = 4096;
@@ -58,22 +58,14 @@ pub struct Seen {
 
 impl Seen {
     fn of(io: &Io, at: Time) -> Seen {
-        let (kind, offset, length, fua, may_unmap) = match &io.operation {
-            IoOperation::Read { offset, buffer } => {
-                (Kind::Read, *offset, buffer.len() as u64, false, false)
-            }
-            IoOperation::Write { offset, data, fua } => {
-                let length = match data {
-                    IoData::Owned(buffer) => buffer.len(),
-                    IoData::SegmentMemory(range) => range.len(),
-                };
-                (Kind::Write, *offset, length as u64, *fua, false)
-            }
-            IoOperation::WriteZeroes { offset, length, may_unmap } => {
-                (Kind::WriteZeroes, *offset, *length, false, *may_unmap)
-            }
-            IoOperation::Flush => (Kind::Flush, 0, 0, false, false),
+        let (kind, fua, may_unmap) = match io.operation {
+            IoOperation::Read { .. } => (Kind::Read, false, false),
+            IoOperation::Write { fua, .. } => (Kind::Write, fua, false),
+            IoOperation::WriteZeroes { may_unmap, .. } => (Kind::WriteZeroes, false, may_unmap),
+            IoOperation::Flush => (Kind::Flush, false, false),
         };
+        let Range { start: offset, end } = range_of(&io.operation);
+        let length = end - offset;
         Seen { id: io.id, device: io.device, kind, offset, length, fua, may_unmap, at }
     }
 
@@ -155,6 +147,23 @@ impl Disk {
     /// The byte that a whole cache line is filled with.
     pub fn line(&self, line: u64) -> u8 {
         one_byte(&self.current[line as usize * LINE..][..LINE])
+    }
+}
+
+impl Bytes for Disk {
+    fn read(&mut self, offset: u64, to: &mut [u8]) {
+        to.copy_from_slice(&self.current[offset as usize..][..to.len()]);
+    }
+
+    fn write(&mut self, offset: u64, from: &[u8], is_durable: bool) {
+        match is_durable {
+            true => self.rot(offset, from),
+            false => self.write(offset, from),
+        }
+    }
+
+    fn flush(&mut self) {
+        self.flush();
     }
 }
 
@@ -586,10 +595,7 @@ impl Driver {
 
     /// The bytes of a write under way.
     pub fn bytes_of(&self, data: &IoData) -> Vec<u8> {
-        match data {
-            IoData::Owned(buffer) => buffer.bytes().to_vec(),
-            IoData::SegmentMemory(range) => self.engine().segment_memory()[range.clone()].to_vec(),
-        }
+        bytes_of(data, self.engine().segment_memory()).to_vec()
     }
 
     fn disk(&mut self, device: Device) -> &mut Disk {
@@ -601,33 +607,13 @@ impl Driver {
     }
 
     fn perform(&mut self, io: &mut Io) {
-        let bytes = match &io.operation {
-            IoOperation::Write { data, .. } => self.bytes_of(data),
-            _ => Vec::new(),
-        };
-        let disk = self.disk(io.device);
-        match &mut io.operation {
-            IoOperation::Read { offset, buffer } => {
-                let at = *offset as usize;
-                let length = buffer.len();
-                buffer.bytes_mut().copy_from_slice(&disk.current[at..at + length]);
-            }
-            IoOperation::Write { offset, fua: true, .. } => disk.rot(*offset, &bytes),
-            IoOperation::Write { offset, .. } => disk.write(*offset, &bytes),
-            IoOperation::WriteZeroes { offset, length, .. } => {
-                disk.write(*offset, &vec![0; *length as usize]);
-            }
-            IoOperation::Flush => disk.flush(),
-        }
+        let engine = self.engine.take().expect("an engine runs");
+        perform(io, engine.segment_memory(), self.disk(io.device));
+        self.engine = Some(engine);
     }
 
     fn answer(&mut self, io: Io, result: Result<(), IoError>) {
-        let buffer = match io.operation {
-            IoOperation::Read { buffer, .. } => Some(buffer),
-            IoOperation::Write { data: IoData::Owned(buffer), .. } => Some(buffer),
-            _ => None,
-        };
-        self.input(Input::IoDone(IoDone { id: io.id, result, buffer }));
+        self.input(Input::IoDone(ended(io, result)));
     }
 
     /// Ends the oldest I/O that is not held; false if there is none.
@@ -766,8 +752,7 @@ impl Driver {
         for line in lines {
             self.write(line, byte);
         }
-        let flush = self.flush();
-        self.expect_ok(flush);
+        self.done(Driver::flush);
     }
 
     /// Laps the log by overwriting the same 15 lines from `first` on, a segment at a time. Only

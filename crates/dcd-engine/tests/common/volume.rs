@@ -3,6 +3,7 @@
 #![allow(dead_code)] // Each test has its own needs.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 
 use dcd_engine::create::{CreateOptions, create};
 use dcd_engine::format::geometry::SUPERBLOCK_OFFSETS;
@@ -16,11 +17,11 @@ use dcd_engine::volume::members::MemberInfo;
 use dcd_engine::volume::placement::{Placement, RaidLevel};
 use dcd_engine::volume::{Volume, VolumeParts};
 use dcd_engine::{
-    Buffer, Device, Duration, Engine, EngineConfig, Geometry, Input, IoData, IoDone, IoError,
+    Buffer, Device, Duration, Engine, EngineConfig, Geometry, Input, Io, IoDone, IoError,
     IoOperation, Lba, LbaRange, Operation, Output, Phase, Request, RequestError, RequestId,
     Superblock, Time, Uuid, VolumeAnswer, VolumeRequest,
 };
-use dcd_testkit::read_into_used;
+use dcd_testkit::{carry_out, ended, range_of, read_into_used};
 
 pub const MIB: u64 = 1 << 20;
 pub const UUID: Uuid = Uuid([9; 16]);
@@ -220,15 +221,15 @@ impl Bench {
                         self.replies.insert(reply.id.0, (reply.result, reply.buffer, reply.answer));
                     }
                     Output::Io(io) => {
-                        let (result, buffer) = self.perform(io.device, io.operation);
+                        let device = io.device;
+                        let done = Input::IoDone(self.perform(io));
                         if let Some(moments) = &mut self.moments
-                            && io.device == Device::CacheDisk
+                            && device == Device::CacheDisk
                         {
                             moments.push((self.cache_disk.clone(), self.members.clone()));
                         }
-                        let done = Input::IoDone(IoDone { id: io.id, result, buffer });
                         match &mut self.held {
-                            Some(held) if self.holds.contains(&io.device) => held.push(done),
+                            Some(held) if self.holds.contains(&device) => held.push(done),
                             _ => inputs.insert(0, done),
                         }
                     }
@@ -237,69 +238,33 @@ impl Bench {
         }
     }
 
-    pub fn perform(
-        &mut self,
-        device: Device,
-        operation: IoOperation,
-    ) -> (Result<(), IoError>, Option<Buffer>) {
+    pub fn perform(&mut self, io: Io) -> IoDone {
         let memory = self.engine().segment_memory().to_vec();
-        let disk = match device {
+        let disk = match io.device {
             Device::CacheDisk => &mut self.cache_disk,
             Device::DataDisk => unreachable!("there are members"),
             Device::Member(index) => {
                 let index = usize::from(index.0);
-                let mut is_bad = false;
-                match &operation {
-                    IoOperation::Write { offset, data: IoData::Owned(data), .. } => {
-                        self.writes[index] += data.len() as u64;
-                        let end = offset + data.len() as u64;
-                        self.bad.retain(|(m, at)| *m != index || !(*offset..end).contains(at));
+                let Range { start, end } = range_of(&io.operation);
+                let is_bad = match &io.operation {
+                    IoOperation::Write { .. } => {
+                        self.writes[index] += end - start;
+                        self.bad.retain(|(m, at)| *m != index || !(start..end).contains(at));
+                        false
                     }
-                    IoOperation::Read { offset, buffer } => {
-                        let end = offset + buffer.len() as u64;
-                        is_bad = self.bad.range((index, *offset)..(index, end)).next().is_some();
+                    IoOperation::Read { .. } => {
+                        self.bad.range((index, start)..(index, end)).next().is_some()
                     }
-                    IoOperation::Flush => is_bad = self.unflushable[index],
-                    _ => {}
-                }
+                    IoOperation::Flush => self.unflushable[index],
+                    IoOperation::WriteZeroes { .. } => false,
+                };
                 match &mut self.members[index] {
                     Some(disk) if !self.failing[index] && !is_bad => disk,
-                    _ => {
-                        let buffer = match operation {
-                            IoOperation::Read { buffer, .. }
-                            | IoOperation::Write { data: IoData::Owned(buffer), .. } => {
-                                Some(buffer)
-                            }
-                            _ => None,
-                        };
-                        return (Err(IoError::Failed), buffer);
-                    }
+                    _ => return ended(io, Err(IoError::Failed)),
                 }
             }
         };
-        match operation {
-            IoOperation::Read { offset, mut buffer } => {
-                let length = buffer.len();
-                buffer.bytes_mut().copy_from_slice(&disk[offset as usize..][..length]);
-                (Ok(()), Some(buffer))
-            }
-            IoOperation::Write { offset, data, .. } => {
-                let bytes = match &data {
-                    IoData::Owned(buffer) => buffer.bytes(),
-                    IoData::SegmentMemory(range) => &memory[range.clone()],
-                };
-                disk[offset as usize..][..bytes.len()].copy_from_slice(bytes);
-                match data {
-                    IoData::Owned(buffer) => (Ok(()), Some(buffer)),
-                    IoData::SegmentMemory(_) => (Ok(()), None),
-                }
-            }
-            IoOperation::WriteZeroes { offset, length, .. } => {
-                disk[offset as usize..][..length as usize].fill(0);
-                (Ok(()), None)
-            }
-            IoOperation::Flush => (Ok(()), None),
-        }
+        carry_out(io, &memory, disk)
     }
 
     pub fn ask(&mut self, operation: Operation) -> Answer {
@@ -307,9 +272,7 @@ impl Bench {
     }
 
     pub fn ask_with(&mut self, operation: Operation, fua: bool) -> Answer {
-        let id = self.next;
-        self.next += 1;
-        self.input(Input::Request(Request { id: RequestId(id), operation, fua }));
+        let id = self.submit(operation, fua);
         for _ in 0..100_000 {
             if let Some(reply) = self.replies.remove(&id) {
                 return reply;
@@ -346,9 +309,13 @@ impl Bench {
 
     /// Asks for something that is perhaps not answered at once.
     pub fn start(&mut self, operation: Operation) -> u64 {
+        self.submit(operation, false)
+    }
+
+    fn submit(&mut self, operation: Operation, fua: bool) -> u64 {
         let id = self.next;
         self.next += 1;
-        self.input(Input::Request(Request { id: RequestId(id), operation, fua: false }));
+        self.input(Input::Request(Request { id: RequestId(id), operation, fua }));
         id
     }
 

@@ -7,10 +7,10 @@ use std::collections::{BinaryHeap, HashMap};
 use dcd_engine::format::geometry::SUPERBLOCK_OFFSETS;
 use dcd_engine::format::superblock::SUPERBLOCK_SIZE;
 use dcd_engine::{
-    Buffer, DataDiskInfo, Device, Duration, Engine, EngineConfig, Geometry, Input, Io, IoData,
-    IoDone, IoOperation, OpenError, Operation, Output, Phase, Request, RequestId, Superblock, Time,
+    Buffer, DataDiskInfo, Device, Duration, Engine, EngineConfig, Geometry, Input, Io, IoDone,
+    IoOperation, OpenError, Operation, Output, Phase, Request, RequestId, Superblock, Time,
 };
-use dcd_testkit::carry_out;
+use dcd_testkit::{carry_out, range_of};
 
 use crate::distribution::Distribution;
 use crate::new_cache::write_new_cache;
@@ -263,13 +263,12 @@ impl<'a> Machine<'a> {
     }
 
     fn start(&mut self, io: Io) {
-        let (bytes, is_read) = match &io.operation {
-            IoOperation::Read { buffer, .. } => (buffer.len() as u64, true),
-            IoOperation::Write { data: IoData::Owned(buffer), .. } => (buffer.len() as u64, false),
-            IoOperation::Write { data: IoData::SegmentMemory(range), .. } => {
-                (range.len() as u64, false)
-            }
-            IoOperation::WriteZeroes { .. } | IoOperation::Flush => (0, false),
+        let range = range_of(&io.operation);
+        let is_read = matches!(io.operation, IoOperation::Read { .. });
+        let bytes = match io.operation {
+            // Their bytes do not move.
+            IoOperation::WriteZeroes { .. } => 0,
+            _ => range.end - range.start,
         };
         let is_cache_disk = io.device == Device::CacheDisk;
         let (busy, latency) = match is_cache_disk {

@@ -5,15 +5,16 @@
 //! kept.
 
 use std::collections::HashMap;
+use std::ops::Range;
 
 use dcd_engine::nvram::HeadPosition;
 use dcd_engine::stats::Counters;
 use dcd_engine::{
-    Buffer, DataDiskInfo, Device, Duration, Engine, EngineConfig, Geometry, Input, Io, IoData,
-    IoDone, IoId, IoOperation, Lba, LbaRange, NewSequence, OpenError, Operation, Output, Phase,
-    Reply, Request, RequestError, RequestId, SequenceRequest, Time,
+    Buffer, DataDiskInfo, Device, Duration, Engine, EngineConfig, Geometry, Input, Io, IoDone,
+    IoId, IoOperation, Lba, LbaRange, NewSequence, OpenError, Operation, Output, Phase, Reply,
+    Request, RequestError, RequestId, SequenceRequest, Time,
 };
-use dcd_testkit::carry_out;
+use dcd_testkit::{carry_out, range_of};
 
 use super::disk::DiskTarget;
 use super::pages::{Pages, Zeroes};
@@ -169,22 +170,14 @@ impl LogTarget {
     }
 
     fn start(&mut self, io: Io) {
-        let (operation, offset_bytes, size_bytes, is_fua) = match &io.operation {
-            IoOperation::Read { offset, buffer } => {
-                (DiskOperation::Read, *offset, buffer.len() as u64, false)
-            }
-            IoOperation::Write { offset, data, fua } => {
-                let length = match data {
-                    IoData::Owned(buffer) => buffer.len(),
-                    IoData::SegmentMemory(range) => range.len(),
-                };
-                (DiskOperation::Write, *offset, length as u64, *fua)
-            }
-            IoOperation::WriteZeroes { offset, length, .. } => {
-                (DiskOperation::Write, *offset, *length, false)
-            }
-            IoOperation::Flush => (DiskOperation::Flush, 0, 0, false),
+        let (operation, is_fua) = match io.operation {
+            IoOperation::Read { .. } => (DiskOperation::Read, false),
+            IoOperation::Write { fua, .. } => (DiskOperation::Write, fua),
+            IoOperation::WriteZeroes { .. } => (DiskOperation::Write, false),
+            IoOperation::Flush => (DiskOperation::Flush, false),
         };
+        let Range { start: offset_bytes, end } = range_of(&io.operation);
+        let size_bytes = end - offset_bytes;
         let id = io.id.0;
         let serves = Some(io.device).filter(|_| self.engine.serves_reads(io.id));
         let (disk, offset_bytes) = match io.device {
