@@ -22,11 +22,12 @@ use dcd_testkit::read_into_used;
 
 use crate::disk::Fate;
 use crate::faults::{Allowed, FaultKind, Level, Pending};
-use crate::host::{Host, NotOpen, Start, Wreck};
+use crate::host::{Host, Start, Wreck};
 use crate::model::{Shown, Violation, read_block};
 use crate::options::Options;
 use crate::random::Random;
 use crate::run::Run;
+use crate::running::NotOpen;
 
 /// Crashes within a recovery, at most.
 const DEPTH_MAX: u32 = 4;
@@ -166,8 +167,8 @@ impl Run {
             for (kind, count) in &self.host.struck_by_kind {
                 *host.struck_by_kind.entry(*kind).or_default() += count;
             }
-            host.is_traced = self.host.is_traced;
-            if let Some(engine) = self.host.engine.as_ref() {
+            host.running.is_traced = self.host.running.is_traced;
+            if let Some(engine) = self.host.running.engine.as_ref() {
                 self.report.copies.ended(engine);
             }
             self.host = host;
@@ -211,7 +212,7 @@ impl Run {
     fn copy_of_host(&self, random: &mut Random) -> Result<Option<Host>, Violation> {
         let mut wreck = self.host.wreck_with(false, random, |_, _| Fate::Kept);
         let memory = wreck.memory.take();
-        let mut copy = Host::new(wreck);
+        let mut copy = Host::new(wreck, false);
         copy.allowed = self.host.allowed.clone();
         copy.space = self.host.space.clone();
         match copy.open(&self.options, Start::default(), memory.as_deref(), random) {
@@ -369,7 +370,7 @@ impl Run {
                 self.report.refused += 1;
                 // Healthy disks next time, and what the memory held is still there.
                 host.pending.sweep = None;
-                wreck = match host.engine {
+                wreck = match host.running.engine {
                     Some(_) => host.wreck(false, random, &self.options),
                     None => {
                         Wreck { memory: memory.clone(), ..host.wreck(false, random, &self.options) }
@@ -403,8 +404,7 @@ impl Run {
         random: &mut Random,
     ) -> OpenedWreck {
         let memory = wreck.memory.take();
-        let mut host = Host::new(wreck);
-        host.is_traced = self.host.is_traced;
+        let mut host = Host::new(wreck, self.host.running.is_traced);
         host.allowed = allowed;
         host.space = self.host.space.clone();
         let struck_before = pending.struck;
@@ -437,7 +437,7 @@ impl Run {
         let mut allowed = host.allowed.clone();
         allowed.level = allowed.level.max(Level::Ever);
         allowed.reads_fail = true;
-        let mut host = Host::new(host.wreck(false, random, &self.options));
+        let mut host = Host::new(host.wreck(false, random, &self.options), false);
         host.allowed = allowed;
         let start = Start { accept_damage: true, ..Start::default() };
         match host.open(&self.options, start, memory.as_deref(), random) {
@@ -583,7 +583,8 @@ impl Host {
                 };
             }
         }
-        let is_done = self.replies.iter().any(|reply| reply.id == id && reply.result.is_ok());
+        let is_done =
+            self.running.replies.iter().any(|reply| reply.id == id && reply.result.is_ok());
         match is_healthy && !is_done {
             true => Err(Violation("a shutdown failed".into())),
             false => Ok(is_done),
@@ -604,7 +605,7 @@ fn detach_and_compare(
             return Err(Violation("a detach does not end".into()));
         }
     }
-    let result = host.replies.iter().find(|reply| reply.id == id).map(|reply| reply.result);
+    let result = host.running.replies.iter().find(|reply| reply.id == id).map(|reply| reply.result);
     if !host.engine().lost().is_empty() {
         // Not a word of success, and the pair is one.
         return match result {
@@ -726,8 +727,8 @@ impl Host {
             Operation::Discard { range },
         ] {
             let id = self.submit(operation, false);
-            let index = self.replies.iter().position(|reply| reply.id == id);
-            let reply = index.map(|index| self.replies.remove(index));
+            let index = self.running.replies.iter().position(|reply| reply.id == id);
+            let reply = index.map(|index| self.running.replies.remove(index));
             if reply.is_none_or(|reply| reply.result != Err(RequestError::ReadOnly)) {
                 return Err(Violation("a change is not refused although read-only".into()));
             }
@@ -744,8 +745,8 @@ impl Host {
         let id = self.submit(read_into_used(range), false);
         let mut left = 100_000;
         loop {
-            if let Some(index) = self.replies.iter().position(|reply| reply.id == id) {
-                let reply = self.replies.remove(index);
+            if let Some(index) = self.running.replies.iter().position(|reply| reply.id == id) {
+                let reply = self.running.replies.remove(index);
                 return match (reply.result, reply.buffer) {
                     (Ok(()), Some(buffer)) => Ok(Some(buffer)),
                     (Ok(()), None) => Err(Violation("a read without data".into())),
@@ -753,7 +754,7 @@ impl Host {
                 };
             }
             left -= 1;
-            if left == 0 || self.ios.is_empty() && !self.wake() {
+            if left == 0 || self.running.ios.is_empty() && !self.wake() {
                 return Err(Violation("a read is never answered".into()));
             }
             self.end_one_io(random);

@@ -160,17 +160,17 @@ impl Run {
         // The I/Os of the operation, and, if it takes time, what time brings.
         let mut rounds = 0;
         loop {
-            let op = match (self.host.has_ready_io(), step.0) {
+            let op = match (self.host.running.has_ready_io(), step.0) {
                 (true, _) => Op::EndIo,
                 (false, Op::Idle) if rounds < 60 => Op::Wake,
                 _ => return Ok(()),
             };
-            let before = (self.host.ios.len(), self.host.now);
+            let before = (self.host.running.ios.len(), self.host.running.now);
             let next = Step(op, random.bits() as u32);
             steps.push(next);
             self.step(next)?;
             rounds += 1;
-            let is_still = before == (self.host.ios.len(), self.host.now);
+            let is_still = before == (self.host.running.ios.len(), self.host.running.now);
             if op == Op::Wake && is_still || rounds > 500 {
                 return Ok(());
             }

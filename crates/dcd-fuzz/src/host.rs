@@ -9,9 +9,10 @@ use dcd_engine::format::superblock::CacheState;
 use dcd_engine::stats::{ModeState, Uncached};
 use dcd_engine::{
     AckMode, Buffer, Device, Duration, Engine, EngineConfig, Input, Io, IoData, IoDone, IoError,
-    IoOperation, Limits, MemoryIdentity, MemoryUse, Mode, OpenError, Operation, Output, Phase,
-    Reply, Request, RequestId, SegmentMemory, Superblock, Time,
+    IoOperation, Limits, MemoryIdentity, MemoryUse, Mode, OpenError, Operation, Phase, RequestId,
+    SegmentMemory, Superblock, Time,
 };
+use dcd_testkit::{bytes_of, ended};
 
 use crate::disk::{Fate, FaultyDisk, Pages};
 use crate::faults::{Allowed, FaultKind, IoKind, Level, Pending, Trap};
@@ -19,6 +20,7 @@ use crate::memory::PooledMemory;
 use crate::model::Violation;
 use crate::options::Options;
 use crate::random::Random;
+use crate::running::{Flight, NotOpen, Running};
 use crate::space::Space;
 
 /// Where the superblock copies are.
@@ -31,18 +33,6 @@ const WAIT_MAX: Duration = Duration::from_secs(40);
 /// What a disk takes that is slow at zeroing: 8 s a line. What the engine asks for first takes a
 /// sixth of the time that an answer may take, the whole of the smallest disk all of it, and more.
 const ZEROING_NANOS_PER_BYTE: u64 = 8_000_000_000 / 4096;
-
-/// An I/O under way.
-pub struct Flight {
-    /// What the engine wants.
-    pub io: Io,
-    /// Of a flush: what it covers.
-    flush_mark: u64,
-    /// It does not end before this moment, unless nothing else is left to do.
-    not_before: Time,
-    /// Of a read: what it brings, if it was not done at its end but at its start.
-    early: Option<Vec<u8>>,
-}
 
 /// Both disks, and what survived in memory: what a crash leaves.
 #[derive(Clone)]
@@ -94,32 +84,14 @@ pub struct Start {
     pub limits: Option<Limits>,
 }
 
-/// How a start ended that did not.
-pub enum NotOpen {
-    /// Refused.
-    Refused(OpenError),
-    /// It does what it must not.
-    Violation(Violation),
-    /// Cut off after so many I/Os, as was asked: a crash during recovery.
-    Interrupted,
-}
-
 /// The machine.
 pub struct Host {
-    /// The engine; none between a crash and the next start.
-    pub engine: Option<Engine>,
+    /// The engine, and what it waits for.
+    pub running: Running,
     /// The cache-disk.
     pub cache_disk: FaultyDisk,
     /// The data-disk.
     pub data_disk: FaultyDisk,
-    /// The clock.
-    pub now: Time,
-    /// I/Os under way, in the order in which they were started.
-    pub ios: Vec<Flight>,
-    /// When the engine wants to be woken.
-    pub wake_up: Option<Time>,
-    /// Replies that nobody has taken yet.
-    pub replies: Vec<Reply>,
     /// Faults that wait.
     pub pending: Pending,
     /// What may be seen because of faults.
@@ -132,9 +104,6 @@ pub struct Host {
     pub partial_sectors: u64,
     /// What may be freed; none: not looked at.
     pub space: Option<Space>,
-    /// Prints every input and output.
-    pub is_traced: bool,
-    next_request: u64,
     session: LastSession,
     rests_in_memory: bool,
     /// An I/O to the cache-disk was started while changes went past the log.
@@ -148,23 +117,17 @@ pub struct Host {
 
 impl Host {
     /// A machine with these disks.
-    pub fn new(wreck: Wreck) -> Host {
+    pub fn new(wreck: Wreck, is_traced: bool) -> Host {
         Host {
-            engine: None,
+            running: Running::new(wreck.now, is_traced),
             cache_disk: wreck.cache_disk,
             data_disk: wreck.data_disk,
-            now: wreck.now,
-            ios: Vec::new(),
-            wake_up: None,
-            replies: Vec::new(),
             pending: Pending::default(),
             allowed: Allowed::default(),
             struck_by_kind: BTreeMap::new(),
             shows_what_is_lost: false,
             partial_sectors: 0,
             space: None,
-            is_traced: false,
-            next_request: 0,
             session: wreck.session,
             rests_in_memory: false,
             is_touched_in_passing: false,
@@ -174,15 +137,9 @@ impl Host {
         }
     }
 
-    fn trace(&self, line: impl FnOnce() -> String) {
-        if self.is_traced {
-            eprintln!("{}", line());
-        }
-    }
-
     /// The engine.
     pub fn engine(&self) -> &Engine {
-        self.engine.as_ref().expect("an engine runs")
+        self.running.engine()
     }
 
     /// Whether the cache-disk has been given up and changes fail, until a restart (C22).
@@ -195,24 +152,24 @@ impl Host {
 
     /// Whether changes go past the log because the mode says so.
     pub fn is_past_the_log(&self) -> bool {
-        self.engine.as_ref().is_some_and(|engine| engine.mode().mode != Mode::WriteBack)
+        self.running.engine.as_ref().is_some_and(|engine| engine.mode().mode != Mode::WriteBack)
     }
 
     /// Whether the cache-disk is left alone.
     fn is_passing_through(&self) -> bool {
-        self.engine.as_ref().is_some_and(|engine| engine.mode().mode == Mode::PassThrough)
+        self.running.engine.as_ref().is_some_and(|engine| engine.mode().mode == Mode::PassThrough)
     }
 
     /// Whether the engine does without its cache-disk, or has until that failed, too (C23).
     pub fn is_uncached(&self) -> bool {
-        let failure = self.engine.as_ref().and_then(dcd_engine::Engine::cache_disk_failure);
+        let failure = self.running.engine.as_ref().and_then(dcd_engine::Engine::cache_disk_failure);
         failure.is_some_and(|failure| failure.uncached.is_some())
     }
 
     /// Gives up the machine, for a crash.
     pub fn into_wreck(self, memory: Option<Vec<u8>>) -> Wreck {
-        let Host { cache_disk, data_disk, session, now, .. } = self;
-        Wreck { cache_disk, data_disk, memory, session, now }
+        let Host { cache_disk, data_disk, session, running, .. } = self;
+        Wreck { cache_disk, data_disk, memory, session, now: running.now }
     }
 
     // ---- starting -----------------------------------------------------------------------------
@@ -265,7 +222,7 @@ impl Host {
             ..options.data_disk()
         };
         let opened = Engine::open(
-            self.now,
+            self.running.now,
             superblock,
             self.cache_disk.len() as u64,
             data_disk,
@@ -273,7 +230,7 @@ impl Host {
             Box::new(memory),
         );
         match opened {
-            Ok(engine) => self.engine = Some(engine),
+            Ok(engine) => self.running.engine = Some(engine),
             Err(error) => return refuse(error),
         }
         self.poll();
@@ -364,9 +321,9 @@ impl Host {
     /// Other settings, and all that comes of them; they may be refused, and then nothing may
     /// change.
     pub fn configure(&mut self, config: &EngineConfig) {
-        self.trace(|| format!("{:?} {config:?}", self.now));
-        let now = self.now;
-        let engine = self.engine.as_mut().expect("an engine runs");
+        self.running.trace(|| format!("{:?} {config:?}", self.running.now));
+        let now = self.running.now;
+        let engine = self.running.engine.as_mut().expect("an engine runs");
         let before = engine.config().clone();
         if engine.configure(config).is_err() {
             assert!(format!("{before:?}") == format!("{:?}", engine.config()), "nothing is set");
@@ -378,31 +335,13 @@ impl Host {
 
     /// One input, and all that comes of it.
     pub fn input(&mut self, input: Input) {
-        self.trace(|| format!("{:?} {input:?}", self.now));
-        let now = self.now;
-        let engine = self.engine.as_mut().expect("an engine runs");
-        engine.handle_input(now, input);
-        engine.check_invariants();
+        self.running.give(input);
         self.poll();
     }
 
     fn poll(&mut self) {
-        loop {
-            let engine = self.engine.as_mut().expect("an engine runs");
-            match engine.poll_output() {
-                Output::Io(io) => {
-                    self.trace(|| format!("   {io:?}"));
-                    self.start(io);
-                }
-                Output::Reply(reply) => {
-                    self.trace(|| format!("   {reply:?}"));
-                    self.replies.push(reply);
-                }
-                Output::Wait { until } => {
-                    self.wake_up = until;
-                    return;
-                }
-            }
+        while let Some(io) = self.running.next_io() {
+            self.start(io);
         }
     }
 
@@ -434,12 +373,12 @@ impl Host {
         };
         let delay = self.take_trap(&io, |kind| matches!(kind, FaultKind::Slow | FaultKind::Hang));
         let not_before = match delay {
-            Some(FaultKind::Slow) => self.now.after(Duration::from_secs(20)),
-            Some(_) => self.now.after(Duration::from_secs(4000)),
+            Some(FaultKind::Slow) => self.running.now.after(Duration::from_secs(20)),
+            Some(_) => self.running.now.after(Duration::from_secs(4000)),
             None => self.zeroed_at(&io).unwrap_or(Time::ZERO),
         };
         let early = self.read_early(&io);
-        self.ios.push(Flight { io, flush_mark, not_before, early });
+        self.running.ios.push(Flight { io, flush_mark, not_before, early });
     }
 
     /// When the data-disk has written so many zeroes, and all before, if it is slow at that.
@@ -449,11 +388,13 @@ impl Host {
             return None;
         }
         let is_zeroing = |flight: &&Flight| io_kind(&flight.io.operation) == IoKind::Discard;
-        let before = self.ios.iter().filter(is_zeroing).map(|flight| flight.not_before).max();
+        let before =
+            self.running.ios.iter().filter(is_zeroing).map(|flight| flight.not_before).max();
         *self.struck_by_kind.entry(FaultKind::SlowZeroes).or_default() += 1;
         Some(
-            self.now
-                .max(before.unwrap_or(self.now))
+            self.running
+                .now
+                .max(before.unwrap_or(self.running.now))
                 .after(Duration(length * ZEROING_NANOS_PER_BYTE)),
         )
     }
@@ -470,65 +411,52 @@ impl Host {
         self.data_disk.read(*offset, &mut bytes).ok().map(|()| bytes)
     }
 
-    /// Number of the next request.
-    pub fn next_request(&self) -> u64 {
-        self.next_request
-    }
-
-    /// Asks for something; the reply comes among [`Host::replies`].
+    /// Asks for something; the reply comes among [`Running::replies`].
     pub fn submit(&mut self, operation: Operation, fua: bool) -> RequestId {
-        let id = RequestId(self.next_request);
-        self.next_request += 1;
-        self.input(Input::Request(Request { id, operation, fua }));
+        let id = RequestId(self.running.next_request);
+        let request = self.running.request(operation, fua);
+        self.input(request);
         id
     }
 
     /// Lets time pass.
     pub fn pass(&mut self, duration: Duration) {
-        self.now = self.now.after(duration);
+        self.running.now = self.running.now.after(duration);
         self.input(Input::Timeout);
     }
 
     /// Time passes, and nobody hears of it before something else happens.
     pub fn jump(&mut self, duration: Duration) {
-        self.now = self.now.after(duration);
+        self.running.now = self.running.now.after(duration);
     }
 
     /// Lets time pass to the moment that the engine waits for, and to the end of a slow I/O if that
     /// is earlier; not so long that an I/O would be given up that could end. False if nothing will
     /// ever happen.
     pub fn wake(&mut self) -> bool {
-        let slow = self.ios.iter().map(|flight| flight.not_before);
-        let Some(at) = self.wake_up.into_iter().chain(slow).filter(|at| *at > self.now).min()
-        else {
-            return !self.ios.is_empty();
-        };
-        if at > self.now.after(WAIT_MAX) && self.has_ready_io() {
+        let Some(at) = self.running.next_moment() else { return !self.running.ios.is_empty() };
+        if at > self.running.now.after(WAIT_MAX) && self.running.has_ready_io() {
             return true;
         }
-        self.now = at;
+        self.running.now = at;
         self.input(Input::Timeout);
         true
     }
 
     /// Ends an I/O that may end now; without one, lets time pass.
     pub fn end_one_io(&mut self, random: &mut Random) {
-        let ready = self.ios.iter().filter(|flight| flight.not_before <= self.now).count();
-        if ready == 0 {
-            self.wake();
-            return;
+        match self.running.take_ready(random) {
+            Some(flight) => self.end(flight, random),
+            None => {
+                self.wake();
+            }
         }
-        let pick = random.below(ready as u64) as usize;
-        let mut ready = self.ios.iter().enumerate().filter(|(_, f)| f.not_before <= self.now);
-        let index = ready.nth(pick).expect("counted").0;
-        self.now = self.now.after(Duration(random.below(200_000)));
-        self.end_io(index, random);
     }
 
     /// Ends an I/O, or lets time pass until one can end or the engine wants to be asked. False if
     /// nothing will ever happen.
     pub fn go_on(&mut self, random: &mut Random) -> bool {
-        match self.ios.is_empty() {
+        match self.running.ios.is_empty() {
             true => self.wake(),
             false => {
                 self.end_one_io(random);
@@ -539,14 +467,13 @@ impl Host {
 
     /// Ends the I/O with this index.
     pub fn end_io(&mut self, index: usize, random: &mut Random) {
-        let flight = self.ios.remove(index);
-        let done = self.perform(flight, random);
-        self.input(Input::IoDone(done));
+        let flight = self.running.ios.remove(index);
+        self.end(flight, random);
     }
 
-    /// Whether an I/O could end now.
-    pub fn has_ready_io(&self) -> bool {
-        self.ios.iter().any(|flight| flight.not_before <= self.now)
+    fn end(&mut self, flight: Flight, random: &mut Random) {
+        let done = self.perform(flight, random);
+        self.input(Input::IoDone(done));
     }
 
     // ---- doing an I/O -------------------------------------------------------------------------
@@ -566,7 +493,7 @@ impl Host {
         let trap = self.pending.traps.swap_remove(index);
         self.pending.struck += 1;
         *self.struck_by_kind.entry(trap.kind).or_default() += 1;
-        self.trace(|| format!("   {} strikes {io:?}", trap.kind.name()));
+        self.running.trace(|| format!("   {} strikes {io:?}", trap.kind.name()));
         Some(trap.kind)
     }
 
@@ -584,13 +511,12 @@ impl Host {
         }
         self.pending.has_swept = true;
         self.pending.struck += 1;
-        self.trace(|| format!("   the sweep fails {io:?}"));
+        self.running.trace(|| format!("   the sweep fails {io:?}"));
         true
     }
 
     fn perform(&mut self, flight: Flight, random: &mut Random) -> IoDone {
-        let Flight { io, flush_mark, early, .. } = flight;
-        let id = io.id;
+        let Flight { mut io, flush_mark, early, .. } = flight;
         let trap = if self.sweep_fires(&io) {
             Some(match io_kind(&io.operation) {
                 IoKind::Read => FaultKind::ReadErrorOnce,
@@ -603,47 +529,34 @@ impl Host {
             self.take_trap(&io, |kind| !matches!(kind, FaultKind::Slow | FaultKind::Hang))
         };
         let device = io.device;
-        match io.operation {
-            IoOperation::Read { offset, mut buffer } => {
-                let result = match trap {
-                    Some(FaultKind::MisdirectedRead) => {
-                        self.misread(device, offset, &mut buffer, random)
+        let result = match &mut io.operation {
+            IoOperation::Read { offset, buffer } => match trap {
+                Some(FaultKind::MisdirectedRead) => self.misread(device, *offset, buffer, random),
+                Some(_) => Err(IoError::Failed),
+                None => self.disk(device).read(*offset, buffer.bytes_mut()).map(|()| {
+                    if let Some(early) = early {
+                        buffer.bytes_mut().copy_from_slice(&early);
                     }
-                    Some(_) => Err(IoError::Failed),
-                    None => self.disk(device).read(offset, buffer.bytes_mut()).map(|()| {
-                        if let Some(early) = early {
-                            buffer.bytes_mut().copy_from_slice(&early);
-                        }
-                    }),
-                };
-                IoDone { id, result, buffer: Some(buffer) }
-            }
-            IoOperation::Write { offset, data, fua } => match data {
-                IoData::Owned(buffer) => {
-                    let result = self.write(device, offset, buffer.bytes(), fua, trap, random);
-                    IoDone { id, result, buffer: Some(buffer) }
-                }
-                IoData::SegmentMemory(range) => {
-                    // The engine does not change these bytes meanwhile; the borrow checker cannot
-                    // know.
-                    let engine = self.engine.take().expect("an engine runs");
-                    let bytes = &engine.segment_memory()[range];
-                    let result = self.write(device, offset, bytes, fua, trap, random);
-                    self.engine = Some(engine);
-                    IoDone { id, result, buffer: None }
-                }
+                }),
             },
+            IoOperation::Write { offset, data, fua } => {
+                // The engine does not change these bytes meanwhile; the borrow checker cannot know.
+                let engine = self.running.engine.take().expect("an engine runs");
+                let bytes = bytes_of(data, engine.segment_memory());
+                let result = self.write(device, *offset, bytes, *fua, trap, random);
+                self.running.engine = Some(engine);
+                result
+            }
             IoOperation::WriteZeroes { .. } if self.disk(device).cannot_zero => {
-                IoDone { id, result: Err(IoError::Unsupported), buffer: None }
+                Err(IoError::Unsupported)
             }
             IoOperation::WriteZeroes { offset, length, .. } => {
-                let zeroes = vec![0; length as usize];
-                let result = self.write(device, offset, &zeroes, false, trap, random);
-                IoDone { id, result, buffer: None }
+                let zeroes = vec![0; *length as usize];
+                self.write(device, *offset, &zeroes, false, trap, random)
             }
             IoOperation::Flush => {
                 let disk = self.disk(device);
-                let result = match trap {
+                match trap {
                     Some(FaultKind::FlushErrorDropped) => {
                         disk.drop_unflushed(random);
                         if device == Device::DataDisk {
@@ -656,10 +569,10 @@ impl Host {
                     }
                     Some(_) => Err(IoError::Failed),
                     None => disk.flush(flush_mark),
-                };
-                IoDone { id, result, buffer: None }
+                }
             }
-        }
+        };
+        ended(io, result)
     }
 
     fn write(
@@ -756,7 +669,7 @@ impl Host {
     }
 
     fn data_disk_sector(&self) -> u64 {
-        u64::from(self.engine.as_ref().map_or(512, |e| e.data_disk().physical_sector_size))
+        u64::from(self.running.engine.as_ref().map_or(512, |e| e.data_disk().physical_sector_size))
     }
 
     // ---- crashing -----------------------------------------------------------------------------
@@ -780,10 +693,10 @@ impl Host {
             data_disk: self.data_disk.clone(),
             memory: None,
             session: self.session,
-            now: self.now,
+            now: self.running.now,
         };
         let has_run = |engine: &&Engine| matches!(engine.phase(), Phase::Running | Phase::Closed);
-        if let Some(engine) = self.engine.as_ref().filter(has_run) {
+        if let Some(engine) = self.running.engine.as_ref().filter(has_run) {
             let rests = self.rests_in_memory && engine.memory_use() == MemoryUse::InUse;
             wreck.session.acknowledged = rests;
         }
@@ -791,28 +704,17 @@ impl Host {
             wreck.session.boot = wreck.session.boot.wrapping_add(1);
             wreck.session.acknowledged = false;
         }
-        let memory = self.engine.as_ref().map(Engine::segment_memory);
-        for flight in &self.ios {
+        let memory = self.running.engine.as_ref().map(Engine::segment_memory);
+        for flight in &self.running.ios {
             let disk = match flight.io.device {
                 Device::CacheDisk => &mut wreck.cache_disk,
                 Device::DataDisk => &mut wreck.data_disk,
                 Device::Member(_) => unreachable!("there is no volume here"),
             };
-            match &flight.io.operation {
-                IoOperation::Write { offset, data, .. } => {
-                    let bytes = match data {
-                        IoData::Owned(buffer) => buffer.bytes(),
-                        IoData::SegmentMemory(range) => &memory.expect("its own")[range.clone()],
-                    };
-                    let fate = draw(random, true);
-                    disk.land(*offset, bytes, fate, random);
-                }
-                IoOperation::WriteZeroes { .. } if disk.cannot_zero => {}
-                IoOperation::WriteZeroes { offset, length, .. } => {
-                    let fate = draw(random, true);
-                    disk.land(*offset, &vec![0; *length as usize], fate, random);
-                }
-                IoOperation::Read { .. } | IoOperation::Flush => {}
+            let memory = memory.unwrap_or_default();
+            if let Some((offset, bytes)) = flight.written(memory, !disk.cannot_zero) {
+                let fate = draw(random, true);
+                disk.land(offset, &bytes, fate, random);
             }
         }
         // What vanished is there again.
@@ -829,7 +731,7 @@ impl Host {
 
     /// Writes that a power cut now may take, or tear, or leave.
     pub fn uncertain_writes(&self) -> usize {
-        let flying = self.ios.iter().filter(|flight| {
+        let flying = self.running.ios.iter().filter(|flight| {
             matches!(io_kind(&flight.io.operation), IoKind::Write | IoKind::Discard)
         });
         flying.count() + self.cache_disk.volatile_count() + self.data_disk.volatile_count()

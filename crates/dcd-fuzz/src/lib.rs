@@ -8,6 +8,7 @@
 //! ```text
 //! script     what happens: options, steps           host    engine, disks, clock, waiting faults
 //! run        does the steps, checks the answers     crash   copy, cut, recover, check
+//! running    an engine and its I/Os under way, on pairs and on volumes
 //! minimise   the shortest run that fails      session many runs, on several threads
 //! exhaustive all sequences of few operations  sweep   the n-th I/O fails, for every n
 //! model      what reads may show                    faults  the kinds, and what each one allows
@@ -30,6 +31,7 @@ pub mod options;
 pub mod random;
 pub mod report;
 pub mod run;
+pub mod running;
 pub mod script;
 pub mod seeded;
 pub mod session;

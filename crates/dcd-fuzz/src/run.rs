@@ -162,8 +162,7 @@ pub fn new_pair(options: &Options) -> Wreck {
 impl Run {
     /// A run that has not begun.
     pub fn new(options: Options, is_traced: bool) -> Run {
-        let mut host = Host::new(new_pair(&options));
-        host.is_traced = is_traced;
+        let mut host = Host::new(new_pair(&options), is_traced);
         host.space = Some(Space::default());
         Run {
             model: Model::new(options.data_blocks),
@@ -187,7 +186,7 @@ impl Run {
             self.report.copies.runs += 1;
             self.report.copies.crash_points += self.report.crash_points;
         }
-        if let Some(engine) = self.host.engine.as_ref() {
+        if let Some(engine) = self.host.running.engine.as_ref() {
             self.report.copies.ended(engine);
         }
         let times = &mut self.report.times;
@@ -222,7 +221,7 @@ impl Run {
     /// Does a step.
     pub fn step(&mut self, step: Step) -> Result<(), Violation> {
         let Step(op, seed) = step;
-        if self.host.is_traced {
+        if self.host.running.is_traced {
             eprintln!("{step:?}");
         }
         let mut random = Random::new(u64::from(seed));
@@ -248,7 +247,7 @@ impl Run {
             Op::EndIo => self.end_one_io(&mut random)?,
             Op::Settle => {
                 let mut left = SETTLE_IOS_MAX;
-                while self.host.has_ready_io() {
+                while self.host.running.has_ready_io() {
                     left -= 1;
                     if left == 0 {
                         return Err(Violation("I/Os without end".into()));
@@ -350,7 +349,7 @@ impl Run {
 
     fn ask(&mut self, asked: Asked, operation: Operation, fua: bool) -> Result<(), Violation> {
         // The reply may come at once, so it is noted before.
-        let id = self.host.next_request();
+        let id = self.host.running.next_request;
         self.asked.insert(id, asked);
         self.host.submit(operation, fua);
         self.take_replies()
@@ -447,7 +446,7 @@ impl Run {
 
     fn end_one_io(&mut self, random: &mut Random) -> Result<(), Violation> {
         if self.options.faults.contains(&FaultKind::Reorder)
-            && let Some(newest) = self.host.ios.len().checked_sub(1)
+            && let Some(newest) = self.host.running.ios.len().checked_sub(1)
         {
             self.host.end_io(newest, random);
         } else {
@@ -456,22 +455,27 @@ impl Run {
         self.take_replies()
     }
 
+    /// Ends an I/O, or lets time pass if none can end. False if neither is left to do.
+    fn go_on(&mut self, random: &mut Random) -> Result<bool, Violation> {
+        if self.host.running.has_ready_io() {
+            self.end_one_io(random)?;
+            return Ok(true);
+        }
+        let before = self.host.running.now;
+        let goes_on = self.host.wake();
+        self.take_replies()?;
+        Ok(goes_on && self.host.running.now > before)
+    }
+
     fn idle(&mut self, random: &mut Random) -> Result<(), Violation> {
         self.host.data_disk.failing = None;
         for _ in 0..400 {
-            if self.host.has_ready_io() {
-                self.end_one_io(random)?;
-            } else {
-                let before = self.host.now;
-                let goes_on = self.host.wake();
-                self.take_replies()?;
-                if !goes_on || self.host.now == before {
-                    break;
-                }
+            if !self.go_on(random)? {
+                break;
             }
         }
         // Nothing is planned any more: what was acknowledged is durable by now (C5).
-        let is_at_rest = self.host.ios.is_empty() && self.host.wake_up.is_none();
+        let is_at_rest = self.host.running.ios.is_empty() && self.host.running.wake_up.is_none();
         if is_at_rest && self.asked.is_empty() && !self.model.is_plain && !self.host.has_failed() {
             self.model.all_acknowledged_survive();
         }
@@ -486,7 +490,7 @@ impl Run {
         }
         // What is answered from here on was done in the mode that is reached now.
         self.note_uncached();
-        for reply in std::mem::take(&mut self.host.replies) {
+        for reply in std::mem::take(&mut self.host.running.replies) {
             self.replied(reply)?;
         }
         Ok(())
@@ -599,15 +603,7 @@ impl Run {
         let mut left = 200_000;
         while !self.asked.is_empty() {
             left -= 1;
-            let before = self.host.now;
-            let goes_on = if self.host.has_ready_io() {
-                self.end_one_io(random)?;
-                true
-            } else {
-                let goes_on = self.host.wake();
-                self.take_replies()?;
-                goes_on && self.host.now > before
-            };
+            let goes_on = self.go_on(random)?;
             if left == 0 || !goes_on && !self.asked.is_empty() {
                 let status = self.host.engine().status();
                 return Err(Violation(format!(
@@ -752,12 +748,7 @@ impl Run {
         self.is_closing = true;
         self.ask(Asked::Close, Operation::Detach, false)?;
         for _ in 0..random.below(30) {
-            if self.host.has_ready_io() {
-                self.end_one_io(random)?;
-            } else {
-                self.host.wake();
-                self.take_replies()?;
-            }
+            self.go_on(random)?;
         }
         self.ask(Asked::TooLate, Operation::Flush, false)?;
         self.ask(Asked::Cancel, Operation::CancelDetach, false)?;
@@ -778,15 +769,7 @@ impl Run {
         self.ask(Asked::Close, Operation::Detach, false)?;
         let mut left = DETACH_IOS_MAX;
         while *self.host.engine().phase() != Phase::Closed {
-            let before = self.host.now;
-            let goes_on = if self.host.has_ready_io() {
-                self.end_one_io(random)?;
-                true
-            } else {
-                let goes_on = self.host.wake();
-                self.take_replies()?;
-                goes_on && self.host.now > before
-            };
+            let goes_on = self.go_on(random)?;
             left -= 1;
             if left == 0 || !goes_on {
                 // A write was given up: nothing is destaged before a restart.

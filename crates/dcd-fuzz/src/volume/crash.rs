@@ -5,13 +5,14 @@ use dcd_engine::units::{BLOCK_SIZE, LINE_SIZE, MemberIndex};
 use dcd_engine::volume::format::root::MemberState;
 use dcd_engine::{Buffer, Lba, Operation};
 
-use super::machine::{Machine, Member, NotOpen, Wreck};
+use super::machine::{Machine, Member, Wreck};
 use super::options::{MoreFaults, VolumeOptions};
 use super::run::VolumeRun;
 use super::truth::Column;
 use crate::disk::FaultyDisk;
 use crate::model::{Shown, Violation, fill_block, read_block};
 use crate::random::Random;
+use crate::running::NotOpen;
 
 /// Writes of a lost line, until it is there.
 const WRITE_TRIES_MAX: u32 = 4;
@@ -229,7 +230,7 @@ impl VolumeRun {
             self.report.crash_points += 1;
             self.report.nested += u64::from(depth > 0);
             let memory = wreck.memory.clone();
-            let mut machine = Machine::new(wreck, &self.options, self.machine.is_traced);
+            let mut machine = Machine::new(wreck, &self.options, self.machine.running.is_traced);
             let is_nested = depth < DEPTH_MAX && random.one_in(5) && !self.is_calm;
             let ios_max = is_nested.then(|| random.below(60));
             match machine.open(&self.options, ios_max, random) {

@@ -2,6 +2,7 @@
 //! [`crate::host`], with members that fail, are not there, are replaced, and rot.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 
 use dcd_engine::create::{CreateOptions, create};
 use dcd_engine::format::end_mark::END_MARK_BYTES;
@@ -16,10 +17,9 @@ use dcd_engine::volume::placement::RaidLevel;
 use dcd_engine::volume::status::Placed;
 use dcd_engine::{
     Buffer, Device, Duration, Engine, EngineConfig, Input, Io, IoData, IoDone, IoError,
-    IoOperation, Lba, LbaRange, OpenError, Operation, Output, Phase, Reply, Request, RequestError,
-    RequestId, Superblock, Time, Uuid,
+    IoOperation, Lba, LbaRange, OpenError, Operation, Phase, RequestError, Superblock, Time, Uuid,
 };
-use dcd_testkit::read_into_used;
+use dcd_testkit::{ended, range_of, read_into_used};
 
 use super::options::{MoreFaults, VolumeOptions};
 use super::truth::{Column, LinePlace, Sets};
@@ -29,6 +29,7 @@ use crate::host::io_kind;
 use crate::memory::PooledMemory;
 use crate::model::{Shown, Violation, read_block};
 use crate::random::Random;
+use crate::running::{Flight, NotOpen, Running};
 
 /// Identity of the caches that are run.
 const UUID: Uuid = Uuid([0x5a; 16]);
@@ -118,33 +119,12 @@ pub struct Wreck {
     pub now: Time,
 }
 
-/// How a start ended that did not.
-pub enum NotOpen {
-    /// Refused.
-    Refused(OpenError),
-    /// It does what it must not.
-    Violation(Violation),
-    /// Cut off after so many I/Os.
-    Interrupted,
-}
-
-struct Flight {
-    io: Io,
-    /// Of a flush: what it covers.
-    flush_mark: u64,
-    not_before: Time,
-}
-
 /// The machine.
 pub struct Machine {
-    /// The engine; none before the start.
-    pub engine: Option<Engine>,
+    /// The engine, and what it waits for.
+    pub running: Running,
     /// What a crash leaves, as it is now.
     pub state: Wreck,
-    /// When the engine wants to be woken.
-    pub wake_up: Option<Time>,
-    /// Replies that nobody has taken yet.
-    pub replies: Vec<Reply>,
     /// I/Os that will fail.
     pub traps: Vec<Trap>,
     /// After so many other reads of the cache-disk one fails.
@@ -160,14 +140,10 @@ pub struct Machine {
     members_failed: Option<u64>,
     /// A rebuilt member is as good as others only when that is durable.
     pub waits_for_rebuilds: bool,
-    /// Prints every input and output.
-    pub is_traced: bool,
     /// The sets of the volume.
     pub sets: Sets,
     /// Members whose disks were not there, or could not be read, at the start.
     away: Vec<MemberIndex>,
-    ios: Vec<Flight>,
-    next_request: u64,
 }
 
 /// Disks with a new cache and a new volume.
@@ -233,10 +209,8 @@ impl Machine {
     /// A machine with these disks.
     pub fn new(wreck: Wreck, options: &VolumeOptions, is_traced: bool) -> Machine {
         Machine {
-            engine: None,
+            running: Running::new(wreck.now, is_traced),
             state: wreck,
-            wake_up: None,
-            replies: Vec::new(),
             traps: Vec::new(),
             failing_read: None,
             struck: 0,
@@ -244,23 +218,14 @@ impl Machine {
             members_rebuilt: 0,
             members_failed: None,
             waits_for_rebuilds: options.more != MoreFaults::default(),
-            is_traced,
             sets: Sets::new(&options.config),
             away: Vec::new(),
-            ios: Vec::new(),
-            next_request: 0,
-        }
-    }
-
-    fn trace(&self, line: impl FnOnce() -> String) {
-        if self.is_traced {
-            eprintln!("{}", line());
         }
     }
 
     /// The engine.
     pub fn engine(&self) -> &Engine {
-        self.engine.as_ref().expect("an engine runs")
+        self.running.engine()
     }
 
     /// Its volume.
@@ -315,7 +280,7 @@ impl Machine {
         let size = Engine::segment_memory_size(&superblock.geometry, &config);
         let memory = self.state.memory.take();
         let opened = Engine::open_volume(
-            self.state.now,
+            self.running.now,
             superblock,
             self.state.cache_disk.len() as u64,
             parts,
@@ -323,7 +288,7 @@ impl Machine {
             Box::new(PooledMemory::new(size, memory.as_deref())),
         );
         match opened {
-            Ok(engine) => self.engine = Some(engine),
+            Ok(engine) => self.running.engine = Some(engine),
             Err(error) => return Err(NotOpen::Refused(error)),
         }
         self.poll();
@@ -360,11 +325,7 @@ impl Machine {
     // ---- the loop -----------------------------------------------------------------------------
 
     fn input(&mut self, input: Input) {
-        self.trace(|| format!("{:?} {input:?}", self.state.now));
-        let now = self.state.now;
-        let engine = self.engine.as_mut().expect("an engine runs");
-        engine.handle_input(now, input);
-        engine.check_invariants();
+        self.running.give(input);
         self.poll();
         self.look_at_members();
     }
@@ -381,21 +342,8 @@ impl Machine {
     }
 
     fn poll(&mut self) {
-        loop {
-            match self.engine.as_mut().expect("an engine runs").poll_output() {
-                Output::Io(io) => {
-                    self.trace(|| format!("   {io:?}"));
-                    self.start(io);
-                }
-                Output::Reply(reply) => {
-                    self.trace(|| format!("   {reply:?}"));
-                    self.replies.push(reply);
-                }
-                Output::Wait { until } => {
-                    self.wake_up = until;
-                    return;
-                }
-            }
+        while let Some(io) = self.running.next_io() {
+            self.start(io);
         }
     }
 
@@ -408,55 +356,36 @@ impl Machine {
             Some(Trick::Late) => Duration::from_secs(5),
             Some(_) => Duration::from_secs(20),
         };
-        let not_before = if is_slow { self.state.now.after(delay) } else { Time::ZERO };
-        self.ios.push(Flight { io, flush_mark, not_before });
+        let not_before = if is_slow { self.running.now.after(delay) } else { Time::ZERO };
+        self.running.ios.push(Flight { io, flush_mark, not_before, early: None });
     }
 
-    /// Number of the next request.
-    pub fn next_request(&self) -> u64 {
-        self.next_request
-    }
-
-    /// Asks for something; the reply comes among [`Machine::replies`].
+    /// Asks for something; the reply comes among [`Running::replies`].
     pub fn submit(&mut self, operation: Operation, fua: bool) {
-        let id = RequestId(self.next_request);
-        self.next_request += 1;
-        self.input(Input::Request(Request { id, operation, fua }));
+        let request = self.running.request(operation, fua);
+        self.input(request);
     }
 
     /// Lets time pass.
     pub fn pass(&mut self, duration: Duration) {
-        self.state.now = self.state.now.after(duration);
+        self.running.now = self.running.now.after(duration);
         self.input(Input::Timeout);
     }
 
     /// Lets time pass until something happens. False if nothing ever will.
     pub fn wake(&mut self) -> bool {
-        let now = self.state.now;
-        let slow = self.ios.iter().map(|flight| flight.not_before);
-        let next = self.wake_up.into_iter().chain(slow).filter(|at| *at > now).min();
-        let Some(at) = next else { return !self.ios.is_empty() };
-        self.state.now = at;
+        let Some(at) = self.running.next_moment() else { return !self.running.ios.is_empty() };
+        self.running.now = at;
         self.input(Input::Timeout);
         true
     }
 
-    /// Whether an I/O could end now.
-    pub fn has_ready_io(&self) -> bool {
-        self.ios.iter().any(|flight| flight.not_before <= self.state.now)
-    }
-
     /// Whether a member is being written at this byte address: what is there now is no promise yet.
     pub fn is_being_written(&self, member: MemberIndex, at: u64) -> bool {
-        self.ios.iter().filter(|flight| flight.io.device == Device::Member(member)).any(|flight| {
-            let (offset, length) = match &flight.io.operation {
-                IoOperation::Write { offset, data: IoData::Owned(buffer), .. } => {
-                    (*offset, buffer.len() as u64)
-                }
-                IoOperation::WriteZeroes { offset, length, .. } => (*offset, *length),
-                _ => return false,
-            };
-            (offset..offset + length).contains(&at)
+        self.running.ios.iter().any(|flight| {
+            flight.io.device == Device::Member(member)
+                && io_kind(&flight.io.operation) != IoKind::Read
+                && range_of(&flight.io.operation).contains(&at)
         })
     }
 
@@ -467,20 +396,15 @@ impl Machine {
 
     /// Whether nothing is under way.
     pub fn is_quiet(&self) -> bool {
-        self.ios.is_empty()
+        self.running.ios.is_empty()
     }
 
     /// Ends an I/O that may end now; without one, lets time pass.
     pub fn end_one_io(&mut self, random: &mut Random) {
-        let now = self.state.now;
-        let ready = self.ios.iter().enumerate().filter(|(_, flight)| flight.not_before <= now);
-        let ready: Vec<usize> = ready.map(|(index, _)| index).collect();
-        if ready.is_empty() {
+        let Some(flight) = self.running.take_ready(random) else {
             self.wake();
             return;
-        }
-        let flight = self.ios.remove(random.pick(&ready));
-        self.state.now = now.after(Duration(random.below(200_000)));
+        };
         let done = self.perform(flight, random);
         self.input(Input::IoDone(done));
     }
@@ -488,12 +412,12 @@ impl Machine {
     /// Lets everything come to an end that will by itself. False if it does not.
     pub fn come_to_rest(&mut self, ios_max: u64, random: &mut Random) -> bool {
         for _ in 0..ios_max {
-            if self.has_ready_io() {
+            if self.running.has_ready_io() {
                 self.end_one_io(random);
                 continue;
             }
-            let before = self.state.now;
-            if !self.wake() || self.state.now == before {
+            let before = self.running.now;
+            if !self.wake() || self.running.now == before {
                 return true;
             }
         }
@@ -523,7 +447,7 @@ impl Machine {
         };
         let index = self.traps.iter().position(fits)?;
         self.struck += 1;
-        self.trace(|| format!("   a trap strikes {io:?}"));
+        self.running.trace(|| format!("   a trap strikes {io:?}"));
         let trap = self.traps.swap_remove(index);
         // Of a lie about a write nobody can know.
         let is_noticed = matches!(trap.trick, Trick::Fail | Trick::FailAndDrop | Trick::Slow);
@@ -535,7 +459,7 @@ impl Machine {
 
     /// Byte addresses of the lines of a write, if all are in a redundant set; and how large that
     /// set is there.
-    fn redundant_lines(&self, io: &Io) -> Option<(std::ops::Range<u64>, std::ops::Range<u64>)> {
+    fn redundant_lines(&self, io: &Io) -> Option<(Range<u64>, Range<u64>)> {
         let Device::Member(member) = io.device else { return None };
         let IoOperation::Write { offset, data: IoData::Owned(buffer), .. } = &io.operation else {
             return None;
@@ -551,13 +475,13 @@ impl Machine {
     fn lie(&mut self, io: Io, trick: Trick, random: &mut Random) -> IoDone {
         let (lines, slice) = self.redundant_lines(&io).expect("it was chosen for this");
         let (Device::Member(member), IoOperation::Write { data: IoData::Owned(buffer), .. }) =
-            (io.device, io.operation)
+            (io.device, &io.operation)
         else {
             unreachable!("a write of a member")
         };
         let disk = &mut self.state.members[usize::from(member.0)];
         if disk.disk.failing.is_some() {
-            return IoDone { id: io.id, result: Err(IoError::Failed), buffer: Some(buffer) };
+            return ended(io, Err(IoError::Failed));
         }
         self.writes_lost += 1;
         disk.damaged.extend(lines.clone().step_by(LINE_SIZE as usize));
@@ -569,67 +493,65 @@ impl Machine {
             disk.damaged.extend(hit.step_by(LINE_SIZE as usize));
         }
         self.note_losses();
-        IoDone { id: io.id, result: Ok(()), buffer: Some(buffer) }
+        ended(io, Ok(()))
     }
 
     fn perform(&mut self, flight: Flight, random: &mut Random) -> IoDone {
-        let Flight { io, flush_mark, .. } = flight;
+        let Flight { mut io, flush_mark, .. } = flight;
         let trap = self.take_trap(&io, false);
         let is_lie = |trap: &Trap| !matches!(trap.trick, Trick::Fail | Trick::FailAndDrop);
         if let Some(trap) = trap.filter(is_lie) {
             return self.lie(io, trap.trick, random);
         }
-        let (id, device) = (io.id, io.device);
+        let device = io.device;
         if trap.is_some() {
             self.fail_once(&io);
         }
-        match io.operation {
-            IoOperation::Read { offset, mut buffer } => {
-                let result = match trap.is_some() || self.is_failing_read(device) {
+        let result = match &mut io.operation {
+            IoOperation::Read { offset, buffer } => {
+                match trap.is_some() || self.is_failing_read(device) {
                     true => Err(IoError::Failed),
-                    false => self.disk(device).read(offset, buffer.bytes_mut()),
-                };
-                IoDone { id, result, buffer: Some(buffer) }
+                    false => self.disk(device).read(*offset, buffer.bytes_mut()),
+                }
             }
             IoOperation::Write { offset, data: IoData::Owned(buffer), fua } => {
-                let result = self.write(device, offset, buffer.bytes(), fua, trap, random);
-                IoDone { id, result, buffer: Some(buffer) }
+                self.write(device, *offset, buffer.bytes(), *fua, trap, random)
             }
             IoOperation::Write { offset, data: IoData::SegmentMemory(range), fua } => {
                 // The engine does not change these bytes meanwhile; the borrow checker cannot know.
-                let engine = self.engine.take().expect("an engine runs");
-                let bytes = &engine.segment_memory()[range];
-                let result = self.write(device, offset, bytes, fua, trap, random);
-                self.engine = Some(engine);
-                IoDone { id, result, buffer: None }
+                let engine = self.running.engine.take().expect("an engine runs");
+                let bytes = &engine.segment_memory()[range.clone()];
+                let result = self.write(device, *offset, bytes, *fua, trap, random);
+                self.running.engine = Some(engine);
+                result
             }
             IoOperation::WriteZeroes { .. } if self.disk(device).cannot_zero => {
-                IoDone { id, result: Err(IoError::Unsupported), buffer: None }
+                Err(IoError::Unsupported)
             }
             IoOperation::WriteZeroes { offset, length, .. } => {
-                let zeroes = vec![0; length as usize];
-                let result = self.write(device, offset, &zeroes, false, trap, random);
-                IoDone { id, result, buffer: None }
+                let zeroes = vec![0; *length as usize];
+                self.write(device, *offset, &zeroes, false, trap, random)
             }
-            IoOperation::Flush => {
-                let result = match trap {
-                    Some(trap) => {
-                        if trap.trick == Trick::FailAndDrop {
-                            self.drop_unflushed(device, random);
-                        }
-                        Err(IoError::Failed)
+            IoOperation::Flush => match trap {
+                Some(trap) => {
+                    if trap.trick == Trick::FailAndDrop {
+                        self.drop_unflushed(device, random);
                     }
-                    None => self.flush(device, flush_mark),
-                };
-                IoDone { id, result, buffer: None }
-            }
-        }
+                    Err(IoError::Failed)
+                }
+                None => self.flush(device, flush_mark),
+            },
+        };
+        ended(io, result)
     }
 
     /// Whether a read of the cache-disk is under way.
     pub fn reads_cache_disk(&self) -> bool {
         let is_read = |io: &Io| matches!(io.operation, IoOperation::Read { .. });
-        self.ios.iter().any(|flight| flight.io.device == Device::CacheDisk && is_read(&flight.io))
+        self.running
+            .ios
+            .iter()
+            .any(|flight| flight.io.device == Device::CacheDisk && is_read(&flight.io))
     }
 
     fn is_failing_read(&mut self, device: Device) -> bool {
@@ -642,7 +564,7 @@ impl Machine {
         if fails {
             self.failing_read = None;
             self.struck += 1;
-            self.trace(|| "   this read of the cache-disk fails".into());
+            self.running.trace(|| "   this read of the cache-disk fails".into());
         }
         fails
     }
@@ -705,7 +627,7 @@ impl Machine {
     /// A write has failed. Where the others cannot do without the member it goes on being believed,
     /// and its lines are not what they should be until they are written: the log has them, and
     /// checksums tell.
-    fn note_not_written(&mut self, member: MemberIndex, range: std::ops::Range<u64>) {
+    fn note_not_written(&mut self, member: MemberIndex, range: Range<u64>) {
         let is_well = |other: MemberIndex| {
             !self.away.contains(&other) && self.member_state(other) == MemberState::UpToDate
         };
@@ -719,7 +641,7 @@ impl Machine {
 
     /// What is written to a set while a member is away that is not done without, because the others
     /// cannot, is missing on its disk: it will be believed when it comes back.
-    fn note_missed(&mut self, written: MemberIndex, range: std::ops::Range<u64>) {
+    fn note_missed(&mut self, written: MemberIndex, range: Range<u64>) {
         for away in self.away.clone() {
             if self.member_state(away) == MemberState::Stale {
                 continue;
@@ -743,20 +665,15 @@ impl Machine {
 
     /// The lines of an I/O that fails once are as damaged as long as it lasts.
     fn fail_once(&mut self, io: &Io) {
-        let (offset, length) = match &io.operation {
-            IoOperation::Read { offset, buffer } => (*offset, buffer.len() as u64),
-            IoOperation::Write { offset, data: IoData::Owned(buffer), .. } => {
-                (*offset, buffer.len() as u64)
-            }
-            IoOperation::WriteZeroes { offset, length, .. } => (*offset, *length),
-            // What was written before a flush that fails is as good as the disk makes it.
-            IoOperation::Write { .. } | IoOperation::Flush => return,
-        };
         let Device::Member(member) = io.device else { return };
+        // What was written before a flush that fails is as good as the disk makes it.
+        if matches!(io.operation, IoOperation::Flush) {
+            return;
+        }
+        let Range { start, end } = range_of(&io.operation);
         let index = usize::from(member.0);
         let before = self.state.members[index].damaged.clone();
-        let lines =
-            (offset / LINE_SIZE..(offset + length).div_ceil(LINE_SIZE)).map(|l| l * LINE_SIZE);
+        let lines = (start / LINE_SIZE..end.div_ceil(LINE_SIZE)).map(|l| l * LINE_SIZE);
         self.state.members[index].damaged.extend(lines.clone());
         self.note_losses();
         self.state.members[index].damaged = before;
@@ -911,6 +828,11 @@ impl Machine {
 
     // ---- crashing -----------------------------------------------------------------------------
 
+    /// The disks, now.
+    pub fn disks(&self) -> Wreck {
+        Wreck { now: self.running.now, ..self.state.clone() }
+    }
+
     /// What a crash at this instant leaves.
     pub fn wreck(&self, power: bool, random: &mut Random) -> Wreck {
         let draw = |random: &mut Random, is_flying: bool| match is_flying && !power {
@@ -918,48 +840,39 @@ impl Machine {
             true => random.pick(&[Fate::Dropped, Fate::Kept]),
             false => Fate::draw(random),
         };
-        let mut wreck = self.state.clone();
+        let mut wreck = self.disks();
         self.forget_rebuilt_disks(&mut wreck);
-        let memory = self.engine.as_ref().map(Engine::segment_memory);
-        for flight in &self.ios {
+        let memory = self.running.engine.as_ref().map(Engine::segment_memory);
+        for flight in &self.running.ios {
             let disk = match flight.io.device {
                 Device::CacheDisk => &mut wreck.cache_disk,
                 Device::Member(member) => &mut wreck.members[usize::from(member.0)].disk,
                 Device::DataDisk => unreachable!("it was not started"),
             };
-            match &flight.io.operation {
-                IoOperation::Write { offset, data, .. } => {
-                    let bytes = match data {
-                        IoData::Owned(buffer) => buffer.bytes(),
-                        IoData::SegmentMemory(range) => &memory.expect("its own")[range.clone()],
-                    };
-                    let fate = draw(random, true);
-                    disk.land(*offset, bytes, fate, random);
-                    // On a disk that has failed, or did once there, it may be to repair what could
-                    // not be read. The next start does not write that again; what is torn its
-                    // checksum finds, when somebody reads it.
-                    if let Device::Member(member) = flight.io.device {
-                        let member = &mut wreck.members[usize::from(member.0)];
-                        let lines = *offset..*offset + bytes.len() as u64;
-                        let lines = lines.step_by(LINE_SIZE as usize);
-                        let is_repaired =
-                            |line: &u64| member.is_suspect || member.unread.contains(line);
-                        // What could not be read may have been right, and was written over itself.
-                        let is_torn = |line: &u64| {
-                            let mut found = [0; LINE_SIZE as usize];
-                            member.disk.peek(*line as usize, &mut found);
-                            found != bytes[(*line - offset) as usize..][..found.len()]
-                        };
-                        let torn: Vec<u64> = lines.filter(is_repaired).filter(is_torn).collect();
-                        member.damaged.extend(torn);
-                    }
-                }
-                IoOperation::WriteZeroes { .. } if disk.cannot_zero => {}
-                IoOperation::WriteZeroes { offset, length, .. } => {
-                    let fate = draw(random, true);
-                    disk.land(*offset, &vec![0; *length as usize], fate, random);
-                }
-                IoOperation::Read { .. } | IoOperation::Flush => {}
+            let memory = memory.unwrap_or_default();
+            let Some((offset, bytes)) = flight.written(memory, !disk.cannot_zero) else {
+                continue;
+            };
+            let fate = draw(random, true);
+            disk.land(offset, &bytes, fate, random);
+            // On a disk that has failed, or did once there, it may be to repair what could not be
+            // read. The next start does not write that again; what is torn its checksum finds, when
+            // somebody reads it.
+            if let (Device::Member(member), IoOperation::Write { .. }) =
+                (flight.io.device, &flight.io.operation)
+            {
+                let member = &mut wreck.members[usize::from(member.0)];
+                let lines = offset..offset + bytes.len() as u64;
+                let lines = lines.step_by(LINE_SIZE as usize);
+                let is_repaired = |line: &u64| member.is_suspect || member.unread.contains(line);
+                // What could not be read may have been right, and was written over itself.
+                let is_torn = |line: &u64| {
+                    let mut found = [0; LINE_SIZE as usize];
+                    member.disk.peek(*line as usize, &mut found);
+                    found != bytes[(*line - offset) as usize..][..found.len()]
+                };
+                let torn: Vec<u64> = lines.filter(is_repaired).filter(is_torn).collect();
+                member.damaged.extend(torn);
             }
         }
         if power {
@@ -981,7 +894,7 @@ impl Machine {
     /// believe it.
     fn forget_rebuilt_disks(&self, wreck: &mut Wreck) {
         let is_running = |engine: &Engine| *engine.phase() == Phase::Running;
-        if !self.engine.as_ref().is_some_and(is_running) {
+        if !self.running.engine.as_ref().is_some_and(is_running) {
             return;
         }
         let status = self.volume().status();
@@ -1054,12 +967,12 @@ impl Machine {
         operation: Operation,
         random: &mut Random,
     ) -> Result<Result<Option<Buffer>, RequestError>, Violation> {
-        let id = self.next_request;
-        let what = self.is_traced.then(|| format!("{operation:?}"));
+        let id = self.running.next_request;
+        let what = self.running.is_traced.then(|| format!("{operation:?}"));
         self.submit(operation, false);
         for _ in 0..IOS_MAX {
-            if let Some(index) = self.replies.iter().position(|reply| reply.id.0 == id) {
-                let reply = self.replies.remove(index);
+            if let Some(index) = self.running.replies.iter().position(|reply| reply.id.0 == id) {
+                let reply = self.running.replies.remove(index);
                 return Ok(reply.result.map(|()| reply.buffer));
             }
             self.end_one_io(random);

@@ -4,12 +4,13 @@
 use dcd_engine::units::{BLOCK_SIZE, LINE_SIZE};
 use dcd_engine::{Buffer, Lba, Operation};
 
-use super::machine::{Machine, NotOpen, Wreck};
+use super::machine::{Machine, Wreck};
 use super::run::VolumeRun;
 use crate::disk::FaultyDisk;
 use crate::faults::{Allowed, Level};
 use crate::model::{Shown, Violation, fill_block};
 use crate::random::Random;
+use crate::running::NotOpen;
 
 /// The cache-disk is looked at in pieces of so many bytes.
 const SECTOR_BYTES: usize = 4096;
@@ -34,7 +35,7 @@ impl VolumeRun {
             self.rot_cache_disk(&mut wreck.cache_disk, &mut random);
         }
         self.report.volume.cache_disks_rotten += 1;
-        let mut machine = Machine::new(wreck, &self.options, self.machine.is_traced);
+        let mut machine = Machine::new(wreck, &self.options, self.machine.running.is_traced);
         match machine.open(&self.options, None, &mut random) {
             Ok(()) => {}
             Err(NotOpen::Refused(_)) => {
@@ -60,7 +61,7 @@ impl VolumeRun {
         let memory_survived = wreck.memory.is_some();
         let mut wreck = wreck.clone();
         wreck.fails_at = None;
-        let mut machine = Machine::new(wreck, &self.options, self.machine.is_traced);
+        let mut machine = Machine::new(wreck, &self.options, self.machine.running.is_traced);
         machine.failing_read = Some(random.below(READS_MAX));
         match machine.open(&self.options, None, &mut random) {
             Ok(()) => {}

@@ -12,7 +12,7 @@ use dcd_testkit::read_into_used;
 
 use super::VolumeKind;
 use super::hints::Hints;
-use super::machine::{Machine, NotOpen, new_volume};
+use super::machine::{Machine, new_volume};
 use super::options::VolumeOptions;
 use super::script::{Event, VolumeScript};
 use crate::disk::Pages;
@@ -20,6 +20,7 @@ use crate::faults::Allowed;
 use crate::model::{ChangeNumber, Model, Violation, fill_block};
 use crate::random::Random;
 use crate::report::Report;
+use crate::running::NotOpen;
 
 /// I/Os and pauses after which a request must be answered.
 pub(super) const WAIT_MAX: u32 = 200_000;
@@ -273,7 +274,7 @@ impl VolumeRun {
 
     fn ask(&mut self, asked: Asked, operation: Operation, fua: bool) -> Result<(), Violation> {
         // The reply may come at once, so it is noted before.
-        self.asked.insert(self.machine.next_request(), asked);
+        self.asked.insert(self.machine.running.next_request, asked);
         self.say(|| describe(&operation, fua));
         self.machine.submit(operation, fua);
         self.take_replies()
@@ -405,7 +406,7 @@ impl VolumeRun {
     fn settle(&mut self, random: &mut Random) -> Result<(), Violation> {
         self.say(|| "all I/Os end".into());
         for _ in 0..WAIT_MAX {
-            if !self.machine.has_ready_io() {
+            if !self.machine.running.has_ready_io() {
                 return Ok(());
             }
             self.end_one_io(random)?;
@@ -434,11 +435,11 @@ impl VolumeRun {
             // When the log is full, one after the other is refused after its own time-out.
             left = if self.asked.len() < asked { WAIT_MAX } else { left - 1 };
             asked = self.asked.len();
-            let before = self.machine.state.now;
-            let can_go_on = self.machine.has_ready_io() || self.machine.wake();
-            if self.machine.has_ready_io() {
+            let before = self.machine.running.now;
+            let can_go_on = self.machine.running.has_ready_io() || self.machine.wake();
+            if self.machine.running.has_ready_io() {
                 self.machine.end_one_io(random);
-            } else if !can_go_on || self.machine.state.now == before {
+            } else if !can_go_on || self.machine.running.now == before {
                 break;
             }
             self.take_replies()?;
@@ -457,11 +458,13 @@ impl VolumeRun {
     ) -> Result<Reply, Violation> {
         let what = describe(&operation, false);
         self.say(|| what.clone());
-        let id = self.machine.next_request();
+        let id = self.machine.running.next_request;
         self.machine.submit(operation, false);
         for _ in 0..WAIT_MAX {
-            if let Some(index) = self.machine.replies.iter().position(|reply| reply.id.0 == id) {
-                let reply = self.machine.replies.remove(index);
+            if let Some(index) =
+                self.machine.running.replies.iter().position(|reply| reply.id.0 == id)
+            {
+                let reply = self.machine.running.replies.remove(index);
                 self.report.requests += 1;
                 self.take_replies()?;
                 return Ok(reply);
@@ -489,7 +492,7 @@ impl VolumeRun {
     // ---- answers ------------------------------------------------------------------------------
 
     pub(super) fn take_replies(&mut self) -> Result<(), Violation> {
-        for reply in std::mem::take(&mut self.machine.replies) {
+        for reply in std::mem::take(&mut self.machine.running.replies) {
             self.replied(reply)?;
         }
         Ok(())

@@ -10,13 +10,14 @@ use dcd_engine::volume::placement::RaidLevel;
 use dcd_engine::{Device, IoError, Lba, OpenError, Operation, RequestError};
 
 use super::crash::Crash;
-use super::machine::{Machine, NotOpen, Trap, Trick, Wreck};
+use super::machine::{Machine, Trap, Trick, Wreck};
 use super::options::Focus;
 use super::run::VolumeRun;
 use crate::disk::Pages;
 use crate::faults::IoKind;
 use crate::model::Violation;
 use crate::random::Random;
+use crate::running::NotOpen;
 
 /// Steps while a cache-disk fails.
 const STEPS_MAX: u64 = 25;
@@ -67,7 +68,7 @@ impl VolumeRun {
         wreck.fails_at = None;
         let right = wreck.clone();
         wreck.members[index].disk.restore(image.clone());
-        let mut machine = Machine::new(wreck, &self.options, self.machine.is_traced);
+        let mut machine = Machine::new(wreck, &self.options, self.machine.running.is_traced);
         self.report.volume.members_older += 1;
         match machine.open(&self.options, None, random) {
             Err(NotOpen::Refused(OpenError::Volume(VolumeOpenError::MemberOlder {
@@ -118,7 +119,7 @@ impl VolumeRun {
         if !is_written || self.all_sets_are_redundant() {
             return Ok(());
         }
-        let wreck = self.machine.state.clone();
+        let wreck = self.machine.disks();
         for (index, image) in images.iter().enumerate() {
             let member = &wreck.members[index];
             let now = label_of(|offset, bytes| member.disk.peek(offset, bytes));
@@ -417,7 +418,7 @@ impl VolumeRun {
             _ => {}
         }
         for _ in 0..random.below(20) {
-            if !self.machine.has_ready_io() {
+            if !self.machine.running.has_ready_io() {
                 break;
             }
             self.end_one_io(random)?;
