@@ -112,6 +112,14 @@ enum Asked {
 
 type Answers = Arc<Mutex<Vec<(u64, Reply)>>>;
 
+/// From a start to an end.
+struct Session {
+    event_loop: EventLoop<Engine>,
+    kernel: SimulatedKernel,
+    /// What nobody has looked at yet.
+    answers: Answers,
+}
+
 struct Run {
     random: Random,
     folder: PathBuf,
@@ -249,9 +257,10 @@ impl Run {
         let clock = Clock::simulated(time);
         let pair = open_pair_on(&options, None, clock, Box::new(kernel.clone()));
         let pair = pair.map_err(|error| format!("it does not open: {error}"))?;
-        let mut event_loop = pair.event_loop;
         let answers = Answers::default();
-        let ended = self.serve(&mut event_loop, &kernel, &answers);
+        let mut session = Session { event_loop: pair.event_loop, kernel, answers };
+        let ended = self.serve(&mut session);
+        let kernel = session.kernel.clone();
         let counts = kernel.counts();
         self.report.kernel.operations += counts.operations;
         self.report.kernel.short += counts.short;
@@ -260,12 +269,12 @@ impl Run {
         self.report.kernel.calls_refused += counts.calls_refused;
         self.report.kernel.beside_the_queue += counts.beside_the_queue;
         if self.dies_in == Some(0) {
-            self.die(event_loop, &kernel, &answers)?;
+            self.die(session)?;
             return kernel.violation().map_or(Ok(()), Err);
         }
         ended?;
-        let is_closed = *event_loop.phase() == Phase::Closed;
-        let (engine, is_empty) = event_loop.close();
+        let is_closed = *session.event_loop.phase() == Phase::Closed;
+        let (engine, is_empty) = session.event_loop.close();
         if !is_empty {
             return Err("something is under way behind the end".into());
         }
@@ -276,12 +285,7 @@ impl Run {
         kernel.violation().map_or(Ok(()), Err)
     }
 
-    fn serve(
-        &mut self,
-        event_loop: &mut EventLoop<Engine>,
-        kernel: &SimulatedKernel,
-        answers: &Answers,
-    ) -> Result<(), String> {
+    fn serve(&mut self, session: &mut Session) -> Result<(), String> {
         self.may_ask = false;
         // Faults may be a reason not to have what was acknowledged; and most of what is of interest
         // is short.
@@ -289,9 +293,9 @@ impl Run {
         let most = self.random.pick(&[40, 400]);
         self.dies_in = may_die.then(|| 1 + self.random.below(most));
         for turn in 0.. {
-            match event_loop.phase() {
+            match session.event_loop.phase() {
                 Phase::Running => break,
-                Phase::Opening if turn < TURNS_MAX => self.turn(event_loop, kernel, answers)?,
+                Phase::Opening if turn < TURNS_MAX => self.turn(session)?,
                 // An error may be a reason not to start.
                 Phase::Failed(_) if self.is_faulty => return Ok(()),
                 phase => return Err(format!("it does not start: {phase:?}")),
@@ -300,53 +304,52 @@ impl Run {
         self.may_ask = true;
         for _ in 0..40 + self.random.below(200) {
             match self.random.below(20) {
-                0..9 => self.ask(event_loop, answers),
+                0..9 => self.ask(session),
                 9 if self.is_faulty => {
-                    kernel.fail_next(self.random.pick(&[Errno::IO, Errno::CANCELED, Errno::NOSPC]));
+                    session.kernel.fail_next(self.random.pick(&[
+                        Errno::IO,
+                        Errno::CANCELED,
+                        Errno::NOSPC,
+                    ]));
                 }
-                11 if self.switches_modes => self.switch_mode(event_loop)?,
+                11 if self.switches_modes => self.switch_mode(session)?,
                 10 => {
                     let idle = Duration::from_millis(self.random.below(400));
-                    self.turn_for(event_loop, kernel, answers, idle)?;
+                    self.turn_for(session, idle)?;
                 }
-                _ => self.turn(event_loop, kernel, answers)?,
+                _ => self.turn(session)?,
             }
         }
-        self.wait_for_all(event_loop, kernel, answers)?;
-        self.look_at_disks(event_loop)?;
-        let read = self.look_at_all(event_loop, kernel, answers);
+        self.wait_for_all(session)?;
+        self.look_at_disks(session)?;
+        let read = self.look_at_all(session);
         if self.dies_in == Some(0) {
             return read;
         }
         if !self.is_faulty && self.dies_in.is_none() && self.random.one_in(3) {
             self.dies_in = Some(1 + self.random.below(30));
         }
-        let stopped = self.stop(event_loop, kernel, answers);
+        let stopped = self.stop(session);
         read.and(stopped)
     }
 
     /// Most switches are taken back later than they take; some are not.
-    fn switch_mode(&mut self, event_loop: &mut EventLoop<Engine>) -> Result<(), String> {
+    fn switch_mode(&mut self, session: &mut Session) -> Result<(), String> {
         let modes = [Mode::WriteBack, Mode::WriteBack, Mode::WriteAround, Mode::PassThrough];
         self.config.mode = self.random.pick(&modes);
         self.report.modes_wanted += 1;
-        event_loop.configure(&self.config).map_err(|error| format!("the mode: {error}"))
+        session.event_loop.configure(&self.config).map_err(|error| format!("the mode: {error}"))
     }
 
     /// What was answered holds. What was asked may have been done.
-    fn die(
-        &mut self,
-        event_loop: EventLoop<Engine>,
-        kernel: &SimulatedKernel,
-        answers: &Answers,
-    ) -> Result<(), String> {
+    fn die(&mut self, session: Session) -> Result<(), String> {
         self.report.kills += 1;
-        kernel.kill();
-        let answered: Vec<_> = answers.lock().expect("one thread").drain(..).collect();
+        session.kernel.kill();
+        let answered: Vec<_> = session.answers.lock().expect("one thread").drain(..).collect();
         for (id, reply) in answered {
             self.answered(id, &reply)?;
         }
-        drop(event_loop.close());
+        drop(session.event_loop.close());
         for (_, asked) in std::mem::take(&mut self.asked) {
             if let Asked::Change { first, blocks, value } = asked {
                 for may_be in &mut self.may_be[first as usize..(first + blocks) as usize] {
@@ -368,8 +371,8 @@ impl Run {
         }
     }
 
-    fn look_at_disks(&self, event_loop: &EventLoop<Engine>) -> Result<(), String> {
-        let counters = event_loop.core().counters();
+    fn look_at_disks(&self, session: &Session) -> Result<(), String> {
+        let counters = session.event_loop.core().counters();
         let errors = counters.cache_disk_errors + counters.data_disk_errors;
         match !self.is_faulty && errors > 0 {
             true => Err(format!("{errors} errors of disks that had none")),
@@ -379,38 +382,27 @@ impl Run {
 
     /// A turn of the loop, before which the process may be stopped: rather when somebody has waited
     /// for long.
-    fn turn(
-        &mut self,
-        event_loop: &mut EventLoop<Engine>,
-        kernel: &SimulatedKernel,
-        answers: &Answers,
-    ) -> Result<(), String> {
+    fn turn(&mut self, session: &mut Session) -> Result<(), String> {
         let wait = Duration::from_micros(self.random.below(10_000));
-        self.turn_for(event_loop, kernel, answers, wait)
+        self.turn_for(session, wait)
     }
 
-    fn turn_for(
-        &mut self,
-        event_loop: &mut EventLoop<Engine>,
-        kernel: &SimulatedKernel,
-        answers: &Answers,
-        wait: Duration,
-    ) -> Result<(), String> {
-        let is_nearly_late = kernel.oldest() > IO_TIMEOUT.as_nanos() as u64 / 1000 * 985;
+    fn turn_for(&mut self, session: &mut Session, wait: Duration) -> Result<(), String> {
+        let is_nearly_late = session.kernel.oldest() > IO_TIMEOUT.as_nanos() as u64 / 1000 * 985;
         // Not while something is slow: a pause uses up a part of its time, which it needs.
-        let is_paused = match kernel.has_slow() {
+        let is_paused = match session.kernel.has_slow() {
             true => is_nearly_late && self.random.one_in(2),
             false => self.random.one_in(100),
         };
         if is_paused {
             // Others are under way, too, whose ends are seen before that of the slow one.
             if is_nearly_late && self.may_ask {
-                (0..8).for_each(|_| self.ask(event_loop, answers));
-                let turned = event_loop.turn(Some(Duration::ZERO));
+                (0..8).for_each(|_| self.ask(session));
+                let turned = session.event_loop.turn(Some(Duration::ZERO));
                 turned.map_err(|error| format!("the loop has ended: {error}"))?;
             }
             self.report.pauses += 1;
-            kernel.pause(HOUR);
+            session.kernel.pause(HOUR);
         }
         if let Some(left) = &mut self.dies_in {
             *left -= 1;
@@ -418,17 +410,21 @@ impl Run {
                 return Err("the process died".into());
             }
         }
-        event_loop.turn(Some(wait)).map_err(|error| format!("the loop has ended: {error}"))?;
-        if let Some(violation) = kernel.violation() {
+        session
+            .event_loop
+            .turn(Some(wait))
+            .map_err(|error| format!("the loop has ended: {error}"))?;
+        if let Some(violation) = session.kernel.violation() {
             return Err(violation);
         }
-        for (id, reply) in answers.lock().expect("one thread").drain(..).collect::<Vec<_>>() {
+        for (id, reply) in session.answers.lock().expect("one thread").drain(..).collect::<Vec<_>>()
+        {
             self.answered(id, &reply)?;
         }
         Ok(())
     }
 
-    fn ask(&mut self, event_loop: &mut EventLoop<Engine>, answers: &Answers) {
+    fn ask(&mut self, session: &mut Session) {
         let lines = self.random.pick(&[1, 1, 2, 5, 12]);
         let (first, blocks) = match self.random.one_in(3) {
             true => {
@@ -472,27 +468,21 @@ impl Run {
             10 => (Operation::Discard { range }, Asked::Change { first, blocks, value: 0 }),
             _ => (Operation::Flush, Asked::Other),
         };
-        self.give(event_loop, answers, operation, asked);
+        self.give(session, operation, asked);
     }
 
-    fn give(
-        &mut self,
-        event_loop: &mut EventLoop<Engine>,
-        answers: &Answers,
-        operation: Operation,
-        asked: Asked,
-    ) {
+    fn give(&mut self, session: &mut Session, operation: Operation, asked: Asked) {
         let id = self.next;
         self.next += 1;
         self.asked.insert(id, asked);
-        let answers = answers.clone();
+        let answers = session.answers.clone();
         let completion = Completion::new(move |reply| {
             answers.lock().expect("one thread").push((id, reply));
         });
         let fua = self.random.one_in(5) && matches!(asked, Asked::Change { .. });
         match fua {
-            true => event_loop.request_fua(operation, completion),
-            false => event_loop.request(operation, completion),
+            true => session.event_loop.request_fua(operation, completion),
+            false => session.event_loop.request(operation, completion),
         }
     }
 
@@ -531,45 +521,30 @@ impl Run {
         Ok(())
     }
 
-    fn wait_for_all(
-        &mut self,
-        event_loop: &mut EventLoop<Engine>,
-        kernel: &SimulatedKernel,
-        answers: &Answers,
-    ) -> Result<(), String> {
+    fn wait_for_all(&mut self, session: &mut Session) -> Result<(), String> {
         for _ in 0..TURNS_MAX {
             if self.asked.is_empty() {
                 return Ok(());
             }
-            self.turn(event_loop, kernel, answers)?;
+            self.turn(session)?;
         }
         Err(format!("never answered: {:?}", self.asked.values()))
     }
 
-    fn look_at_all(
-        &mut self,
-        event_loop: &mut EventLoop<Engine>,
-        kernel: &SimulatedKernel,
-        answers: &Answers,
-    ) -> Result<(), String> {
+    fn look_at_all(&mut self, session: &mut Session) -> Result<(), String> {
         for first in (0..BLOCKS).step_by(128) {
             let blocks = (BLOCKS - first).min(128);
             let operation = Operation::read(LbaRange::new(first, blocks));
-            self.give(event_loop, answers, operation, Asked::Read { first, blocks });
+            self.give(session, operation, Asked::Read { first, blocks });
         }
-        self.wait_for_all(event_loop, kernel, answers)
+        self.wait_for_all(session)
     }
 
-    fn stop(
-        &mut self,
-        event_loop: &mut EventLoop<Engine>,
-        kernel: &SimulatedKernel,
-        answers: &Answers,
-    ) -> Result<(), String> {
+    fn stop(&mut self, session: &mut Session) -> Result<(), String> {
         self.may_ask = false;
-        self.give(event_loop, answers, Operation::Shutdown, Asked::Other);
-        self.wait_for_all(event_loop, kernel, answers)?;
-        self.look_at_disks(event_loop)
+        self.give(session, Operation::Shutdown, Asked::Other);
+        self.wait_for_all(session)?;
+        self.look_at_disks(session)
     }
 }
 
