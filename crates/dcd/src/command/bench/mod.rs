@@ -5,9 +5,11 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 use dcd_daemon::units_text::parse_size;
+use serde_json::{Value, json};
 
 use crate::error::{CommandError, report_line};
-use crate::output::{Colour, Paint};
+use crate::output::{Align, Colour, Paint, Table};
+use crate::stdout::{print, print_json};
 
 mod disk;
 mod engine;
@@ -100,6 +102,37 @@ pub fn run(arguments: &BenchArguments) -> Result<(), CommandError> {
             flush::run(file, *writes, *rounds, *json)
         }
     }
+}
+
+/// What was measured in rounds: its key in JSON, its name, how often in a second.
+type Row = (&'static str, &'static str, Vec<f64>);
+
+/// Prints the rows beside what else `value` tells; as a table with numbers as `show` has them, and
+/// a line below it.
+fn print_rows(
+    rows: Vec<Row>,
+    value: Option<Value>,
+    show: impl Fn(f64) -> String,
+    below: &str,
+) -> Result<(), CommandError> {
+    if let Some(mut value) = value {
+        for (key, _, rounds) in rows {
+            value[key] = json!({ "median": median(rounds.clone()), "rounds": rounds });
+        }
+        return print_json(&value);
+    }
+    let mut table = Table::new(&[
+        ("measured", Align::Left),
+        ("median per second", Align::Right),
+        ("lowest", Align::Right),
+        ("highest", Align::Right),
+    ]);
+    for (_, name, rounds) in rows {
+        let lowest = rounds.iter().copied().fold(f64::INFINITY, f64::min);
+        let highest = rounds.iter().copied().fold(0.0, f64::max);
+        table.row(vec![name.into(), show(median(rounds)), show(lowest), show(highest)]);
+    }
+    print(&(table.render(Paint::for_stdout()) + below))
 }
 
 /// The middle one; of an even number the lower of the two.
