@@ -189,47 +189,25 @@ pub enum LabError {
     Demo(#[from] DemoError),
 }
 
-impl From<ProfileError> for CommandError {
-    fn from(error: ProfileError) -> CommandError {
-        LabError::from(error).into()
-    }
+macro_rules! commands_fail_with {
+    ($($error:ty),* $(,)?) => {$(
+        impl From<$error> for CommandError {
+            fn from(error: $error) -> CommandError {
+                LabError::from(error).into()
+            }
+        }
+    )*};
 }
 
-impl From<TraceError> for CommandError {
-    fn from(error: TraceError) -> CommandError {
-        LabError::from(error).into()
-    }
-}
-
-impl From<WorkloadError> for CommandError {
-    fn from(error: WorkloadError) -> CommandError {
-        LabError::from(error).into()
-    }
-}
-
-impl From<ExperimentError> for CommandError {
-    fn from(error: ExperimentError) -> CommandError {
-        LabError::from(error).into()
-    }
-}
-
-impl From<PlotError> for CommandError {
-    fn from(error: PlotError) -> CommandError {
-        LabError::from(error).into()
-    }
-}
-
-impl From<SetupError> for CommandError {
-    fn from(error: SetupError) -> CommandError {
-        LabError::from(error).into()
-    }
-}
-
-impl From<DemoError> for CommandError {
-    fn from(error: DemoError) -> CommandError {
-        LabError::from(error).into()
-    }
-}
+commands_fail_with!(
+    ProfileError,
+    TraceError,
+    WorkloadError,
+    ExperimentError,
+    PlotError,
+    SetupError,
+    DemoError,
+);
 
 impl From<SequenceRunError<CommandError>> for CommandError {
     fn from(error: SequenceRunError<CommandError>) -> CommandError {
