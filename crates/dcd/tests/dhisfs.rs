@@ -165,23 +165,13 @@ fn what_was_synced_survives_kill_9() {
     fsck().ok();
 }
 
-const VOLUME: &str = "extent = \"4k\"\ntemporary = \"10%\"\n\
-    [[set]]\nlevel = 1\nshare = \"40%\"\ncopies = 2\n\
-    [[set]]\nlevel = 5\nshare = \"20%\"\n\
-    [[set]]\nlevel = 0\n";
-
-#[test]
-fn a_real_volume_keeps_what_was_synced_when_dcd_is_killed() {
-    if !has_fuse("a_real_volume_keeps_what_was_synced_when_dcd_is_killed") {
-        return;
-    }
+/// A folder with a cache and a volume of these members; what serves it, and where it is met then.
+fn with_volume(members: &[&str], volume: &str) -> (Folder, String, String) {
     let folder = Folder::new();
-    let disks = ["m0", "m1", "m2", "m3"].map(|name| {
-        folder.disk(name, 64 << 20);
-        format!("--data-disk {name}")
-    });
+    members.iter().for_each(|name| drop(folder.disk(name, 64 << 20)));
+    let disks: Vec<String> = members.iter().map(|name| format!("--data-disk {name}")).collect();
     let disks = disks.join(" ");
-    std::fs::write(folder.path("v.toml"), VOLUME).unwrap();
+    std::fs::write(folder.path("v.toml"), volume).unwrap();
     folder.dcd(&format!("create --cache-disk c --cache-size 32M {disks} --volume v.toml")).ok();
     let serve = format!(
         "serve --cache-disk c {disks} --nbd unix:sock --control ctl --memory-directory . --quiet \
@@ -192,6 +182,20 @@ fn a_real_volume_keeps_what_was_synced_when_dcd_is_killed() {
         folder.path("ctl").display(),
         folder.path("sock").display()
     );
+    (folder, serve, sockets)
+}
+
+const VOLUME: &str = "extent = \"4k\"\ntemporary = \"10%\"\n\
+    [[set]]\nlevel = 1\nshare = \"40%\"\ncopies = 2\n\
+    [[set]]\nlevel = 5\nshare = \"20%\"\n\
+    [[set]]\nlevel = 0\n";
+
+#[test]
+fn a_real_volume_keeps_what_was_synced_when_dcd_is_killed() {
+    if !has_fuse("a_real_volume_keeps_what_was_synced_when_dcd_is_killed") {
+        return;
+    }
+    let (folder, serve, sockets) = with_volume(&["m0", "m1", "m2", "m3"], VOLUME);
     let rules = folder.path("rules.toml");
     std::fs::write(&rules, "[[rule]]\nmatch = [\"*.o\"]\nset = \"temporary\"\n").unwrap();
     let rules = format!("--rules {}", rules.display());
@@ -239,25 +243,9 @@ fn a_volume_with_few_pointers_is_full_and_nothing_else() {
     if !has_fuse("a_volume_with_few_pointers_is_full_and_nothing_else") {
         return;
     }
-    let folder = Folder::new();
-    let disks = ["m0", "m1"].map(|name| {
-        folder.disk(name, 64 << 20);
-        format!("--data-disk {name}")
-    });
-    let disks = disks.join(" ");
     let volume =
         "extent = \"4k\"\npointers = 3000\njournal = \"4M\"\n[[set]]\nlevel = 1\ncopies = 2\n";
-    std::fs::write(folder.path("v.toml"), volume).unwrap();
-    folder.dcd(&format!("create --cache-disk c --cache-size 32M {disks} --volume v.toml")).ok();
-    let serve = format!(
-        "serve --cache-disk c {disks} --nbd unix:sock --control ctl --memory-directory . --quiet \
-         --idle-max 20ms"
-    );
-    let sockets = format!(
-        "--control {} --nbd {}",
-        folder.path("ctl").display(),
-        folder.path("sock").display()
-    );
+    let (folder, serve, sockets) = with_volume(&["m0", "m1"], volume);
     let served = folder.serve(&serve);
     let made = folder.dcd(&format!("dhisfs mkfs {sockets}"));
     assert!(made.stderr.contains("room for 3000 pointers"), "{}", made.stderr);

@@ -8,8 +8,8 @@ mod common;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use common::Folder;
 use common::nbd::Nbd;
+use common::{Folder, text};
 
 /// A machine in a directory.
 struct Machine {
@@ -72,10 +72,6 @@ impl Machine {
         }
         files
     }
-}
-
-fn text(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
 }
 
 fn repository(path: &str) -> PathBuf {

@@ -8,8 +8,8 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use common::Folder;
 use common::nbd::Nbd;
+use common::{Folder, text};
 use serde_json::Value;
 
 /// Settings that name the disks `{0}/c` and `{0}/d`, as people may write them.
@@ -109,10 +109,6 @@ impl Machine {
         assert_eq!(output.status.code(), Some(i32::from(report["dirty"] == true)), "{report}");
         report
     }
-}
-
-fn text(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
 }
 
 fn packaging(path: &str) -> PathBuf {

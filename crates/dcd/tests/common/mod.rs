@@ -70,13 +70,7 @@ impl Folder {
     pub fn serve(&self, line: &str) -> Served {
         let mut child = Command::new(env!("CARGO_BIN_EXE_dcd"))
             .args(line.split_whitespace())
-            // Who waits for the end of it may have left a client connected.
-            .args(
-                (line.starts_with("serve ")
-                    && !line.contains("--stop-timeout")
-                    && !line.contains("--null"))
-                .then_some("--stop-timeout=0s"),
-            )
+            .args(stop_timeout(line))
             .current_dir(&self.0)
             .env("DCD_STATE_DIRECTORY", self.state_directory())
             .stdout(Stdio::piped())
@@ -92,6 +86,17 @@ impl Folder {
         }
         served
     }
+}
+
+/// All that it said.
+pub fn text(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
+}
+
+/// Who waits for the end of a daemon may have left a client connected.
+pub fn stop_timeout(line: &str) -> Option<&'static str> {
+    let is_said = line.contains("--stop-timeout") || line.contains("--null");
+    (line.starts_with("serve ") && !is_said).then_some("--stop-timeout=0s")
 }
 
 impl Served {

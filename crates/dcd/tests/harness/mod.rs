@@ -193,13 +193,7 @@ impl Site {
         let log = self.path("dcd.log");
         let child = Command::new(env!("CARGO_BIN_EXE_dcd"))
             .args(line.split_whitespace())
-            // Who waits for the end of it may have left a client connected.
-            .args(
-                (line.starts_with("serve ")
-                    && !line.contains("--stop-timeout")
-                    && !line.contains("--null"))
-                .then_some("--stop-timeout=0s"),
-            )
+            .args(common::stop_timeout(line))
             .current_dir(self.path(""))
             .env("DCD_STATE_DIRECTORY", self.folder.state_directory())
             .env("RUST_BACKTRACE", "1")

@@ -3,7 +3,7 @@
 use std::fs;
 
 use crate::harness::nbd::Client;
-use crate::world::{Call, World};
+use crate::world::{Call, World, call};
 
 const CREATE: &str =
     "create --cache-disk lc --cache-size 3M --data-disk ld --labelled --segment-size 64k";
@@ -68,24 +68,6 @@ fn unlabelled(world: &World) {
 fn detached(world: &World) {
     dirty(world);
     world.dcd(DETACH);
-}
-
-fn call(
-    name: &str,
-    given: impl Fn(&World) + 'static,
-    line: &str,
-    (error, hint): (&str, &str),
-    then: &str,
-) -> Call {
-    Call {
-        name: format!("labels: {name}"),
-        given: Box::new(given),
-        line: line.into(),
-        code: 1,
-        error: error.into(),
-        hint: hint.into(),
-        then: then.into(),
-    }
 }
 
 pub fn calls() -> Vec<Call> {
@@ -153,5 +135,5 @@ pub fn calls() -> Vec<Call> {
         ("payload would begin", "larger"),
         "",
     ));
-    calls
+    calls.into_iter().map(|call| Call { name: format!("labels: {}", call.name), ..call }).collect()
 }

@@ -3,7 +3,7 @@
 use std::fs;
 
 use crate::harness::nbd::Client;
-use crate::world::{Call, World, detach, serve};
+use crate::world::{Call, World, call, detach, serve};
 
 /// What is written stays in the log until somebody asks.
 fn lazy(cache: &str, data: &str) -> String {
@@ -43,24 +43,6 @@ fn older_copy(world: &World) {
 }
 
 const GROW: &str = "grow --cache-disk c --data-disk d --memory-directory .";
-
-fn call(
-    name: &str,
-    given: impl Fn(&World) + 'static,
-    line: &str,
-    (error, hint): (&str, &str),
-    then: &str,
-) -> Call {
-    Call {
-        name: name.into(),
-        given: Box::new(given),
-        line: line.into(),
-        code: 1,
-        error: error.into(),
-        hint: hint.into(),
-        then: then.into(),
-    }
-}
 
 const OLDER: (&str, &str) = ("is an older copy", "--trust-disks");
 const OTHER: (&str, &str) = ("is not the data-disk of this cache", "--trust-disks");

@@ -28,6 +28,25 @@ pub struct Call {
     pub then: String,
 }
 
+/// A call that ends with 1.
+pub fn call(
+    name: &str,
+    given: impl Fn(&World) + 'static,
+    line: &str,
+    (error, hint): (&str, &str),
+    then: &str,
+) -> Call {
+    Call {
+        name: name.into(),
+        given: Box::new(given),
+        line: line.into(),
+        code: 1,
+        error: error.into(),
+        hint: hint.into(),
+        then: then.into(),
+    }
+}
+
 /// Serving, as it is called here.
 pub fn serve(cache: &str, data: &str) -> String {
     format!(
