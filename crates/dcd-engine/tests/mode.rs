@@ -457,9 +457,9 @@ fn the_cache_disk_may_be_pulled() {
     }
     d.done(|d| d.write_fua(100, 2));
     assert!(!d.status().cache_disk_failed);
-    switch(&mut d, Mode::WriteBack);
+    want(&mut d, Mode::WriteBack);
     d.done(|d| d.write_fua(101, 3));
-    assert!(d.status().cache_disk_failed, "noticed by the first record");
+    assert!(d.status().cache_disk_failed, "noticed before the first record");
     assert_eq!([100, 101].map(|line| d.data_disk.line(line)), [2, 3]);
 }
 
@@ -581,4 +581,42 @@ fn either_checkpoint_lists_the_copies_of_now() {
             assert_eq!(d.read(105), 2, "{mode:?} {is_newer}");
         }
     }
+}
+
+/// Nobody looks at the cache-disk in pass-through. What is there when changes are to be logged again
+/// may be nothing, or another cache: they are not, and what no start could find is acknowledged from
+/// the data-disk alone.
+#[test]
+fn a_cache_disk_that_was_overwritten_meanwhile_is_not_gone_back_to() {
+    let zeroes: fn(&mut Driver) = |d| {
+        let bytes = vec![0; 256 << 10];
+        d.cache_disk.rot(0, &bytes);
+    };
+    let of_an_older_session: fn(&mut Driver) = |d| {
+        let mut older = d.superblock();
+        older.generation -= 2;
+        d.cache_disk.rot(d.superblock().offset(), older.encode().bytes());
+    };
+    for overwrite in [zeroes, of_an_older_session] {
+        let mut d = dirty(AckMode::Memory);
+        switch(&mut d, Mode::PassThrough);
+        overwrite(&mut d);
+        want(&mut d, Mode::WriteBack);
+        d.done(|d| d.write_fua(100, 2));
+        assert!(d.status().cache_disk_failed);
+        assert_eq!(d.data_disk.line(100), 2);
+        let mark = d.started.len();
+        d.done(Driver::flush);
+        d.advance_time(Duration::from_secs(100));
+        assert!(d.started[mark..].iter().all(|io| io.device == Device::DataDisk));
+    }
+    // An end in order comes the same way.
+    let mut d = dirty(AckMode::Memory);
+    switch(&mut d, Mode::PassThrough);
+    d.done(|d| d.write(100, 2));
+    zeroes(&mut d);
+    d.shut_down();
+    d.data_disk.drop_unflushed();
+    assert_eq!(d.data_disk.line(100), 2);
+    assert!(d.cache_disk.current[..256 << 10].iter().all(|byte| *byte == 0));
 }

@@ -23,7 +23,6 @@ mod log_use;
 mod lost;
 mod mode;
 mod pace;
-mod policy;
 mod prefetch;
 mod promote;
 mod purge;
@@ -583,7 +582,7 @@ impl Engine {
             Purpose::BypassFlush(flush) => self.bypass_flush_done(flush, result),
             Purpose::Destage(step) => self.destage_io_done(step, result, buffer, service),
             Purpose::Checkpoint(step) => self.checkpoint_io_done(step, result),
-            Purpose::Uncached(step) => self.uncached_io_done(step, result, service),
+            Purpose::Uncached(step) => self.uncached_io_done(step, result, buffer, service),
             Purpose::Close => self.superblock_closed(result),
         }
     }

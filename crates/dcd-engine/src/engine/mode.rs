@@ -25,13 +25,16 @@
 //!
 //! ```text
 //! 1. Hold: changes wait, those under way end.
-//! 2. Flush the data-disk.
+//! 2. Read the superblock: nobody has looked at the cache-disk in pass-through. If it is not that of
+//!    this session, the cache-disk has failed.
+//!      Crash: nothing was written.
+//! 3. Flush the data-disk.
 //!      Crash before: as on any disk, what no flush had covered may be lost. Behind a record in the
 //!      log all that was acknowledged before it is taken to be durable (C3).
-//! 3. From a mode that keeps copies: two checkpoints, likewise.
+//! 4. From a mode that keeps copies: two checkpoints, likewise.
 //!      Crash before they are durable: as in step 4 above. Behind a record in the log a start believes
 //!      the copies that a checkpoint lists; now they are those of now.
-//! 4. The segment memory counts again, and changes go to the log.
+//! 5. The segment memory counts again, and changes go to the log.
 //! ```
 //! To and from pass-through it goes by way of the log; the two that keep copies lead straight to
 //! each other.
@@ -77,9 +80,9 @@ enum Stage {
     /// Away, step 3: since when, until both checkpoints are later than this generation, to this
     /// mode; another may be wanted meanwhile.
     Listing(Draining, Time, u64, Mode),
-    /// Back, steps 1 and 2.
+    /// Back, steps 1 to 3.
     Returning,
-    /// Back, step 3: until both checkpoints are later than this generation.
+    /// Back, step 4: until both checkpoints are later than this generation.
     ListingCopies(u64),
 }
 
@@ -367,7 +370,7 @@ impl Engine {
         self.mode.stage = Stage::ListingCopies(self.checkpoint.begun());
     }
 
-    /// Step 3.
+    /// Step 4.
     fn list_copies_as_they_are(&mut self) -> bool {
         let Stage::ListingCopies(generation) = &self.mode.stage else {
             unreachable!("looked at");

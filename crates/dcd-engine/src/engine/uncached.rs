@@ -31,6 +31,7 @@ use crate::buffer::Buffer;
 use crate::config::{AckMode, Mode};
 use crate::engine::Disk;
 use crate::format::checksum::crc32c;
+use crate::format::superblock::{SUPERBLOCK_SIZE, Superblock};
 use crate::io::{IoData, IoError, IoOperation, RequestError, RequestId};
 use crate::stats::Uncached;
 use crate::units::{BLOCK_SIZE, Duration, FRAGMENTS_PER_LINE, LINE_SIZE, LbaRange, Line};
@@ -41,7 +42,7 @@ const WRITE_BLOCKS_MAX: u64 = (1 << 20) / BLOCK_SIZE;
 /// So much of what is being written is kept for the read area, as much as may wait to go there.
 const KEPT_BYTES_MAX: u64 = 4 << 20;
 
-/// An I/O of this path, always to the data-disk.
+/// An I/O of this path, to the data-disk but for one.
 pub(super) enum Step {
     /// Step 2: a piece of the zero range at the front.
     LogZero { blocks: u64 },
@@ -55,6 +56,8 @@ pub(super) enum Step {
     Flush,
     /// The last flush, before the end.
     Close,
+    /// Before changes go to the log again: whether the cache-disk is still that of this cache.
+    Look,
     /// The last flush, before changes go to the log again.
     Return,
 }
@@ -94,6 +97,16 @@ pub(super) struct PassingBy {
     /// The last flush has been started.
     is_closing: bool,
     last_flush: LastFlush,
+    look: Look,
+}
+
+/// Whether the cache-disk is still what it was when changes began to go past it.
+#[derive(Clone, Copy, PartialEq, Eq, Default)]
+enum Look {
+    #[default]
+    None,
+    UnderWay,
+    IsOurs,
 }
 
 /// The flush before the return to the log.
@@ -656,6 +669,7 @@ impl Engine {
         &mut self,
         step: Step,
         result: Result<(), IoError>,
+        buffer: Option<Buffer>,
         service: Duration,
     ) {
         match step {
@@ -675,6 +689,7 @@ impl Engine {
                 }
             }
             Step::Close => self.close_io_done(result),
+            Step::Look => self.looked_at_cache_disk(result.ok().and(buffer)),
             Step::Return => self.return_flushed(result),
             Step::LogZero { .. } | Step::LogWrite | Step::LogFlush => {
                 if let Step::LogZero { blocks } = step {
@@ -716,15 +731,35 @@ impl Engine {
 
     // ---- back to the log ----------------------------------------------------------------------
 
-    /// Step 2 of the way back ([`super::mode`]). No change is admitted any more.
+    /// Steps 2 and 3 of the way back ([`super::mode`]). No change is admitted any more.
     pub(super) fn begin_return(&mut self) -> bool {
-        if !self.is_quiet_past_the_log() {
+        if !self.is_quiet_past_the_log() || self.passing().look == Look::UnderWay {
             return false;
         }
         let passing = self.passing();
+        if passing.look == Look::None {
+            passing.look = Look::UnderWay;
+            let (offset, purpose) = (self.superblock.offset(), Purpose::Uncached(Step::Look));
+            self.start_read(Disk::CacheDisk, offset, SUPERBLOCK_SIZE as u64, purpose);
+            return true;
+        }
+        passing.look = Look::None;
         passing.last_flush = LastFlush::UnderWay;
         self.start_flush(Disk::DataDisk, Purpose::Uncached(Step::Return));
         true
+    }
+
+    /// What was put in its place, or over it, while nobody looked would take changes that no start
+    /// could find.
+    fn looked_at_cache_disk(&mut self, copy: Option<Buffer>) {
+        let found = copy.and_then(|copy| Superblock::decode(copy.bytes()).ok());
+        let is_ours = found.is_some_and(|found| {
+            (found.uuid, found.generation) == (self.superblock.uuid, self.superblock.generation)
+        });
+        self.passing().look = if is_ours { Look::IsOurs } else { Look::None };
+        if !is_ours {
+            self.cache_disk_error(IoError::Gone);
+        }
     }
 
     /// Whether nothing is under way there, nor is asked for.
@@ -737,7 +772,7 @@ impl Engine {
             && passing.last_flush == LastFlush::None
     }
 
-    /// Behind step 2.
+    /// Behind step 3.
     fn return_flushed(&mut self, result: Result<(), IoError>) {
         let passing = self.passing();
         let last_flush = std::mem::take(&mut passing.last_flush);
@@ -759,7 +794,7 @@ impl Engine {
         self.past_is_durable();
     }
 
-    /// Step 4 of the way back.
+    /// Step 5 of the way back.
     pub(super) fn log_again_from_here(&mut self) {
         assert!(self.passing().changes.is_empty(), "none is let past any more");
         // Nothing was changed since the last flush.

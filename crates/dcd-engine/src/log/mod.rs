@@ -3,6 +3,7 @@
 //! flushed is decided in `engine/`.
 
 pub mod control;
+mod filled_segments;
 pub mod lookup_table;
 pub(crate) mod rebuilt_zeroes;
 pub mod segment;

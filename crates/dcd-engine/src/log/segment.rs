@@ -10,6 +10,8 @@
 
 use std::collections::{BTreeSet, VecDeque};
 
+use super::filled_segments::FilledSegments;
+use crate::config::DestagePolicyKind;
 use crate::stats::SegmentCounts;
 use crate::units::{SegmentIndex, SegmentSerial};
 use crate::used_places::UsedPlaces;
@@ -50,6 +52,9 @@ pub struct Segment {
 pub(crate) struct SegmentTable {
     segments: Vec<Segment>,
     free: VecDeque<SegmentIndex>,
+    filled: FilledSegments,
+    /// Live slots of all.
+    live_slots: u64,
     /// The empty ones that may be announced.
     empty: UsedPlaces,
     /// The other empty ones.
@@ -77,6 +82,8 @@ impl SegmentTable {
         SegmentTable {
             segments: vec![segment; count as usize],
             free: VecDeque::with_capacity(count as usize),
+            filled: FilledSegments::new(count),
+            live_slots: 0,
             empty,
             empty_for_checkpoint: BTreeSet::new(),
             chain_from: SegmentSerial(u64::MAX),
@@ -121,16 +128,24 @@ impl SegmentTable {
     }
 
     fn set_state(&mut self, index: SegmentIndex, state: SegmentState) {
-        let old = self.segments[index.0 as usize].state;
+        let Segment { state: old, live_slots, serial, .. } = *self.get(index);
         *self.count(old) -= 1;
         *self.count(state) += 1;
         self.segments[index.0 as usize].state = state;
-        if old == SegmentState::Empty {
-            self.empty.remove(index.0 as usize);
-            self.empty_for_checkpoint.remove(&index);
+        match old {
+            SegmentState::Empty => {
+                self.empty.remove(index.0 as usize);
+                self.empty_for_checkpoint.remove(&index);
+            }
+            SegmentState::Buffered(_) => self.filled.remove_buffered(index, serial),
+            SegmentState::Dirty => self.filled.remove_dirty(index, serial, live_slots),
+            SegmentState::Free | SegmentState::Announced => {}
         }
-        if state == SegmentState::Empty {
-            self.list_empty(index);
+        match state {
+            SegmentState::Empty => self.list_empty(index),
+            SegmentState::Buffered(_) => self.filled.insert_buffered(index, serial),
+            SegmentState::Dirty => self.filled.insert_dirty(index, serial, live_slots),
+            SegmentState::Free | SegmentState::Announced => {}
         }
     }
 
@@ -197,10 +212,10 @@ impl SegmentTable {
     pub(crate) fn fill_next(&mut self, buffer: BufferIndex, serial: SegmentSerial) -> SegmentIndex {
         assert!(self.next_is_ready());
         let index = self.free.pop_front().expect("a free segment");
-        self.set_state(index, SegmentState::Buffered(buffer));
         let segment = &mut self.segments[index.0 as usize];
         assert!(segment.live_slots == 0, "a free segment holds nothing live");
         segment.serial = serial;
+        self.set_state(index, SegmentState::Buffered(buffer));
         index
     }
 
@@ -213,7 +228,12 @@ impl SegmentTable {
 
     /// A slot of the segment has become live.
     pub(crate) fn add_live(&mut self, index: SegmentIndex) {
-        self.segments[index.0 as usize].live_slots += 1;
+        let segment = &mut self.segments[index.0 as usize];
+        segment.live_slots += 1;
+        self.live_slots += 1;
+        if segment.state == SegmentState::Dirty {
+            self.filled.live_changed(index, segment.live_slots - 1, segment.live_slots);
+        }
     }
 
     /// A slot of the segment is no longer live.
@@ -221,9 +241,32 @@ impl SegmentTable {
         let segment = &mut self.segments[index.0 as usize];
         assert!(segment.live_slots > 0, "a dead slot cannot die");
         segment.live_slots -= 1;
-        if segment.live_slots == 0 && segment.state == SegmentState::Dirty {
-            self.set_state(index, SegmentState::Empty);
+        self.live_slots -= 1;
+        if segment.state == SegmentState::Dirty {
+            self.filled.live_changed(index, segment.live_slots + 1, segment.live_slots);
+            if segment.live_slots == 0 {
+                self.set_state(index, SegmentState::Empty);
+            }
         }
+    }
+
+    /// Live slots of all segments.
+    pub(crate) fn live_slots(&self) -> u64 {
+        self.live_slots
+    }
+
+    /// The first to be destaged of those that are suitable: dirty, or in a segment buffer.
+    pub(crate) fn first_to_destage(
+        &self,
+        policy: DestagePolicyKind,
+        is_suitable: impl Fn(SegmentIndex) -> bool,
+    ) -> Option<SegmentIndex> {
+        self.filled.first(policy, |index| self.get(index).live_slots, is_suitable)
+    }
+
+    /// Dirty and buffered segments that were begun later than this one.
+    pub(crate) fn newer(&self, serial: SegmentSerial) -> impl Iterator<Item = &Segment> {
+        self.filled.newer(serial).map(|index| self.get(index))
     }
 
     /// A read of a slot has started.
@@ -264,6 +307,7 @@ impl SegmentTable {
         let segment = &mut self.segments[index.0 as usize];
         segment.live_slots = live_slots;
         segment.serial = serial;
+        self.live_slots += u64::from(live_slots);
         self.set_state(index, state);
     }
 
@@ -297,6 +341,15 @@ impl SegmentTable {
         }
         assert_eq!(counted.counts, self.counts);
         assert_eq!(self.free.len() as u32, self.counts.free);
+        assert_eq!(self.live_slots, self.iter().map(|(_, s)| u64::from(s.live_slots)).sum::<u64>());
+        let in_state = |is: fn(&Segment) -> bool| {
+            self.iter().filter(move |(_, segment)| is(segment)).map(|(index, s)| (s.serial, index))
+        };
+        self.filled.check_invariants(
+            in_state(|segment| matches!(segment.state, SegmentState::Buffered(_))).collect(),
+            in_state(|segment| segment.state == SegmentState::Dirty).collect(),
+            |index| self.get(index).live_slots,
+        );
     }
 
     /// One letter for each segment in place order.

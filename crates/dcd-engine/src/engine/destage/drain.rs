@@ -215,14 +215,14 @@ impl Engine {
 
     /// Live slots of segments up to this one, without those that are lost.
     fn live_slots(&self, serial: Option<SegmentSerial>) -> u64 {
-        let lost = self.stuck_slots();
-        let segments = self.log.segments.iter();
-        let waited_for =
-            segments.filter(|(_, segment)| serial.is_none_or(|newest| segment.serial <= newest));
-        let slots = waited_for.map(|(index, segment)| {
-            segment.live_slots.saturating_sub(lost.get(&index).copied().unwrap_or(0))
+        let segments = &self.log.segments;
+        let newer = serial.map(|serial| segments.newer(serial).map(|s| u64::from(s.live_slots)));
+        let lost = self.stuck_slots().into_iter().filter_map(|(index, lost)| {
+            let segment = segments.get(index);
+            let is_waited_for = serial.is_none_or(|newest| segment.serial <= newest);
+            is_waited_for.then(|| u64::from(lost.min(segment.live_slots)))
         });
-        slots.map(u64::from).sum()
+        segments.live_slots() - newer.map_or(0, Iterator::sum) - lost.sum::<u64>()
     }
 
     fn zeroes_left(&self) -> ZeroRanges {

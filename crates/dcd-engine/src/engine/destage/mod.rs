@@ -35,7 +35,6 @@ use self::trouble::Trouble;
 use self::zeroes::{BadZeroes, ZeroWork};
 use super::Engine;
 use super::pace::Go;
-use super::policy::Candidate;
 use crate::buffer::Buffer;
 use crate::config::DestagePolicyKind;
 use crate::engine::Disk;
@@ -408,9 +407,9 @@ impl Engine {
             self.destage.tight_victim = Some((victim, serial));
             return Some(victim);
         }
-        // What is still in a segment buffer is most likely to be overwritten: it goes last.
-        let victim =
-            self.choose_among(false, blocked).or_else(|| self.choose_among(true, blocked))?;
+        let policy = self.policy_now();
+        let is_suitable = |index| self.is_candidate(index, blocked);
+        let victim = self.log.segments.first_to_destage(policy, is_suitable)?;
         if is_tight {
             self.destage.tight_victim = Some((victim, self.log.segments.get(victim).serial));
         }
@@ -424,25 +423,8 @@ impl Engine {
             && !self.stuck.is_in_vain(index, self.log.segments.get(index).live_slots)
     }
 
-    fn choose_among(
-        &self,
-        buffered: bool,
-        blocked: &BTreeMap<SegmentIndex, u32>,
-    ) -> Option<SegmentIndex> {
-        let mut candidates = self
-            .log
-            .segments
-            .iter()
-            .filter(|(index, segment)| {
-                matches!(segment.state, SegmentState::Buffered(_)) == buffered
-                    && self.is_candidate(*index, blocked)
-            })
-            .map(|(index, segment)| Candidate {
-                index,
-                serial: segment.serial,
-                live_slots: segment.live_slots,
-            });
-        let policy = if self.someone_waits_for_destaging() {
+    fn policy_now(&self) -> DestagePolicyKind {
+        if self.someone_waits_for_destaging() {
             // Most room for each write to the data-disk: a full cache must keep up with the disk.
             DestagePolicyKind::LeastValidFirst
         } else if self.destage.is_draining() {
@@ -450,8 +432,7 @@ impl Engine {
             DestagePolicyKind::FirstWriteFirst
         } else {
             self.config.destage_policy
-        };
-        policy.policy().choose(&mut candidates).map(|candidate| candidate.index)
+        }
     }
 
     // ---- dispatch -----------------------------------------------------------------------------
