@@ -19,7 +19,7 @@
 //!   (C19);
 //! - when the cache is empty: a checkpoint then makes the cache-disk clean (C23).
 
-use super::{Engine, Phase};
+use super::Engine;
 use crate::log::{Appender, SEGMENTS_RESERVED};
 use crate::units::SegmentIndex;
 
@@ -55,7 +55,7 @@ impl Engine {
 
     /// Whether a record could announce segments. If not, a checkpoint lists them.
     pub(super) fn may_announce(&self) -> bool {
-        self.phase == Phase::Running
+        self.is_running()
             && self.close.is_none()
             && !self.health.cache_disk_failed()
             && !self.is_passing_by()

@@ -203,19 +203,11 @@ impl Engine {
         if self.log_is_given_up() || self.log_again.is_wanted() {
             return false;
         }
+        // As mostly: nothing is taken out and put back for it.
+        if matches!(self.checkpoint.state, State::None) {
+            return self.begin_checkpoint_if_due();
+        }
         match std::mem::take(&mut self.checkpoint.state) {
-            State::None => {
-                let due = self.checkpoint.forced
-                    || self.checkpoint_is_due()
-                    || self.zero_ranges_want_checkpoint()
-                    || self.copies.wants_checkpoint()
-                    || self.clean_checkpoint_is_due();
-                let begins = due && self.may_gather();
-                if begins {
-                    self.begin_checkpoint();
-                }
-                begins
-            }
             State::Gathering(picture, gathering)
                 if !gathering.has_paused() && self.checkpoint.writes_left < GATHERED_WRITES_MAX =>
             {
@@ -239,6 +231,19 @@ impl Engine {
                 false
             }
         }
+    }
+
+    fn begin_checkpoint_if_due(&mut self) -> bool {
+        let due = self.checkpoint.forced
+            || self.checkpoint_is_due()
+            || self.zero_ranges_want_checkpoint()
+            || self.copies.wants_checkpoint()
+            || self.clean_checkpoint_is_due();
+        let begins = due && self.may_gather();
+        if begins {
+            self.begin_checkpoint();
+        }
+        begins
     }
 
     fn checkpoint_is_due(&self) -> bool {

@@ -128,9 +128,9 @@ impl Engine {
 
     /// A shutdown does not start to move what is in the log, unless someone waits for room there.
     pub(super) fn close_wants_no_destage(&self) -> bool {
-        let waits_for_room = self.someone_waits_for_destaging();
         self.close.as_ref().is_some_and(|close| {
-            close.kind == Kind::Shutdown && !waits_for_room || close.step >= Step::Checkpoint
+            close.kind == Kind::Shutdown && !self.someone_waits_for_destaging()
+                || close.step >= Step::Checkpoint
         })
     }
 

@@ -439,14 +439,14 @@ impl Engine {
 
     fn request(&mut self, request: Request) {
         assert!(
-            self.phase == Phase::Running || self.phase == Phase::Closed,
+            matches!(self.phase, Phase::Running | Phase::Closed),
             "requests come when the phase is Running"
         );
         if matches!(request.operation, Operation::CancelDetach) {
             self.cancel_detach();
             return self.reply(request.id, Ok(()), None);
         }
-        if self.close.is_some() || self.phase == Phase::Closed {
+        if self.close.is_some() || matches!(self.phase, Phase::Closed) {
             return self.reply(request.id, Err(RequestError::ShuttingDown), None);
         }
         if self.config.read_only && changes_data(&request.operation) {
@@ -590,11 +590,10 @@ impl Engine {
     /// Lets everything go on that can. Each step may enable another, so they are repeated until
     /// none of them does anything.
     fn advance(&mut self) {
-        if self.phase == Phase::Opening {
-            return self.advance_recovery();
-        }
-        if self.phase != Phase::Running {
-            return;
+        match self.phase {
+            Phase::Opening => return self.advance_recovery(),
+            Phase::Running => {}
+            Phase::Failed(_) | Phase::Closed => return,
         }
         loop {
             let mut moved = self.advance_purge();
@@ -613,42 +612,43 @@ impl Engine {
             moved |= self.advance_close();
             // Last, because the others say what they want to be durable.
             moved |= self.advance_commit();
-            if !moved || self.phase != Phase::Running {
+            if !moved || !self.is_running() {
                 return;
             }
         }
+    }
+
+    /// Takes requests. Asked behind each input: no comparison of errors.
+    fn is_running(&self) -> bool {
+        matches!(self.phase, Phase::Running)
     }
 
     /// Until when it would wait now, if nothing else comes: what [`Output::Wait`] says.
     pub fn next_wake_up(&self) -> Option<Time> {
         let hung = self.hung_wake_up();
         let gathering = self.gathering_wake_up();
-        if self.phase != Phase::Running {
+        if !self.is_running() {
             let hung = hung.filter(|_| !self.below.is_opening());
-            let parts = [gathering, self.recovery_wake_up()];
-            return parts.into_iter().chain([hung]).flatten().min();
+            return first_of([hung, gathering, self.recovery_wake_up()]);
         }
         let stalled = self.stalled_since;
         let stalled = stalled.map(|since| self.patience.wake_up(since, self.config.full_timeout));
-        let clean = self.clean_checkpoint_wake_up();
-        let copies = [self.prefetch_wake_up(), self.arrange_wake_up(), self.detection_wake_up()];
-        let copies = copies.into_iter().flatten().min();
-        let drains = [self.drain_wake_up(), self.detach_wake_up(), self.mode_wake_up()];
-        let destage = drains.into_iter().chain([self.destage_wake_up()]);
-        let destage = destage.flatten().min();
-        let below = self.below.wake_up();
-        let others = [
+        first_of([
             hung,
             gathering,
-            self.purge_wake_up(),
             stalled,
+            self.purge_wake_up(),
             self.commit_wake_up(),
-            destage,
-            clean,
-            copies,
-            below,
-        ];
-        others.into_iter().flatten().min()
+            self.drain_wake_up(),
+            self.detach_wake_up(),
+            self.mode_wake_up(),
+            self.destage_wake_up(),
+            self.clean_checkpoint_wake_up(),
+            self.prefetch_wake_up(),
+            self.arrange_wake_up(),
+            self.detection_wake_up(),
+            self.below.wake_up(),
+        ])
     }
 
     // ---- what every path needs ----------------------------------------------------------------
@@ -1071,6 +1071,19 @@ fn check_sizes(
         return Err(OpenError::DataDiskTooLarge { most, found });
     }
     Ok(())
+}
+
+/// The first of these times. In a loop, which the compiler unrolls: with iterators of optional times
+/// it took several times as much.
+fn first_of<const N: usize>(times: [Option<Time>; N]) -> Option<Time> {
+    let mut first: Option<Time> = None;
+    for at in times {
+        first = match (first, at) {
+            (Some(first), Some(at)) => Some(first.min(at)),
+            (first, at) => first.or(at),
+        };
+    }
+    first
 }
 
 fn changes_data(operation: &Operation) -> bool {

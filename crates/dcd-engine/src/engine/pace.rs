@@ -114,10 +114,10 @@ impl Engine {
     pub(super) fn watch_marks(&mut self) {
         let counts = self.log.segments.counts();
         let dirty = u64::from(counts.dirty + counts.buffered);
-        let used = dirty * 100 / u64::from(self.log.segments.total());
-        if used >= u64::from(self.config.dirty_high_percent) {
+        let total = u64::from(self.log.segments.total());
+        if dirty * 100 >= u64::from(self.config.dirty_high_percent) * total {
             self.pace.above_marks = true;
-        } else if used < u64::from(self.config.dirty_low_percent) {
+        } else if dirty * 100 < u64::from(self.config.dirty_low_percent) * total {
             self.pace.above_marks = false;
         }
     }
