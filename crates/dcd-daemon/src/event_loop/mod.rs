@@ -433,17 +433,16 @@ impl<C: Core> EventLoop<C> {
             .filter_map(|disk| disk.next_due(self.now))
             .chain(deadline)
             .chain(self.nbd.next_due())
+            .chain(self.memory.as_ref().and_then(MemoryWatch::due))
             .min();
         let due = due.map(|due| std::time::Duration::from_nanos(due.since(self.clock.now()).0));
-        let look = self.memory.as_ref().and_then(MemoryWatch::due);
-        let look = look.map(|due| due.saturating_duration_since(std::time::Instant::now()));
-        [due, look, wait_max].into_iter().flatten().min()
+        due.into_iter().chain(wait_max).min()
     }
 
     /// Sees to it that what is acknowledged from memory will be found.
     fn look_at_memory(&mut self) {
         let Some(memory) = self.memory.as_mut().filter(|_| !self.is_closing) else { return };
-        if let Seen::Missing = memory.turn()
+        if let Seen::Missing = memory.turn(self.now)
             && *self.core.phase() == Phase::Running
         {
             // What was acknowledged from it before, and what is acknowledged behind this without

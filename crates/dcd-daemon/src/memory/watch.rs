@@ -16,9 +16,8 @@
 
 use std::os::fd::AsFd;
 use std::path::Path;
-use std::time::{Duration, Instant};
 
-use dcd_engine::{MemoryUse, Uuid};
+use dcd_engine::{Duration, MemoryUse, Time, Uuid};
 use serde::{Deserialize, Serialize};
 
 use crate::memory::segment_memory::{SegmentFile, SegmentMemoryError};
@@ -63,7 +62,7 @@ pub(crate) struct MemoryWatch {
 
 struct Guard {
     notifier: Notifier,
-    next: Instant,
+    next: Time,
 }
 
 impl MemoryWatch {
@@ -83,8 +82,8 @@ impl MemoryWatch {
 
     /// From now on it may hold what is acknowledged and nowhere else: it is looked at, and a
     /// service manager keeps it.
-    pub(crate) fn guard(&mut self) {
-        let guard = Guard { notifier: Notifier::from_environment(), next: Instant::now() };
+    pub(crate) fn guard(&mut self, now: Time) {
+        let guard = Guard { notifier: Notifier::from_environment(), next: now };
         self.guard = Some(guard);
         self.store();
     }
@@ -118,17 +117,16 @@ impl MemoryWatch {
     }
 
     /// When it is to be looked at.
-    pub(crate) fn due(&self) -> Option<Instant> {
+    pub(crate) fn due(&self) -> Option<Time> {
         self.guard.as_ref().map(|guard| guard.next)
     }
 
     /// Looks, if it is time to, and puts it back. No engine may run meanwhile.
-    pub(crate) fn turn(&mut self) -> Seen {
-        let now = Instant::now();
+    pub(crate) fn turn(&mut self, now: Time) -> Seen {
         let Some(guard) = self.guard.as_mut().filter(|guard| guard.next <= now) else {
             return Seen::InPlace;
         };
-        guard.next = now + INTERVAL;
+        guard.next = now.after(INTERVAL);
         if self.file.is_in_place() {
             if std::mem::take(&mut self.report.is_missing) {
                 eprintln!("dcd: the segment memory {} is back", self.report.path);

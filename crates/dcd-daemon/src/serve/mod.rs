@@ -478,8 +478,9 @@ fn note_the_start(
     // Not before the superblock says it, and before anything is acknowledged.
     record.opened(event_loop.core().superblock().generation);
     // From now on it may hold what is acknowledged and nowhere else.
+    let now = event_loop.now();
     if let Some(memory) = event_loop.memory() {
-        memory.guard();
+        memory.guard(now);
     }
     let recovery = event_loop.core().status().recovery;
     if recovery.data_disk_changed {

@@ -208,13 +208,14 @@ fn tell_failure(told: &mut Option<CacheDiskFailure>, now: Option<CacheDiskFailur
 }
 
 /// Tells once when another mode is reached, or a switch to it is given up.
-fn tell_mode(told: &mut Option<ModeReport>, now: Option<ModeReport>) {
-    let Some(now) = now.filter(|now| now.state != ModeState::Draining) else { return };
-    let before = told.replace(now);
-    if before.is_some_and(|before| (before.mode, before.state) == (now.mode, now.state)) {
+fn tell_mode(told: &mut Option<(Mode, ModeState)>, now: Option<ModeReport>) {
+    let Some(now) = now.map(|now| (now.mode, now.state)) else { return };
+    if now.1 == ModeState::Draining || *told == Some(now) {
         return;
     }
-    match (now.state, now.mode) {
+    let before = told.replace(now);
+    let (mode, state) = now;
+    match (state, mode) {
         (ModeState::GivenUp(error), _) => {
             eprintln!("dcd: the switch of the mode is given up, and it stays what it was: {error}");
         }
