@@ -528,7 +528,8 @@ impl NbdServer {
     /// There may be new events afterwards.
     pub fn flush<K: Copy + From<NbdKey>>(&mut self, ring: &mut Ring<K>) {
         let mut has_queued = false;
-        for key in std::mem::take(&mut self.touched) {
+        let mut touched = std::mem::take(&mut self.touched);
+        for key in touched.drain(..) {
             let now = self.patience.now();
             let Some(client) = self.client(key) else { continue };
             client.is_touched = false;
@@ -576,6 +577,9 @@ impl NbdServer {
                 ring.receive(K::from(NbdKey::Received(key)), client.peer.clone());
             }
         }
+        // Those that were touched meanwhile; the memory stays for the next turn.
+        touched.append(&mut self.touched);
+        self.touched = touched;
         if self.budget.take_released() || has_queued {
             self.give_room();
         }
@@ -781,14 +785,15 @@ fn send(client: &mut Client) -> Result<Sent, Errno> {
         !wanted_input && session.wants_input() || session.requests_begun() > begun
     };
     loop {
-        let mut slices: [IoSlice<'_>; SLICES_MAX] = std::array::from_fn(|_| IoSlice::new(&[]));
+        // Each request that comes is looked at, too, and has nothing to send yet.
+        if session.transmit().next().is_none() {
+            return Ok(Sent { is_blocked: false, has_more: has_more(&session) });
+        }
+        let mut slices = [IoSlice::new(&[]); SLICES_MAX];
         let mut count = 0;
         for (place, bytes) in slices.iter_mut().zip(session.transmit()) {
             *place = IoSlice::new(bytes);
             count += 1;
-        }
-        if count == 0 {
-            return Ok(Sent { is_blocked: false, has_more: has_more(&session) });
         }
         let sent = rustix::net::sendmsg(
             &client.peer.socket,
