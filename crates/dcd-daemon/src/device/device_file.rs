@@ -384,6 +384,11 @@ impl DeviceFile {
         Ok(device)
     }
 
+    /// The same of one that may have been cut off anywhere.
+    pub fn open_read_only_of_any_size(path: &Path) -> Result<DeviceFile, DeviceError> {
+        DeviceFile::open_for(path, Access::Read)
+    }
+
     fn open_for(path: &Path, access: Access) -> Result<DeviceFile, DeviceError> {
         let until = Instant::now() + DEAD_HOLDER_PATIENCE;
         loop {

@@ -281,6 +281,29 @@ impl PairBook {
         Ok(())
     }
 
+    /// Whether a data-disk that is a file says of itself that its cache has gone on. For who writes
+    /// to it without an engine, on a host that has no record of the pair.
+    pub(crate) fn check_attribute(
+        &self,
+        superblock: &Superblock,
+        cache_disk: &DeviceFile,
+        data_disk: &DeviceFile,
+    ) -> Result<(), PairProblem> {
+        let expected = attribute_of(data_disk).and_then(|bytes| {
+            let (cache, _) = parse_attribute(&bytes)?;
+            let generation = str::from_utf8(&bytes).ok()?.split(' ').nth(1)?.parse().ok()?;
+            (cache == superblock.uuid).then_some(generation)
+        });
+        match expected.filter(|_| self.directory.is_some()) {
+            Some(expected) if superblock.generation < expected => Err(PairProblem::OlderCache {
+                path: cache_disk.path().to_owned(),
+                found: superblock.generation,
+                expected,
+            }),
+            _ => Ok(()),
+        }
+    }
+
     /// Takes hold of the record of a pair, while files may still be opened.
     pub(crate) fn entry(
         &self,
@@ -592,10 +615,15 @@ fn write_attribute(file: &OwnedFd, record: &PairRecord) {
 }
 
 fn read_attribute(disk: &DeviceFile) -> Option<(Uuid, PairState)> {
+    parse_attribute(&attribute_of(disk)?)
+}
+
+fn attribute_of(disk: &DeviceFile) -> Option<Vec<u8>> {
     let file = bottom_file(disk)?;
-    let mut bytes = [0; ATTRIBUTE_BYTES_MAX];
+    let mut bytes = vec![0; ATTRIBUTE_BYTES_MAX];
     let length = rustix::fs::fgetxattr(&file, ATTRIBUTE, &mut bytes[..]).ok()?;
-    parse_attribute(bytes.get(..length)?)
+    bytes.truncate(length);
+    Some(bytes)
 }
 
 /// Every byte may be anything.

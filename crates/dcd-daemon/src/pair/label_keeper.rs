@@ -89,7 +89,7 @@ impl LabelProblem {
         match self {
             LabelProblem::Missing { .. } => {
                 "find the right disk: `dcd probe DISK` tells what a disk is; if only the beginning of this one was \
-                 overwritten, --trust-disks goes on and writes the label again"
+                 overwritten, --trust-disks goes on, and a start with it writes the label again"
                     .into()
             }
             LabelProblem::OtherCache { .. } => {

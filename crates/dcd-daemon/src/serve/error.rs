@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use dcd_engine::error::VolumeOpenError;
 use dcd_engine::units::BLOCK_SIZE;
-use dcd_engine::{FormatError, OpenError, RequestError};
+use dcd_engine::{FormatError, OpenError, RequestError, Uuid};
 
 use crate::device::device_file::DeviceError;
 use crate::frontend::error::FrontendError;
@@ -111,6 +111,27 @@ pub enum ServeError {
         expected: String,
         /// Serial number of the disk given.
         found: String,
+    },
+    /// A disk that a salvage leaves alone.
+    #[error("{} is not the data-disk of cache {expected}: it is {found}", path.display())]
+    Foreign {
+        /// The disk given.
+        path: PathBuf,
+        /// The cache whose data-disk was to be given.
+        expected: Uuid,
+        /// What it is.
+        found: String,
+    },
+    /// There is nothing to bring home.
+    #[error(
+        "the cache on {} is detached: the data-disk {} has all that counts, and may have gone on since",
+        cache_disk.display(), data_disk.display()
+    )]
+    SalvageDetached {
+        /// The cache-disk.
+        cache_disk: PathBuf,
+        /// The disk given.
+        data_disk: PathBuf,
     },
     /// The data-disk is larger than it was.
     #[error(
@@ -286,6 +307,16 @@ impl ServeError {
             ServeError::WrongDataDisk { .. } => {
                 "find the right disk: lsblk -o NAME,SIZE,WWN,SERIAL; if the disk was copied to this \
                  one on purpose, detach the cache from the original first"
+                    .into()
+            }
+            ServeError::Foreign { .. } => {
+                "find the right disk: `dcd probe DISK` tells what a disk is; nothing goes to this one, whatever is said, and \
+                 `dcd salvage --to FILE` needs none"
+                    .into()
+            }
+            ServeError::SalvageDetached { .. } => {
+                "nothing is missing there; `dcd salvage --to FILE` brings what the log still has to a file; --trust-disks \
+                 goes on, and with --take-uncertain puts what is old over what may be newer"
                     .into()
             }
             ServeError::Grown { cache_disk, data_disk, .. } => format!(

@@ -9,6 +9,7 @@ pub(crate) mod member_news;
 pub mod memory_need;
 pub mod offline;
 pub(crate) mod open_pair;
+pub mod salvage_target;
 pub mod slow_disk;
 pub(crate) mod supervise;
 pub(crate) mod volume_news;

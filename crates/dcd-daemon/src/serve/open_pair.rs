@@ -356,6 +356,20 @@ fn tell_of_memory(
     }
 }
 
+/// Whether a disk may be the one whose serial number the cache knows.
+pub(crate) fn check_serial(
+    superblock: &Superblock,
+    data_disk: &DeviceFile,
+) -> Result<(), ServeError> {
+    let (expected, found) = (&superblock.data_disk_serial, &data_disk.serial);
+    // A disk may lose its number in another enclosure; only a different one is proof.
+    if expected.is_empty() || found.is_empty() || expected == found {
+        return Ok(());
+    }
+    let (path, expected, found) = (data_disk.path().to_owned(), expected.clone(), found.clone());
+    Err(ServeError::WrongDataDisk { path, expected, found })
+}
+
 /// What is below the engine.
 enum Below {
     One(Box<Disk>),
@@ -388,15 +402,7 @@ impl Below {
             return Err(ServeError::OnlyForVolumes { flag: "--degraded" });
         }
         let data_disk = data_disks.pop().ok_or(ServeError::OneDataDisk)?;
-        let (expected, found) = (&superblock.data_disk_serial, &data_disk.file().serial);
-        // A disk may lose its number in another enclosure; only a different one is proof.
-        if !expected.is_empty() && !found.is_empty() && expected != found {
-            return Err(ServeError::WrongDataDisk {
-                path: data_disk.file().path().to_owned(),
-                expected: expected.clone(),
-                found: found.clone(),
-            });
-        }
+        check_serial(superblock, data_disk.file())?;
         Ok(Below::One(Box::new(data_disk)))
     }
 

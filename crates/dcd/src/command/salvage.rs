@@ -9,6 +9,10 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use dcd_daemon::device::device_file::DeviceFile;
 use dcd_daemon::device::device_spec::DeviceSpec;
+use dcd_daemon::device::identity::same_disks;
+use dcd_daemon::pair::book::PairBook;
+use dcd_daemon::serve::ServeError;
+use dcd_daemon::serve::salvage_target::check_salvage_target;
 use dcd_daemon::units_text::format_size;
 use dcd_engine::units::{BLOCK_SIZE, FRAGMENTS_PER_LINE, FragmentMask, LINE_SIZE, Line};
 use dcd_engine::{Buffer, Superblock};
@@ -45,6 +49,10 @@ pub struct SalvageArguments {
     /// Write what is found to the data-disk. Make a copy of it before.
     #[arg(long, value_name = "FILE|DEVICE")]
     pub data_disk: Option<DeviceSpec>,
+    /// Write to the data-disk although the record of pairs of this host, or its label, says that it
+    /// is another one, or has gone on since. Never to a cache-disk, or to another cache's disk.
+    #[arg(long, requires = "data_disk")]
+    pub trust_disks: bool,
     /// Write what is uncertain, too: the newest copy that was found, which may be older than what
     /// was lost.
     #[arg(long)]
@@ -98,8 +106,12 @@ pub fn run(arguments: &SalvageArguments) -> Result<(), CommandError> {
 
 /// Where what was found goes.
 enum Target {
-    File(File, std::path::PathBuf),
-    Disk(DeviceFile),
+    File(File, PathBuf),
+    Disk {
+        disk: Box<DeviceFile>,
+        /// Open, so that nobody starts with it meanwhile.
+        _cache_disk: Box<DeviceFile>,
+    },
 }
 
 impl Target {
@@ -119,19 +131,29 @@ impl Target {
         if superblock.volume_bytes > 0 {
             return Err(CommandError::SalvageOfVolume);
         }
-        let disk = DeviceFile::open(spec.path())?;
+        let (cache_disk, data_disk) = (arguments.cache_disk.path(), spec.path());
+        if let Some((first, second, shared)) = same_disks(&[cache_disk, data_disk]) {
+            let (first, second) = (first.to_owned(), second.to_owned());
+            return Err(ServeError::SameDisk { first, second, shared }.into());
+        }
+        let cache_disk = DeviceFile::open_read_only_of_any_size(cache_disk)
+            .map_err(ServeError::device("cache-disk"))?;
+        let disk = DeviceFile::open(data_disk).map_err(ServeError::device("data-disk"))?;
         let expected = superblock.data_disk.bytes() + superblock.data_offset_bytes;
         if disk.size_bytes != expected {
             let (path, found) = (spec.path().to_owned(), disk.size_bytes);
             return Err(CommandError::SalvageDiskSize { path, expected, found });
         }
-        Ok(Some(Target::Disk(disk)))
+        let pairs = PairBook::from_environment(arguments.trust_disks);
+        check_salvage_target(superblock, &cache_disk, &disk, &pairs)?;
+        let (disk, _cache_disk) = (Box::new(disk), Box::new(cache_disk));
+        Ok(Some(Target::Disk { disk, _cache_disk }))
     }
 
     fn path(&self) -> &Path {
         match self {
             Target::File(_, path) => path,
-            Target::Disk(disk) => disk.path(),
+            Target::Disk { disk, .. } => disk.path(),
         }
     }
 
@@ -145,7 +167,7 @@ impl Target {
                 file.read_exact_at(bytes, offset).map_err(CommandError::file("read", path))?;
                 Ok(buffer)
             }
-            Target::Disk(disk) => Ok(disk.read_at(offset, length)?),
+            Target::Disk { disk, .. } => Ok(disk.read_at(offset, length)?),
         }
     }
 
@@ -155,7 +177,7 @@ impl Target {
             let bytes = &buffer.bytes()[done..];
             let count = match self {
                 Target::File(file, _) => file.write_at(bytes, offset + done as u64),
-                Target::Disk(disk) => {
+                Target::Disk { disk, .. } => {
                     rustix::io::pwrite(disk, bytes, offset + done as u64).map_err(Into::into)
                 }
             };
@@ -173,7 +195,7 @@ impl Target {
     fn flush(&self) -> Result<(), CommandError> {
         let result = match self {
             Target::File(file, _) => file.sync_all(),
-            Target::Disk(disk) => rustix::fs::fdatasync(disk).map_err(Into::into),
+            Target::Disk { disk, .. } => rustix::fs::fdatasync(disk).map_err(Into::into),
         };
         result.map_err(CommandError::file("flush", self.path()))
     }
@@ -189,7 +211,7 @@ impl Target {
         let counts = |certainty| certainty == Certainty::Certain || takes_uncertain;
         let (end, base) = match self {
             Target::File(..) => (superblock.data_disk.bytes(), 0),
-            Target::Disk(_) => (superblock.data_disk.bytes(), superblock.data_offset_bytes),
+            Target::Disk { .. } => (superblock.data_disk.bytes(), superblock.data_offset_bytes),
         };
         let total = salvage.pieces.len() as u64 * LINE_SIZE;
         let mut progress = Progress::new("writing", Unit::Bytes);
@@ -201,7 +223,7 @@ impl Target {
             while at < stop {
                 let length = (stop - at).min(ZEROES_BYTES_MAX);
                 // A new file is zero already.
-                if matches!(self, Target::Disk(_)) {
+                if matches!(self, Target::Disk { .. }) {
                     zeroes.resize(length as usize);
                     self.write(base + at, &zeroes)?;
                 }
