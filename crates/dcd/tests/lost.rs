@@ -142,6 +142,68 @@ fn a_pair_with_rot_is_not_detached_off_line_without_a_word() {
     assert_eq!(state(&folder), "detached");
 }
 
+/// Nothing that is there is the place of a list, least of all a disk of the pair; that is told
+/// before anything is done, also where nothing is lost.
+#[test]
+fn a_list_overwrites_nothing() {
+    let folder = rotten_pair();
+    std::os::unix::fs::symlink(folder.path("d"), folder.path("link")).unwrap();
+    std::os::unix::fs::symlink(folder.path("away"), folder.path("dangling")).unwrap();
+    std::fs::write(folder.path("text"), "mine").unwrap();
+    let read = |name: &str| std::fs::read(folder.path(name)).unwrap();
+    let before = ["c", "d", "text"].map(read);
+    let off_line = "detach --cache-disk c --data-disk d --memory-directory . --accept-damage";
+    for name in ["c", "d", "link", "dangling", "text", ".", "no/list"] {
+        let refused = folder.dcd(&format!("{off_line} --lost-list {name}"));
+        refused.fails(1, &format!("cannot make the list {name}"), "name");
+        assert!(["c", "d", "text"].map(read) == before, "{name}");
+    }
+    assert!(!folder.path("away").exists());
+    let served = folder.serve(&serve_line());
+    for name in ["c", "d", "text"] {
+        for verb in ["drain", "detach --accept-damage"] {
+            let refused = folder.dcd(&format!("{verb} --control ctl --lost-list {name}"));
+            refused.fails(1, "cannot make the list", "nothing is overwritten");
+        }
+    }
+    assert_eq!(read("text"), b"mine");
+    // What only takes what is written will do, and what is behind it is not written over.
+    let shell = |command: &str| {
+        let output = std::process::Command::new("sh")
+            .args(["-c", command])
+            .env("DCD", env!("CARGO_BIN_EXE_dcd"))
+            .current_dir(folder.path("."))
+            .output()
+            .unwrap();
+        Outcome::of(command, output)
+    };
+    let drain = "$DCD drain --control ctl --lost-list";
+    let listed = format!("{} 4096\n", 3 * STEP);
+    for (command, name) in [
+        (format!("{drain} /dev/stdout | cat > piped"), "piped"),
+        (format!("echo first > out; {drain} /dev/stdout >> out"), "out"),
+        (format!("mkfifo pipe; cat pipe > taken & {drain} pipe; wait"), "taken"),
+    ] {
+        shell(&command);
+        let list = String::from_utf8(read(name)).unwrap();
+        assert!(list.contains(&listed), "{command}: {list}");
+        assert!(name != "out" || list.starts_with("first\n#"), "{list}");
+    }
+    assert_eq!(shell(&format!("{drain} /dev/null")).code, Some(4));
+    assert_eq!(shell(&format!("{drain} /dev/full")).code, Some(1));
+    // Nothing lost, no list, and nothing in the way of the next one.
+    let mut nbd = Nbd::connect(&folder.path("sock"));
+    for number in (0..LINES).filter(|number| number % 10 == 3) {
+        assert_eq!(nbd.write(number * STEP, &content(number)), 0);
+    }
+    drop(nbd);
+    for verb in ["drain", "detach"] {
+        folder.dcd(&format!("{verb} --control ctl --lost-list list")).ok();
+        assert!(!folder.path("list").exists());
+    }
+    assert_eq!(served.wait().code, Some(0));
+}
+
 /// What was lost and is written anew is lost no more.
 #[test]
 fn what_is_written_anew_is_whole() {

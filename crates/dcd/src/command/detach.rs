@@ -18,11 +18,12 @@ use dcd_protocol::{Command, DetachAsked};
 
 use super::drain::{connect, with_progress};
 use super::wipe::Wipe;
+use crate::daemons;
 use crate::error::CommandError;
+use crate::lost_list::LostList;
 use crate::progress::{Progress, Unit};
 use crate::settings::span;
 use crate::stdout::print;
-use crate::{daemons, lost_list};
 
 /// Bring everything to the data-disk and part it from the cache.
 ///
@@ -93,7 +94,8 @@ pub struct DetachArguments {
     /// what it has there, which is older.
     #[arg(long)]
     pub accept_damage: bool,
-    /// If something is lost, write what it is to this file, before anything is given up.
+    /// If something is lost, write what it is to this new file, before anything is given up. Nothing
+    /// is overwritten; a pipe, /dev/stdout and /dev/null will do.
     #[arg(long, value_name = "FILE")]
     pub lost_list: Option<PathBuf>,
     /// Go on although the record of pairs of this host says that these disks do not belong
@@ -128,6 +130,7 @@ pub fn run(arguments: &DetachArguments) -> Result<(), CommandError> {
     if let Some(wipe) = to_wipe.as_ref().filter(|wipe| wipe.is_detached) {
         return wipe.run();
     }
+    let mut list = LostList::open(arguments.lost_list.as_deref())?;
     let default = EngineConfig::default();
     let drain_timeout = span(arguments.drain_timeout, default.drain_timeout);
     let engine = EngineConfig { accept_damage: arguments.accept_damage, drain_timeout, ..default };
@@ -148,7 +151,7 @@ pub fn run(arguments: &DetachArguments) -> Result<(), CommandError> {
     let mut progress = Progress::new("detaching", Unit::Bytes);
     let mut untold = None;
     let mut give_up = |lost: &LostReport| {
-        let told = lost_list::tell(lost, arguments.lost_list.as_deref());
+        let told = list.tell(lost);
         let is_told = told.is_ok();
         untold = told.err();
         is_told && arguments.accept_damage
@@ -201,6 +204,7 @@ fn way_to_payload(disk: &Path, offset: u64, bytes: u64) -> String {
 }
 
 fn through_daemon(control: &Path, arguments: &DetachArguments) -> Result<(), CommandError> {
+    let mut list = LostList::open(arguments.lost_list.as_deref())?;
     // Asked before: afterwards nobody is there.
     let status = daemons::connect(control)?.status()?;
     let is_uncached = status.uncached.is_some();
@@ -222,7 +226,7 @@ fn through_daemon(control: &Path, arguments: &DetachArguments) -> Result<(), Com
             print(&format!("{what}{way}"))?;
             return to_wipe.map_or(Ok(()), |wipe| wipe.run());
         };
-        lost_list::tell(&lost, arguments.lost_list.as_deref())?;
+        list.tell(&lost)?;
         lists += 1;
         // Without ranges it was found when the daemon was ending.
         if !arguments.accept_damage || lost.ranges.is_empty() || lists == LISTS_MAX {

@@ -8,10 +8,11 @@ use dcd_daemon::serve::ServeError;
 use dcd_protocol::{Command, Progress as SoFar};
 use serde_json::Value;
 
+use crate::daemons;
 use crate::error::CommandError;
+use crate::lost_list::LostList;
 use crate::progress::{Progress, Unit};
 use crate::stdout::print;
-use crate::{daemons, lost_list};
 
 /// Bring everything acknowledged so far to the data-disk, and go on serving.
 ///
@@ -33,7 +34,8 @@ pub struct DrainArguments {
     /// Cancel the drains under way, whoever began them.
     #[arg(long)]
     pub cancel: bool,
-    /// If something is lost, because it is damaged in the cache, write what it is to this file.
+    /// If something is lost, because it is damaged in the cache, write what it is to this new file.
+    /// Nothing is overwritten; a pipe, /dev/stdout and /dev/null will do.
     #[arg(long, value_name = "FILE")]
     pub lost_list: Option<PathBuf>,
 }
@@ -43,10 +45,11 @@ pub fn run(arguments: &DrainArguments) -> Result<(), CommandError> {
         daemons::connect(&arguments.control)?.request(Command::CancelDrain, &mut |_| ())?;
         return print("cancelled\n");
     }
+    let mut list = LostList::open(arguments.lost_list.as_deref())?;
     let mut client = connect(&arguments.control)?;
     let answer = with_progress("draining", |progress| client.request(Command::Drain, progress));
     if let Err(ControlError::Lost { error, hint, lost }) = answer {
-        lost_list::tell(&lost, arguments.lost_list.as_deref())?;
+        list.tell(&lost)?;
         return Err(CommandError::Lost { error, hint });
     }
     answer?;

@@ -236,7 +236,7 @@ fn file_hint(error: &std::io::Error) -> Option<String> {
         ErrorKind::NotFound | ErrorKind::NotADirectory => {
             "the directory must exist; check the name"
         }
-        ErrorKind::AlreadyExists => "nothing is overwritten: choose another name, or remove it",
+        ErrorKind::AlreadyExists => "nothing is overwritten: choose another name",
         ErrorKind::PermissionDenied => "run as root, or give your user the right",
         ErrorKind::ReadOnlyFilesystem => "its file system is mounted read-only",
         ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::FileTooLarge => {
