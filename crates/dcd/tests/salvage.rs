@@ -77,15 +77,15 @@ fn lines_of(found: &Value, kind: &str) -> Vec<u64> {
 fn a_flipped_bit_in_the_newest_checkpoint_costs_nothing() {
     let site = dirty(1000);
     let untouched = fs::read(site.path("c")).unwrap();
-    // The line, the slot and the checksum of an item; and a bit of the header, with which the older
-    // one counts.
-    for (at, bits) in [(0, 1), (3, 4), (8, 1), (10, 2), (13, 0x80), (15, 1)]
-        .map(|(byte, bits)| (4096 + 600 * 16 + byte, bits))
+    // The line, the slot and the checksum of an item; and a bit of the header of one, with which the
+    // other counts.
+    for (areas, at, bits) in [(0, 1), (3, 4), (8, 1), (10, 2), (13, 0x80), (15, 1)]
+        .map(|(byte, bits)| (&AREAS[..], 4096 + 600 * 16 + byte, bits))
         .into_iter()
-        .chain([(33, 1)])
+        .chain(AREAS.chunks(1).map(|area| (area, 33, 1)))
     {
         fs::write(site.path("c"), &untouched).unwrap();
-        for area in AREAS {
+        for area in areas {
             site.flip("c", area + at, bits);
         }
         let (code, found) = salvage(&site, "--to out");
@@ -216,9 +216,7 @@ fn where_the_newest_copy_is_damaged_no_older_one_is_taken() {
     daemon.stop();
     // The newest copy of line 42, wherever it is.
     damage(&site, &line(42, 2));
-    for area in AREAS {
-        cache(&site).write_all_at(&vec![0; AREA_BYTES as usize], area).unwrap();
-    }
+    zero_checkpoints(&site);
     let (code, found) = salvage(&site, "--to out --take-uncertain");
     assert_eq!(code, Some(4), "{found}");
     assert_eq!(lines_of(&found, "lost"), [84]);
@@ -230,10 +228,90 @@ fn where_the_newest_copy_is_damaged_no_older_one_is_taken() {
     }
 }
 
-/// Segments that were filled again and again, killed at some moment, without any checkpoint: what
-/// is called certain is the newest, and what is neither found nor called lost is on the data-disk.
+fn zero_checkpoints(site: &Site) {
+    for area in AREAS {
+        cache(site).write_all_at(&vec![0; AREA_BYTES as usize], area).unwrap();
+    }
+}
+
+fn set(site: &Site, setting: &str) {
+    site.dcd(&format!("set --control ctl {setting}")).ok();
+}
+
+/// Whatever was written past the log, or through nothing at all, is on the data-disk, and no record
+/// speaks of it: without a checkpoint what is in the log may be older, however whole it is.
 #[test]
-fn without_a_checkpoint_an_aged_log_tells_what_is_certain() {
+fn without_a_checkpoint_nothing_is_certain() {
+    for way in ["pass-through", "write-around", "detach"] {
+        let site = Site::with("64M", 64 << 20, "");
+        let flags = "--idle-min 5ms --idle-max 20ms";
+        let daemon = site.serve(flags);
+        let mut client = Client::connect(&site.socket());
+        let write = |client: &mut Client, count, version| {
+            for index in 0..count {
+                client.write(index * LINE, &line(index, version)).unwrap();
+            }
+            client.flush().unwrap();
+        };
+        write(&mut client, 300, 1);
+        let daemon = match way {
+            "detach" => {
+                drop(client);
+                daemon.stop();
+                site.dcd("detach --cache-disk c --data-disk d --memory-directory .").ok();
+                let disk = File::options().write(true).open(site.path("d")).unwrap();
+                for index in 0..100 {
+                    disk.write_all_at(&line(index, 2), index * LINE).unwrap();
+                }
+                site.serve(flags)
+            }
+            mode => {
+                set(&site, &format!("mode={mode}"));
+                write(&mut client, 100, 2);
+                daemon
+            }
+        };
+        daemon.kill();
+        let killed = fs::read(site.path("c")).unwrap();
+        // With any checkpoint none of it is there any more.
+        for area in AREAS {
+            fs::write(site.path("c"), &killed).unwrap();
+            site.flip("c", area + 33, 1);
+            let (_, found) = salvage(&site, "");
+            let certain = lines_of(&found, "certain");
+            assert!(certain.iter().all(|at| *at >= 100), "{way}: {found}");
+        }
+        fs::write(site.path("c"), &killed).unwrap();
+        zero_checkpoints(&site);
+        let (code, found) = salvage(&site, "--to out");
+        assert_eq!((code, &found["has_unlisted_loss"]), (Some(4), &Value::Bool(true)), "{way}");
+        assert_eq!(found["certain_bytes"], 0, "{way}: {found}");
+        assert_eq!(found["written_bytes"], 0, "{way}: {found}");
+        assert!(lines_of(&found, "uncertain").len() >= 100, "{way}: {found}");
+    }
+}
+
+/// The first of the log is as lost as anything between.
+#[test]
+fn without_a_checkpoint_it_is_told_that_the_first_records_are_missing() {
+    let site = dirty(1000);
+    zero_checkpoints(&site);
+    let start = superblock(&site)["segments_offset"].as_u64().unwrap();
+    let (code, whole) = salvage(&site, "");
+    assert_eq!((code, &whole["records_missing"]), (Some(4), &Value::from(0)), "{whole}");
+    cache(&site).write_all_at(&vec![0; 1 << 20], start).unwrap();
+    let (code, found) = salvage(&site, "");
+    assert_eq!(code, Some(4), "{found}");
+    assert_eq!(found["has_unlisted_loss"], true, "{found}");
+    let records = |found: &Value| found["records"].as_u64().unwrap();
+    let missing = found["records_missing"].as_u64().unwrap();
+    assert!(missing > 0 && missing + records(&found) == records(&whole), "{found}");
+}
+
+/// Segments that were filled again and again, killed at some moment, without any checkpoint: what
+/// is neither found nor called lost is on the data-disk.
+#[test]
+fn without_a_checkpoint_an_aged_log_tells_what_is_uncertain() {
     let mut random = Random::new(seed());
     let site = Site::with("5M --segment-size 64k", 16 << 20, "");
     let daemon = site.serve("--idle-min 5ms --idle-max 20ms");
@@ -257,12 +335,9 @@ fn without_a_checkpoint_an_aged_log_tells_what_is_certain() {
     let newest = |at: u64| line(at, versions[at as usize]);
     let certain = lines_of(&found, "certain");
     let uncertain = lines_of(&found, "uncertain");
-    assert!(!certain.is_empty() && lines_of(&found, "lost").is_empty(), "{found}");
-    for at in &certain {
-        assert!(content(&out, *at) == newest(*at), "line {at} is called certain");
-    }
+    assert!(certain.is_empty() && lines_of(&found, "lost").is_empty(), "{found}");
     for at in 0..4096 {
-        let is_told = certain.contains(&at) || uncertain.contains(&at);
+        let is_told = uncertain.contains(&at);
         assert!(is_told || content(&data, at) == newest(at), "line {at} is nowhere");
         let is_found = content(&out, at) == newest(at) || content(&data, at) == newest(at);
         assert!(is_found, "line {at}: its newest copy is on neither");

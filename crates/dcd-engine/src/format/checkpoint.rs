@@ -352,6 +352,8 @@ pub struct CheckpointHeader {
 pub struct DamagedCheckpoint {
     /// Counts checkpoints.
     pub generation: u64,
+    /// Which session wrote it.
+    pub epoch: u64,
     /// Where the log went on; the header is whole.
     pub position: LogPosition,
     /// Its live slots; any of them may lie beyond the cache-disk.
@@ -395,6 +397,7 @@ impl DamagedCheckpoint {
         };
         Ok(DamagedCheckpoint {
             generation: header.generation.get(),
+            epoch: header.epoch.get(),
             position: position_of(header),
             live: live.iter().map(slot).collect(),
             zeroes: zeroes.iter().map(zero_range).collect(),

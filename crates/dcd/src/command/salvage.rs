@@ -29,8 +29,9 @@ use crate::stdout::{print, print_json};
 ///
 /// For a cache-disk that no start takes: finds every record and block that is whole, without any
 /// checkpoint if need be, and tells which of them are the newest for certain, which may be older
-/// than what is lost, and which are lost. Only the certain ones are written, to a new file (sparse,
-/// as large as the data-disk) or to the data-disk itself; without --to and --data-disk nothing is.
+/// than what is lost or on the data-disk, and which are lost. Without a checkpoint none is certain.
+/// Only the certain ones are written, to a new file (sparse, as large as the data-disk) or to the
+/// data-disk itself; without --to and --data-disk nothing is.
 /// The cache-disk is only read. Try `dcd serve` first: segment memory that has survived holds more
 /// than the cache-disk does. Exit code 4 tells that something is uncertain or lost.
 #[derive(Args, Debug)]
@@ -54,7 +55,7 @@ pub struct SalvageArguments {
     #[arg(long, requires = "data_disk")]
     pub trust_disks: bool,
     /// Write what is uncertain, too: the newest copy that was found, which may be older than what
-    /// was lost.
+    /// was lost, and than what the data-disk has.
     #[arg(long)]
     pub take_uncertain: bool,
     /// List all ranges.
@@ -327,8 +328,9 @@ fn json_of(salvage: &Salvage, list: &List, written_bytes: Option<u64>) -> Value 
         "records": salvage.records,
         "records_missing": salvage.gaps.iter().map(|(first, last)| last - first + 1).sum::<u64>(),
         "segments_unreadable": unreadable.collect::<Vec<_>>(),
+        "checkpoint_lost": salvage.checkpoint_lost,
         "end_mark_lost": salvage.end_mark_lost,
-        "began_with": began_with(&salvage.base),
+        "began_with": began_with(salvage),
         "certain_bytes": list.blocks_of("certain") * BLOCK_SIZE,
         "uncertain_bytes": list.blocks_of("uncertain") * BLOCK_SIZE,
         "zero_bytes": list.blocks_of("zeroes") * BLOCK_SIZE,
@@ -339,25 +341,33 @@ fn json_of(salvage: &Salvage, list: &List, written_bytes: Option<u64>) -> Value 
     })
 }
 
-fn began_with(base: &Base) -> String {
-    match base {
-        Base::Nothing => "no checkpoint can be read".into(),
+fn began_with(salvage: &Salvage) -> String {
+    let mut text = match &salvage.base {
+        Base::Nothing => return "no checkpoint can be read, so nothing is certain".into(),
         Base::Whole { generation } => format!("checkpoint {generation}, which is whole"),
         Base::Damaged { generation, verified, mended, unknown } => format!(
             "checkpoint {generation}, which is damaged: of its items {verified} agree with the log, \
              {mended} were recognised, {unknown} not"
         ),
+    };
+    if salvage.checkpoint_lost {
+        text += "; a newer one is lost, so nothing is certain";
     }
+    text
 }
 
 fn describe(salvage: &Salvage, list: &List, written_bytes: Option<u64>, most: usize) -> String {
     let mut text = String::new();
     let mut line = |name: &str, value: String| text += &format!("{name:<13} {value}\n");
-    line("began with", began_with(&salvage.base));
+    line("began with", began_with(salvage));
     line("records", salvage.records.to_string());
     if !salvage.gaps.is_empty() {
         let missing = salvage.gaps.iter().map(|(first, last)| last - first + 1).sum();
-        line("missing", format!("{} among them", count(missing, "record")));
+        let among = match salvage.base {
+            Base::Nothing => "among them and before: lost, or overwritten since",
+            _ => "among them",
+        };
+        line("missing", format!("{} {among}", count(missing, "record")));
     }
     for (segment, error) in &salvage.unreadable {
         line("unreadable", format!("segment {}: {error}", segment.0));

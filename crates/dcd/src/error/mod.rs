@@ -404,7 +404,7 @@ pub enum CommandError {
     },
     /// `salvage` found less than all, and has told about it.
     #[error(
-        "{} on {} may be older than what was lost, {} cannot be had{}",
+        "{} on {} may be older than what was lost or is on the data-disk, {} cannot be had{}",
         format_size(*uncertain_bytes),
         path.display(),
         format_size(*lost_bytes),

@@ -13,9 +13,17 @@
 //! 3. Begin with what the newest checkpoint says that can be read, or can be read in part.
 //! 4. Apply the records in their order: the newest copy of a block counts, and where that is
 //!    damaged, none.
-//! 5. A copy is *certain* if no gap lies behind it. Otherwise a newer one may have been there, and
-//!    may have reached the data-disk: it is told, and nothing chooses it without being asked to.
+//! 5. A copy is *certain* if the newest checkpoint is there and no gap lies behind the copy. Otherwise a newer
+//!    one may have been there, and may have reached the data-disk: it is told, and nothing chooses
+//!    it without being asked to.
 //! ```
+//!
+//! Without any checkpoint nothing is certain. What a checkpoint does not list any more may be
+//! changed past the log without a record of it, as all is in the mode `pass-through`, or after a
+//! detach; and a checkpoint may always have been made behind the last record that is there, however
+//! whole the chain of them is. Nothing else on a cache-disk tells of that. Nor is it known then
+//! which records there were: of those that are missing before the first or behind the last that was
+//! found, nothing tells.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -37,6 +45,8 @@ use super::segments::{FoundRecord, read_segment};
 /// slot and still be taken for it: two different items differ in their slots' checksums alone by
 /// 16, mostly.
 const FLIPPED_BITS_MAX: u32 = 4;
+/// The number of the first record that a cache ever has.
+const FIRST_RECORD: RecordNumber = RecordNumber(1);
 
 /// Whether a newer copy may be missing.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -45,7 +55,8 @@ pub enum Certainty {
     Certain,
     /// Records behind it are missing: one of them may have been newer.
     NewerMayBeLost,
-    /// The damaged checkpoint does not list it, in what can still be read of it: it may be dead.
+    /// The damaged checkpoint does not list it, in what can still be read of it, or there is none
+    /// that could: it may be dead, and what the data-disk has may be newer.
     MayBeDead,
 }
 
@@ -78,12 +89,16 @@ pub struct ZeroRange {
 pub struct Salvage {
     /// Records that count.
     pub records: u64,
-    /// Record numbers that are missing among them: first and last.
+    /// Record numbers that are missing among them, and without a checkpoint before them: first and
+    /// last.
     pub gaps: Vec<(u64, u64)>,
     /// Segments that cannot be read, with why.
     pub unreadable: Vec<(SegmentIndex, String)>,
     /// The checkpoint it begins with, and how much of it counts.
     pub base: Base,
+    /// The newest checkpoint that was durable is gone: what was changed past the log, or detached,
+    /// behind the one that it begins with is not known.
+    pub checkpoint_lost: bool,
     /// The mark at the end of the cache-disk is gone: it was shorter once.
     pub end_mark_lost: bool,
     /// The newest copies, by line.
@@ -92,7 +107,7 @@ pub struct Salvage {
     pub zeroes: Vec<ZeroRange>,
     /// Fragments whose newest copy is damaged: nothing older is put in their place.
     pub lost: Vec<(Line, FragmentMask)>,
-    /// More may be lost than can be listed: no checkpoint, or no end, tells of it.
+    /// More may be lost than can be listed: there is no checkpoint, or no end, that tells of it.
     pub has_unlisted_loss: bool,
 }
 
@@ -132,6 +147,14 @@ impl Salvage {
         let found = salvage.find(image, superblock, progress);
         let (whole, damaged) = checkpoints(image, superblock);
         let mut content = Content::default();
+        let base = match (&whole, &damaged) {
+            (Some(whole), damaged)
+                if damaged.as_ref().is_none_or(|it| it.generation < whole.generation) =>
+            {
+                Some((whole.generation, whole.epoch))
+            }
+            (_, damaged) => damaged.as_ref().map(|it| (it.generation, it.epoch)),
+        };
         let after = match (whole, damaged) {
             (Some(whole), damaged)
                 if damaged.as_ref().is_none_or(|damaged| damaged.generation < whole.generation) =>
@@ -143,7 +166,7 @@ impl Salvage {
             (_, Some(damaged)) => {
                 salvage.begin_with_damaged(&damaged, &found, image, superblock, &mut content)
             }
-            (_, None) => RecordNumber(0),
+            (_, None) => FIRST_RECORD,
         };
         let Ordered { records, durable, tail } = in_order(found, after, superblock);
         salvage.records = records.len() as u64;
@@ -159,12 +182,17 @@ impl Salvage {
             && !salvage.end_mark_lost
             && salvage.unreadable.is_empty()
             || superblock.state == CacheState::Closed && matches!(salvage.base, Base::Whole { .. });
+        salvage.checkpoint_lost = !is_newest(base, &records, superblock);
+        let least = match () {
+            () if salvage.checkpoint_lost => Certainty::MayBeDead,
+            () if is_end_certain => Certainty::Certain,
+            () => Certainty::NewerMayBeLost,
+        };
         content.doubt_behind(&tail);
-        salvage.take(content, is_end_certain);
+        salvage.take(content, least);
         salvage.verify_listed(image, superblock);
         salvage.leave_out_what_is_lost();
-        let is_all_told = salvage.base != Base::Nothing || salvage.gaps.is_empty();
-        salvage.has_unlisted_loss = !(is_detached || is_end_certain && is_all_told);
+        salvage.has_unlisted_loss = !(is_detached || least == Certainty::Certain);
         salvage
     }
 
@@ -315,13 +343,11 @@ impl Salvage {
     }
 
     /// Step 5.
-    fn take(&mut self, content: Content, is_end_certain: bool) {
+    fn take(&mut self, content: Content, least: Certainty) {
         let last_gap = self.gaps.last().map_or(0, |(_, last)| *last);
-        let judge = |number: RecordNumber, certainty: Certainty| match is_end_certain
-            && number.0 >= last_gap
-        {
-            true => certainty,
-            false => certainty.max(Certainty::NewerMayBeLost),
+        let judge = |number: RecordNumber, certainty: Certainty| match number.0 >= last_gap {
+            true => certainty.max(least),
+            false => certainty.max(least).max(Certainty::NewerMayBeLost),
         };
         for pieces in content.lines.into_values() {
             self.pieces.extend(pieces);
@@ -352,6 +378,18 @@ impl Salvage {
         self.lost.extend(damaged);
         self.lost.sort_unstable_by_key(|(line, mask)| (*line, mask.0));
     }
+}
+
+/// Whether no newer checkpoint than this one is known to have been durable, as a start finds it,
+/// too: a session begins with one of its own, and records tell of the newest that was there.
+fn is_newest(base: Option<(u64, u64)>, records: &[FoundRecord], superblock: &Superblock) -> bool {
+    let session = match superblock.state {
+        CacheState::Open => superblock.generation,
+        CacheState::Closed | CacheState::Detached => superblock.generation.saturating_sub(1),
+    };
+    let told_of = records.iter().map(|found| found.record.header.checkpoint_generation);
+    let told_of = told_of.max().unwrap_or(0);
+    base.is_some_and(|(generation, epoch)| generation >= told_of && epoch >= session)
 }
 
 fn end_mark_is_lost(image: &CacheImage, superblock: &Superblock) -> bool {
@@ -463,13 +501,12 @@ fn in_order(found: Vec<FoundRecord>, after: RecordNumber, superblock: &Superbloc
     Ordered { records, durable, tail }
 }
 
-/// Numbers from `after` on that are missing; without a checkpoint, from the first that is there on.
+/// Numbers from `after` on that are missing.
 fn gaps(records: &[FoundRecord], after: RecordNumber, durable: u64) -> Vec<(u64, u64)> {
     let numbers = records.iter().map(|found| found.record.header.number.0);
-    let mut numbers = numbers.filter(|number| *number >= after.0).peekable();
-    let mut next = if after.0 > 0 { after.0 } else { numbers.peek().copied().unwrap_or(0) };
+    let mut next = after.0;
     let mut gaps = Vec::new();
-    for number in numbers {
+    for number in numbers.filter(|number| *number >= after.0) {
         if number > next {
             gaps.push((next, number - 1));
         }
