@@ -51,8 +51,13 @@ impl Machine {
 
     /// With a pair of disks, and data on the cache-disk that the data-disk does not have.
     fn with_dirty_pair() -> Machine {
+        Machine::with_dirty_pair_and(|_| ())
+    }
+
+    fn with_dirty_pair_and(prepare: impl FnOnce(&Folder)) -> Machine {
         let machine = Machine::new();
         let folder = &machine.folder;
+        prepare(folder);
         folder.disk("d", 64 << 20);
         folder.dcd("create --cache-disk c --cache-size 16M --data-disk d").ok();
         let served = machine.serve("dcd/sdb.ctl");
@@ -82,6 +87,7 @@ impl Machine {
     fn remove(&self) -> Output {
         let mut command = Command::new("sh");
         command.arg(packaging("deb/prerm")).arg("remove").env("DPKG_ROOT", &self.root);
+        command.env("DCD_STATE_DIRECTORY", self.folder.state_directory());
         command.output().unwrap()
     }
 
@@ -129,6 +135,74 @@ fn what_is_dirty_is_not_removed_however_it_is_written() {
         machine.is_let(what);
         assert_eq!(machine.probe()["caches"][0]["state"], "detached", "{what}");
     }
+}
+
+/// A cache-disk on which no cache is to be seen any more is not one on which none ever was.
+#[test]
+fn a_cache_disk_that_lost_its_cache_is_dirty() {
+    let state = |folder: &Folder| std::fs::create_dir(folder.path("state")).unwrap();
+    for is_recorded in [false, true] {
+        let machine = match is_recorded {
+            true => Machine::with_dirty_pair_and(state),
+            false => Machine::with_dirty_pair(),
+        };
+        machine.settings(WRITTEN[0].1);
+        let cache = machine.folder.path("c");
+        let whole = std::fs::read(&cache).unwrap();
+        let with = |bytes: &[u8]| std::fs::write(&cache, bytes).unwrap();
+        let zeroed = |end: usize| {
+            let mut bytes = whole.clone();
+            bytes[..end].fill(0);
+            bytes
+        };
+        with(&zeroed(128 << 10));
+        machine.is_refused("no superblocks", "has lost its beginning");
+        with(&zeroed(whole.len() / 2));
+        machine.is_refused("no checkpoints", "has lost its beginning");
+        with(&[]);
+        machine.is_refused("empty", "was cut off");
+        with(&zeroed(50_000)[..50_000]);
+        machine.is_refused("cut", "was cut off");
+        std::fs::remove_file(&cache).unwrap();
+        machine.is_refused("missing", "cannot be read");
+        with(&zeroed(whole.len()));
+        if is_recorded {
+            machine.is_refused("recorded", "holds no cache");
+            let folder = &machine.folder;
+            let pairs = folder.path("state/pairs");
+            std::fs::rename(&pairs, folder.path("away")).unwrap();
+            let mut attribute = [0; 256];
+            let name = "user.dcd.pair";
+            match rustix::fs::getxattr(folder.path("d"), name, &mut attribute[..]) {
+                Ok(_) => machine.is_refused("known to the data-disk", "holds no cache"),
+                Err(_) => println!("skipped: no attributes here"),
+            }
+            std::fs::rename(folder.path("away"), &pairs).unwrap();
+        } else {
+            machine.is_let("nobody knows of any");
+        }
+        with(&whole);
+        let detach = "detach --cache-disk c --data-disk d --memory-directory . --wipe";
+        machine.folder.dcd(detach).ok();
+        assert!(std::fs::read(&cache).unwrap().iter().all(|byte| *byte == 0));
+        machine.is_let("wiped");
+    }
+    let machine = Machine::new();
+    machine.settings("cache-disk = \"/dev/zero\"\ndata-disk = \"{0}/d\"\n");
+    machine.is_refused("no disk at all", "is neither a file nor a block device");
+}
+
+/// A directory that was named and is not there holds who knows what.
+#[test]
+fn a_directory_that_is_not_there_is_not_known() {
+    let folder = Folder::new();
+    for flags in ["--configurations nope", "--root nope"] {
+        let outcome = folder.dcd(&format!("probe --all {flags}"));
+        assert_eq!(outcome.code, Some(1), "{flags}: {}", outcome.stdout);
+        assert!(outcome.stdout.contains("cannot be listed"), "{flags}: {}", outcome.stdout);
+    }
+    std::fs::create_dir(folder.path("root")).unwrap();
+    folder.dcd("probe --all --root root").ok();
 }
 
 /// The disks are detached, so that it is the file alone which refuses.

@@ -281,6 +281,38 @@ impl PairBook {
         Ok(())
     }
 
+    /// A cache of these disks that may hold what is newer than a data-disk, as the records say, or
+    /// data-disks of themselves. For a cache-disk on which no cache is to be seen, and without
+    /// opening a disk: a device that hangs would be waited for.
+    pub fn attached_cache(&self, cache_disk: &Path, data_disks: &[PathBuf]) -> Option<Uuid> {
+        self.directory.as_ref()?;
+        let is_it = |known: &DiskState, disk: &Path| {
+            let key = file_key(disk, None, 0, u64::MAX);
+            let is_same = known.key.as_ref().zip(key.as_ref()).is_some_and(|(a, b)| a == b);
+            is_same || !known.path.as_os_str().is_empty() && known.path == name_of(disk)
+        };
+        let records = self.records();
+        let attached = records.iter().find(|record| {
+            let is_here = is_it(&record.cache_disk, cache_disk);
+            let has_data_disk = data_disks
+                .iter()
+                .any(|disk| record.data_disks.iter().any(|known| is_it(known, disk)));
+            // What has gone from here, nothing here can speak for.
+            record.state.may_be_dirty() && (is_here || has_data_disk && !is_over(record))
+        });
+        if let Some(record) = attached {
+            return Some(record.cache);
+        }
+        data_disks.iter().find_map(|disk| {
+            let mut bytes = [0; ATTRIBUTE_BYTES_MAX];
+            let length = rustix::fs::getxattr(disk, ATTRIBUTE, &mut bytes[..]).ok()?;
+            let (cache, state) = parse_attribute(bytes.get(..length)?)?;
+            // Of a cache that this host knows, its record counts.
+            let is_known = records.iter().any(|record| record.cache == cache);
+            (state.may_be_dirty() && !is_known).then_some(cache)
+        })
+    }
+
     /// Whether a data-disk that is a file says of itself that its cache has gone on. For who writes
     /// to it without an engine, on a host that has no record of the pair.
     pub(crate) fn check_attribute(
@@ -551,13 +583,18 @@ fn bottom_file(disk: &DeviceFile) -> Option<OwnedFd> {
 }
 
 fn state_of(disk: &DeviceFile) -> DiskState {
-    let path = disk.path().canonicalize().unwrap_or_else(|_| disk.path().to_owned());
+    let path = name_of(disk.path());
     let changed = bottom_piece(disk).and_then(|piece| {
         let metadata = fs::metadata(&piece.path).ok()?;
         Some(i128::from(metadata.mtime()) * 1_000_000_000 + i128::from(metadata.mtime_nsec()))
     });
     let directory = path.parent().and_then(directory_key);
     DiskState { key: key_of(disk), directory, changed, path }
+}
+
+/// A name that every process understands.
+fn name_of(disk: &Path) -> PathBuf {
+    disk.canonicalize().unwrap_or_else(|_| disk.to_owned())
 }
 
 fn directory_key(directory: &Path) -> Option<DiskKey> {

@@ -4,22 +4,30 @@
 //! `probe_all.rs`.
 
 use std::fs::File;
-use std::io::ErrorKind;
-use std::os::unix::fs::FileExt;
+use std::io::{ErrorKind, Seek, SeekFrom};
+use std::os::unix::fs::{FileExt, FileTypeExt};
 use std::path::{Path, PathBuf};
 
 use clap::Args;
 use dcd_daemon::device::identity::DiskIdentity;
 use dcd_engine::Superblock;
+use dcd_engine::format::checkpoint;
 use dcd_engine::format::data_label::{DATA_LABEL_BYTES, DATA_LABEL_OFFSETS, DataLabel, LabelState};
-use dcd_engine::format::geometry::SUPERBLOCK_OFFSETS;
+use dcd_engine::format::end_mark::{self, END_MARK_BYTES};
+use dcd_engine::format::geometry::{
+    CHECKPOINTS_OFFSET, SEGMENT_SIZE_BYTES_MAX, SUPERBLOCK_OFFSETS,
+};
 use dcd_engine::format::superblock::{CacheState, MAGIC, SUPERBLOCK_SIZE};
+use dcd_engine::units::LINE_SIZE;
 
 use super::probe_all;
 use crate::config_file;
 use crate::error::CommandError;
 use crate::settings::Settings;
 use crate::stdout::print;
+
+/// Where services have their settings, unless another place is named.
+pub const CONFIGURATIONS: &str = "/etc/dcd";
 
 /// Tell what a block device is to the caches of this machine, or whether any of these may be dirty.
 ///
@@ -29,8 +37,8 @@ use crate::stdout::print;
 ///
 /// With --all: whether a cache of any service may hold what its data-disk does not. It looks at the
 /// settings of each, at the disks that they name, and at the daemons that run. What cannot be known
-/// counts as dirty: a file that cannot be read or has a mistake, a disk that is missing, a daemon
-/// that does not answer within 10 s. The exit code is 0 if all are detached, and 1 if one is not,
+/// counts as dirty: a file that cannot be read or has a mistake, a disk that is missing, or lost the
+/// beginning of its cache, a daemon that does not answer within 10 s. The exit code is 0 if all are detached, and 1 if one is not,
 /// is in use or is not known. A removal of the package asks this first.
 #[derive(Args, Debug)]
 #[command(after_help = "\
@@ -56,7 +64,7 @@ pub struct ProbeArguments {
     #[arg(long, value_name = "DIRECTORY", default_value = "/", requires = "all")]
     pub root: PathBuf,
     /// Where services have their settings.
-    #[arg(long, value_name = "DIRECTORY", default_value = "/etc/dcd")]
+    #[arg(long, value_name = "DIRECTORY", default_value = CONFIGURATIONS)]
     pub configurations: PathBuf,
 }
 
@@ -177,8 +185,8 @@ fn is_plain(name: &str) -> bool {
 
 /// What is on a cache-disk.
 pub(super) enum Contents {
-    /// It is not there, or cannot be read.
-    Unknown,
+    /// What may have been there is not known, and why not.
+    Unknown(&'static str),
     /// No cache: none was made yet, or something else is there now.
     Nothing,
     Cache(Box<Superblock>),
@@ -188,7 +196,7 @@ impl Contents {
     fn superblock(&self) -> Option<&Superblock> {
         match self {
             Contents::Cache(superblock) => Some(superblock),
-            Contents::Unknown | Contents::Nothing => None,
+            Contents::Unknown(_) | Contents::Nothing => None,
         }
     }
 
@@ -196,7 +204,7 @@ impl Contents {
     /// knows.
     pub(super) fn may_be_newer(&self) -> bool {
         match self {
-            Contents::Unknown => true,
+            Contents::Unknown(_) => true,
             Contents::Nothing => false,
             Contents::Cache(superblock) => superblock.state != CacheState::Detached,
         }
@@ -204,24 +212,56 @@ impl Contents {
 }
 
 pub(super) fn read_superblock(disk: &Path) -> Contents {
-    let Ok(file) = File::open(disk) else { return Contents::Unknown };
+    const UNREADABLE: Contents = Contents::Unknown("cannot be read");
+    // A pipe would be waited for.
+    let Ok(kind) = std::fs::metadata(disk).map(|it| it.file_type()) else { return UNREADABLE };
+    if !kind.is_file() && !kind.is_block_device() {
+        return Contents::Unknown("is neither a file nor a block device");
+    }
+    let Ok(file) = File::open(disk) else { return UNREADABLE };
     let mut copies = [[0; SUPERBLOCK_SIZE]; SUPERBLOCK_OFFSETS.len()];
-    let mut is_read = true;
+    let (mut is_read, mut is_short) = (true, false);
     for (copy, offset) in copies.iter_mut().zip(SUPERBLOCK_OFFSETS) {
-        // A copy that cannot be read stays empty, which is no superblock. A disk that ends before
-        // it has none there.
-        let read = file.read_exact_at(copy, offset);
-        is_read &= !read.is_err_and(|error| error.kind() != ErrorKind::UnexpectedEof);
+        // A copy that cannot be read stays empty, which is no superblock.
+        match file.read_exact_at(copy, offset) {
+            Err(error) if error.kind() == ErrorKind::UnexpectedEof => is_short = true,
+            read => is_read &= read.is_ok(),
+        }
     }
     let [first, second] = &copies;
     match Superblock::newest(first, second) {
         Ok(superblock) => Contents::Cache(Box::new(superblock)),
+        Err(_) if !is_read => UNREADABLE,
         // Of a later version, or damaged: something is there.
-        Err(_) if !is_read || copies.iter().any(|copy| copy.starts_with(&MAGIC.to_le_bytes())) => {
-            Contents::Unknown
+        Err(_) if copies.iter().any(|copy| copy.starts_with(&MAGIC.to_le_bytes())) => {
+            Contents::Unknown("holds a cache that cannot be read")
+        }
+        // No cache was made on so small a disk.
+        Err(_) if is_short => Contents::Unknown("was cut off where its cache begins"),
+        Err(_) if has_rest_of_a_cache(&file) => {
+            Contents::Unknown("holds a cache that has lost its beginning")
         }
         Err(_) => Contents::Nothing,
     }
+}
+
+/// Whether a checkpoint lies where every cache has one, or an end mark near the end of the disk,
+/// where it is unless the cache has only a part of it. A wipe leaves neither.
+fn has_rest_of_a_cache(file: &File) -> bool {
+    let mut magic = [0; 8];
+    if file.read_exact_at(&mut magic, CHECKPOINTS_OFFSET).is_ok()
+        && magic == checkpoint::MAGIC.to_le_bytes()
+    {
+        return true;
+    }
+    // The end of a block device is found by seeking; its metadata says 0.
+    let end = (&*file).seek(SeekFrom::End(0)).unwrap_or(0) / LINE_SIZE * LINE_SIZE;
+    // Behind the mark less than a segment is left.
+    let start = end.saturating_sub(SEGMENT_SIZE_BYTES_MAX + END_MARK_BYTES as u64);
+    let mut bytes = vec![0; (end - start) as usize];
+    let is_read = file.read_exact_at(&mut bytes, start).is_ok();
+    let mut lines = bytes.chunks(LINE_SIZE as usize);
+    is_read && lines.any(|line| line.starts_with(&end_mark::MAGIC.to_le_bytes()))
 }
 
 /// What a data-disk says of itself.

@@ -11,13 +11,15 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use dcd_daemon::control::client::{ControlClient, ControlError};
+use dcd_daemon::pair::book::PairBook;
 use dcd_daemon::report::status_report::StatusReport;
 use dcd_daemon::units_text::format_size;
+use dcd_engine::Uuid;
 use dcd_engine::format::data_label::LabelState;
 use serde::Serialize;
 
 use super::probe::{Contents, read_label, read_superblock};
-use crate::command::probe::ProbeArguments;
+use crate::command::probe::{CONFIGURATIONS, ProbeArguments};
 use crate::config_file;
 use crate::error::CommandError;
 use crate::stdout::{print, print_json};
@@ -82,6 +84,17 @@ pub fn run(arguments: &ProbeArguments) -> Result<(), CommandError> {
     };
     let mut wanted: Vec<(PathBuf, Question)> = Vec::new();
     let mut caches = Vec::new();
+    // A machine without any service may lack its usual directories, and no others.
+    let is_named = arguments.configurations != Path::new(CONFIGURATIONS);
+    let mut needed: Vec<&Path> = vec![root];
+    needed.extend(is_named.then_some(configurations.as_path()));
+    for directory in needed {
+        if let Err(error) = std::fs::read_dir(directory)
+            && error.kind() == ErrorKind::NotFound
+        {
+            caches.push(unlisted(directory, &error));
+        }
+    }
     match files_in(&configurations, "toml") {
         Ok(files) => wanted.extend(files.into_iter().map(|file| (file, Question::Settings))),
         Err(error) => caches.push(unlisted(&configurations, &error)),
@@ -156,7 +169,11 @@ fn silent(path: &Path) -> Cache {
 
 fn unlisted(directory: &Path, error: &std::io::Error) -> Cache {
     let why = format!("cannot be listed: {error}");
-    Cache::new(directory, State::Unknown, why, "this is for root".into())
+    let hint = match error.kind() {
+        ErrorKind::NotFound => "check the name",
+        _ => "this is for root",
+    };
+    Cache::new(directory, State::Unknown, why, hint.into())
 }
 
 /// The files there with this extension, by name; none, if there is no such directory.
@@ -213,12 +230,9 @@ fn of_settings(file: &Path, root: &Path) -> Vec<Cache> {
         .iter()
         .find(|disk| read_label(disk).is_some_and(|label| label.state != LabelState::Detached));
     let (state, why) = match (read_superblock(&cache_disk), labelled) {
-        (Contents::Unknown, _) => {
+        (Contents::Unknown(why), _) => {
             let disk = cache_disk.display();
-            (
-                State::Unknown,
-                format!("its cache-disk {disk} cannot be read: what it holds is not known"),
-            )
+            (State::Unknown, format!("its cache-disk {disk} {why}: what it holds is not known"))
         }
         (contents @ Contents::Cache(_), _) if contents.may_be_newer() => {
             let disks: Vec<String> =
@@ -244,10 +258,23 @@ fn of_settings(file: &Path, root: &Path) -> Vec<Cache> {
             )
         }
         (Contents::Cache(_), None) => (State::Detached, "detached".to_owned()),
-        (Contents::Nothing, None) => (State::Detached, "no cache was made there".to_owned()),
+        (Contents::Nothing, None) => {
+            match PairBook::from_environment(false).attached_cache(&cache_disk, &data_disks) {
+                Some(cache) => (State::Unknown, gone_words(&cache_disk, cache)),
+                None => (State::Detached, "no cache was made there".to_owned()),
+            }
+        }
     };
     caches.push(Cache::new(file, state, why, format!("{detach}; {given_up}")));
     caches
+}
+
+fn gone_words(cache_disk: &Path, cache: Uuid) -> String {
+    format!(
+        "its cache-disk {} holds no cache; cache {cache} was to be there, as this host or the data-disk \
+         remembers, and may have held what is nowhere else",
+        cache_disk.display()
+    )
 }
 
 /// As a service sees it, whose working directory is the root.
