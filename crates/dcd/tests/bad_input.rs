@@ -502,3 +502,18 @@ fn peers_that_lie_do_not_disturb_others() {
     daemon.assert_no_panic();
     daemon.stop();
 }
+
+/// What is no disk is refused before it is opened: a pipe would be waited for.
+#[test]
+fn what_is_no_disk_is_not_read_as_a_cache_disk() {
+    let site = Site::new("16M", 64 << 20);
+    let _socket = std::os::unix::net::UnixListener::bind(site.path("socket")).unwrap();
+    let mode = rustix::fs::Mode::RWXU;
+    rustix::fs::mkfifoat(rustix::fs::CWD, site.path("pipe"), mode).unwrap();
+    for disk in ["socket", "pipe", "/dev/zero", "."] {
+        for verb in ["check", "inspect superblock", "inspect dirty", "salvage"] {
+            let outcome = site.dcd(&format!("{verb} --cache-disk {disk}"));
+            outcome.fails(1, "is neither a file nor a block device", "give a disk image");
+        }
+    }
+}

@@ -6,7 +6,7 @@
 
 use std::fs::File;
 use std::io::{ErrorKind, Seek, SeekFrom};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, FileTypeExt};
 use std::path::{Path, PathBuf};
 
 use dcd_engine::format::checkpoint::{self, Checkpoint};
@@ -35,16 +35,18 @@ pub struct CacheImage {
 impl CacheImage {
     /// Opens a cache-disk. A daemon may be using it: then what is read may change meanwhile.
     pub fn open(path: &Path) -> Result<CacheImage, CommandError> {
-        let file = File::open(path).map_err(|source| match source.kind() {
+        let failed = |source: std::io::Error| match source.kind() {
             ErrorKind::NotFound => {
                 CommandError::Missing { what: "the cache-disk", path: path.to_owned() }
             }
             _ => CommandError::File { action: "open", path: path.to_owned(), source },
-        })?;
-        let metadata = file.metadata().map_err(CommandError::file("look at", path))?;
-        if metadata.is_dir() {
+        };
+        // Looked at before opening: a pipe would be waited for, and a socket cannot be opened.
+        let kind = std::fs::metadata(path).map_err(failed)?.file_type();
+        if !kind.is_file() && !kind.is_block_device() {
             return Err(CommandError::NotADisk { path: path.to_owned() });
         }
+        let file = File::open(path).map_err(failed)?;
         Ok(CacheImage { path: path.to_owned(), file })
     }
 
