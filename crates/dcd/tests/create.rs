@@ -288,3 +288,29 @@ fn a_reader_that_goes_away_is_no_failure_worth_words() {
     assert_eq!(output.status.code(), Some(3));
     assert_eq!(output.stderr, b"");
 }
+
+#[test]
+fn a_member_of_a_volume_is_nobodys_data_disk() {
+    let folder = with_data_disk();
+    folder.disk("m", 64 << 20);
+    std::fs::write(folder.path("v.toml"), "[[set]]\nlevel = 0\n").unwrap();
+    let volume = format!("{CREATE} --data-disk m --volume v.toml --json");
+    let uuid = json(&folder.dcd(&volume).ok())["uuid"].as_str().unwrap().to_owned();
+    let second = "create --cache-disk n --cache-size 16M --data-disk m";
+    let is_member = format!("m is member 1 of the volume of cache {uuid}");
+    folder.dcd(second).fails(1, &is_member, "--force");
+    let probed = folder.dcd("probe m").ok();
+    assert!(probed.starts_with(&is_member), "{probed}");
+    let probed = folder.dcd("probe --udev m").ok();
+    assert_eq!(probed, format!("DCD_ROLE=data-disk\nDCD_UUID={uuid}\nDCD_ATTACHED=1\n"));
+    // One copy of its label is enough, and one that cannot be read is still a label.
+    let disk = std::fs::File::options().write(true).open(folder.path("m")).unwrap();
+    disk.write_all_at(&[0; 4096], 0).unwrap();
+    folder.dcd(second).fails(1, &is_member, "--force");
+    disk.write_all_at(b"x", (64 << 10) + 4000).unwrap();
+    folder.dcd(second).fails(1, "m is a member of a volume, by a label that cannot", "--force");
+    assert!(!folder.path("n").exists());
+    let forced = folder.dcd(&format!("{second} --force"));
+    assert!(forced.stderr.contains("that is given up: m is a member"), "{}", forced.stderr);
+    forced.ok();
+}

@@ -5,8 +5,8 @@
 //! - an older copy of the cache-disk, put back over a pair that has gone on since,
 //! - another data-disk than the cache's, of the same size,
 //! - a data-disk that was written to while the cache held what is newer than it,
-//! - a data-disk whose cache holds what is newer, for another cache; and a cache-disk in use as a
-//!   data-disk.
+//! - a data-disk whose cache holds what is newer, for another cache; and a cache-disk in use, or a
+//!   member of a volume, as a data-disk.
 //!
 //! The record says "at least this generation", never more than what is durable on the cache-disk:
 //!
@@ -44,6 +44,7 @@ use rustix::fs::{AtFlags, CWD, Mode, OFlags, StatxFlags, XattrFlags};
 
 use crate::device::device_file::DeviceFile;
 use crate::device::identity::{Object, Piece};
+use crate::pair::members::{MemberMark, member_mark};
 use crate::pair::read_superblock;
 use crate::pair::record::{
     DiskKey, DiskState, Match, PairRecord, PairState, SLOT_BYTES, file_name, is_record,
@@ -112,6 +113,14 @@ pub enum PairProblem {
         /// The cache on it.
         cache: Uuid,
     },
+    /// It is a part of a volume.
+    #[error("{} {mark}", path.display())]
+    IsMember {
+        /// The disk.
+        path: PathBuf,
+        /// Of which.
+        mark: MemberMark,
+    },
 }
 
 struct Known<'a>(&'a Path);
@@ -159,6 +168,10 @@ impl PairProblem {
                     place.display()
                 ),
             },
+            PairProblem::IsMember { .. } => format!(
+                "check the name; if the volume is needed no more, {flag} uses the disk all the same, which costs what the \
+                 volume has on it"
+            ),
             PairProblem::IsCacheDisk { .. } => format!(
                 "check the name; detach that cache first, or {flag} uses the disk all the same"
             ),
@@ -242,7 +255,7 @@ impl PairBook {
     }
 
     /// Whether a disk may become a data-disk or a cache-disk: nobody's cache holds what is newer,
-    /// and, if `look_inside`, it is no cache-disk itself.
+    /// and, if `look_inside`, it is no cache-disk itself and no member of another volume.
     pub fn check_free(
         &self,
         disk: &DeviceFile,
@@ -258,6 +271,13 @@ impl PairBook {
             && found.state != CacheState::Detached
         {
             return Err(PairProblem::IsCacheDisk { path, cache: found.uuid });
+        }
+        // One of its own volume is where it belongs. What cannot be read is found out by who reads.
+        if look_inside
+            && let Ok(Some(mark)) = member_mark(disk)
+            && mark.cache().is_none_or(|cache| Some(cache) != own)
+        {
+            return Err(PairProblem::IsMember { path, mark });
         }
         let Some(key) = key_of(disk).filter(|_| self.directory.is_some()) else { return Ok(()) };
         let is_it =

@@ -5,6 +5,7 @@
 //! refused: writing parity over somebody else's disk costs it. A disk that takes the place of a
 //! lost member must look like nothing, and gets its label when the engine has opened.
 
+use std::fmt;
 use std::path::PathBuf;
 
 use dcd_engine::format::data_label::{DATA_LABEL_BYTES, DATA_LABEL_OFFSETS, DataLabel};
@@ -13,7 +14,7 @@ use dcd_engine::units::MemberIndex;
 use dcd_engine::volume::format::label::{LABEL_OFFSETS, MEMBER_LABEL_BYTES, MemberLabel};
 use dcd_engine::{Device, FormatError, Superblock, Uuid};
 
-use crate::device::device_file::DeviceError;
+use crate::device::device_file::{DeviceError, DeviceFile};
 use crate::device::device_spec::DeviceSpec;
 use crate::device::foreign_content::{Content, look, recognise};
 use crate::disk::Disk;
@@ -182,14 +183,79 @@ fn open(spec: &DeviceSpec) -> Result<Disk, MemberError> {
 
 /// The newer of the two copies; a disk that is too short for them has none.
 fn read_label(disk: &Disk) -> Result<Result<MemberLabel, FormatError>, MemberError> {
-    let [first, second] = LABEL_OFFSETS.map(|offset| {
-        let bytes = disk.file().read_at(offset, MEMBER_LABEL_BYTES);
-        bytes.map_err(|source| MemberError::Device { source })
-    });
-    let (first, second) = (first?, second?);
-    let newest = MemberLabel::newest(first.bytes(), second.bytes());
-    // Of two that are none, the first tells why.
-    Ok(newest.map_or_else(|| MemberLabel::decode(first.bytes()), Ok))
+    read_label_of(disk.file()).map_err(|source| MemberError::Device { source })
+}
+
+fn read_label_of(disk: &DeviceFile) -> Result<Result<MemberLabel, FormatError>, DeviceError> {
+    let [first, second] = LABEL_OFFSETS.map(|offset| disk.read_at(offset, MEMBER_LABEL_BYTES));
+    Ok(newest_label(first?.bytes(), second?.bytes()))
+}
+
+/// The newer of two copies. Of two that are none, one that says that it is a label tells why.
+fn newest_label(first: &[u8], second: &[u8]) -> Result<MemberLabel, FormatError> {
+    if let Some(label) = MemberLabel::newest(first, second) {
+        return Ok(label);
+    }
+    match MemberLabel::decode(first) {
+        Err(problem) if is_no_mark(&problem) => MemberLabel::decode(second)
+            .map_err(|second| if is_no_mark(&second) { problem } else { second }),
+        found => found,
+    }
+}
+
+/// Of what a disk is a member.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum MemberMark {
+    /// Of this.
+    Label(MemberLabel),
+    /// It says that it is one, and no more.
+    Unreadable(FormatError),
+}
+
+impl MemberMark {
+    /// The cache that has the volume, if it can be told.
+    pub fn cache(&self) -> Option<Uuid> {
+        match self {
+            MemberMark::Label(label) => Some(label.uuid),
+            MemberMark::Unreadable(_) => None,
+        }
+    }
+}
+
+impl fmt::Display for MemberMark {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            MemberMark::Label(MemberLabel { uuid, member, .. }) => {
+                write!(f, "is member {} of the volume of cache {uuid}", member.0)
+            }
+            MemberMark::Unreadable(problem) => {
+                write!(f, "is a member of a volume, by a label that cannot be read: {problem}")
+            }
+        }
+    }
+}
+
+/// What a disk says, if it says that it is a member of a volume.
+pub(crate) fn member_mark(disk: &DeviceFile) -> Result<Option<MemberMark>, DeviceError> {
+    Ok(mark_of(read_label_of(disk)?))
+}
+
+/// The same by both copies of its label, as they were read.
+pub fn member_mark_in(first: &[u8], second: &[u8]) -> Option<MemberMark> {
+    mark_of(newest_label(first, second))
+}
+
+fn mark_of(label: Result<MemberLabel, FormatError>) -> Option<MemberMark> {
+    match label {
+        Ok(label) => Some(MemberMark::Label(label)),
+        Err(problem) if is_no_mark(&problem) => None,
+        Err(problem) => Some(MemberMark::Unreadable(problem)),
+    }
+}
+
+/// Whether something else is there, or nothing.
+fn is_no_mark(problem: &FormatError) -> bool {
+    matches!(problem, FormatError::Magic { .. } | FormatError::Short { .. })
 }
 
 /// What is at the beginning of a disk, where everything that is known has something: a file system,
@@ -203,9 +269,7 @@ fn content_of(disk: &Disk) -> Result<Option<Content>, MemberError> {
 
 /// What the beginning of a disk looks like that is to become a member.
 pub fn content(start: &[u8]) -> Option<&'static str> {
-    let is_none = |problem: &FormatError| {
-        matches!(problem, FormatError::Magic { .. } | FormatError::Short { .. })
-    };
+    let is_none = is_no_mark;
     for offset in LABEL_OFFSETS {
         let place = offset as usize..offset as usize + MEMBER_LABEL_BYTES;
         let label = start.get(place).map(MemberLabel::decode);

@@ -31,7 +31,7 @@ use dcd_engine::{Buffer, FormatError, Geometry, Superblock, Uuid};
 use serde_json::{Value, json};
 
 use super::create_room::Room;
-use super::create_target::Target;
+use super::create_target::{Target, refuse_taken};
 use crate::error::CommandError;
 use crate::image::dirty::Dirty;
 use crate::image::{CacheImage, ImageError};
@@ -93,7 +93,8 @@ pub struct CreateArguments {
     #[arg(long, conflicts_with = "fill")]
     pub no_fill: bool,
     /// Overwrite what is on the cache-disk, on members of a volume, and on a disk that gets a
-    /// label; one that has a label keeps what it holds, and its cache is given up. Not enough for a
+    /// label; one that has a label keeps what it holds, and its cache is given up. So is any cache
+    /// that may hold what is newer than the data-disk, after it was said which. Not enough for a
     /// cache with data that is not yet on its data-disk: that needs --uuid too.
     #[arg(long)]
     pub force: bool,
@@ -181,9 +182,9 @@ fn make(arguments: &CreateArguments, stop: &Stop) -> Result<(), CommandError> {
     if arguments.read_area > 0 && copy_pages == 0 {
         return Err(CommandError::ReadAreaSmall { found: arguments.read_area });
     }
-    let book = PairBook::from_environment(arguments.force);
+    let book = PairBook::from_environment(false);
+    let mut given_up = target.check_free(&book, arguments)?;
     let data_disks = target.disks();
-    data_disks.iter().try_for_each(|disk| book.check_free(disk, None, true))?;
     let uuid = random_uuid()?;
     let (volume, tables_bytes) = match target.header(uuid, plan.size)? {
         None => (None, 0),
@@ -203,7 +204,7 @@ fn make(arguments: &CreateArguments, stop: &Stop) -> Result<(), CommandError> {
     let lost = match &existing {
         None => Loss::nothing(),
         Some(disk) => {
-            book.check_free(disk, None, false)?;
+            given_up.extend(refuse_taken(&book, disk, false, arguments)?);
             refuse_to_destroy(disk, arguments, stop)?
         }
     };
@@ -253,7 +254,7 @@ fn make(arguments: &CreateArguments, stop: &Stop) -> Result<(), CommandError> {
     lost.cache.iter().for_each(|cache| book.forget(*cache));
     book.created(uuid, 1, &disk, &data_disks, arguments.json);
     drop(disk);
-    tell(arguments, &target, uuid, &geometry, &lost)
+    tell(arguments, &target, uuid, &geometry, &lost, &given_up)
 }
 
 /// Tells of the cache that was made.
@@ -263,6 +264,7 @@ fn tell(
     uuid: Uuid,
     geometry: &Geometry,
     lost: &Gone,
+    given_up: &[String],
 ) -> Result<(), CommandError> {
     let cache_disk = arguments.cache_disk.path();
     if arguments.json {
@@ -281,6 +283,7 @@ fn tell(
             "data_offset_bytes": target.payload_offset_bytes(),
             "lost": lost.loss.as_ref().map(Loss::json),
             "overwritten": lost.overwritten,
+            "given_up": given_up,
         }));
     }
     let read_area = match geometry.copy_slots() {
@@ -460,6 +463,13 @@ fn loss_of(image: &CacheImage, superblock: &Superblock) -> Option<Loss> {
         Ok(dirty) => Some(Loss::Known(dirty)),
         Err(_) => Some(Loss::Unknown),
     }
+}
+
+/// Lists what goes with the cache on another disk, as far as that can be read.
+pub fn list_given_up(cache_disk: &Path) -> Result<(), CommandError> {
+    let Ok(image) = CacheImage::open(cache_disk) else { return Ok(()) };
+    let Ok(superblock) = image.superblock() else { return Ok(()) };
+    loss_of(&image, &superblock).map_or(Ok(()), |loss| loss.list("given up"))
 }
 
 /// What goes with a cache that is overwritten.

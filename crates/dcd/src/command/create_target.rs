@@ -5,6 +5,7 @@ use std::path::Path;
 
 use dcd_daemon::device::device_file::DeviceFile;
 use dcd_daemon::device::identity::same_disks;
+use dcd_daemon::pair::book::{PairBook, PairProblem};
 use dcd_daemon::serve::ServeError;
 use dcd_daemon::units_text::format_size;
 use dcd_engine::format::superblock::DATA_DISK_BLOCKS_MAX;
@@ -17,7 +18,7 @@ use dcd_engine::volume::format::label::{LABEL_OFFSETS, MemberLabel};
 use dcd_engine::{Buffer, DataDiskInfo, OpenError, Uuid};
 use serde_json::{Value, json};
 
-use super::create::{Stop, look_at};
+use super::create::{Stop, list_given_up, look_at};
 use super::create_label::{LabelledDisk, refuse_label};
 use crate::command::create::CreateArguments;
 use crate::error::CommandError;
@@ -86,6 +87,18 @@ impl Target {
             return Err(ServeError::Open(error).into());
         }
         Ok(target)
+    }
+
+    /// Refuses disks that a cache needs, unless asked to in so many words: what is given up then.
+    pub fn check_free(
+        &self,
+        book: &PairBook,
+        arguments: &CreateArguments,
+    ) -> Result<Vec<String>, CommandError> {
+        // What is on those that are overwritten was looked at, whatever it is.
+        let look_inside = matches!(self, Target::Disk(_));
+        let taken = |disk| refuse_taken(book, disk, look_inside, arguments).transpose();
+        self.disks().into_iter().filter_map(taken).collect()
     }
 
     /// All of them.
@@ -200,6 +213,34 @@ impl Target {
             }
         }
     }
+}
+
+/// Refuses a disk that somebody's cache needs. With --force it says what is given up, and so does
+/// the answer.
+pub fn refuse_taken(
+    book: &PairBook,
+    disk: &DeviceFile,
+    look_inside: bool,
+    arguments: &CreateArguments,
+) -> Result<Option<String>, CommandError> {
+    let Err(problem) = book.check_free(disk, None, look_inside) else { return Ok(None) };
+    if !arguments.force {
+        return Err(problem.into());
+    }
+    // The cache that is overwritten is told of when that is looked at.
+    let whole = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    let place = match &problem {
+        PairProblem::HasCache { place, .. } => Some(place),
+        _ => None,
+    };
+    if place.is_some_and(|place| whole(place) == whole(arguments.cache_disk.path())) {
+        return Ok(None);
+    }
+    if !arguments.json {
+        eprintln!("dcd: going on all the same, and that is given up: {problem}");
+        place.map_or(Ok(()), |place| list_given_up(place))?;
+    }
+    Ok(Some(problem.to_string()))
 }
 
 /// Refuses a disk that holds something, unless asked in so many words, and then says what is lost.

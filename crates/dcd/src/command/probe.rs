@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use dcd_daemon::device::identity::DiskIdentity;
+use dcd_daemon::pair::members::{MemberMark, member_mark_in};
 use dcd_engine::Superblock;
 use dcd_engine::format::checkpoint;
 use dcd_engine::format::data_label::{DATA_LABEL_BYTES, DATA_LABEL_OFFSETS, DataLabel, LabelState};
@@ -19,6 +20,7 @@ use dcd_engine::format::geometry::{
 };
 use dcd_engine::format::superblock::{CacheState, MAGIC, SUPERBLOCK_SIZE};
 use dcd_engine::units::LINE_SIZE;
+use dcd_engine::volume::format::label::{LABEL_OFFSETS, MEMBER_LABEL_BYTES};
 
 use super::probe_all;
 use crate::config_file;
@@ -80,6 +82,8 @@ struct Found {
     data_disks: Vec<PathBuf>,
     /// The log may hold what the data-disk does not.
     is_attached: bool,
+    /// It says itself that it is a member of a volume.
+    member: Option<MemberMark>,
 }
 
 pub fn run(arguments: &ProbeArguments) -> Result<(), CommandError> {
@@ -138,6 +142,7 @@ fn probe(names: &[PathBuf], configurations: &Path) -> Option<Found> {
             uuid: contents.superblock().map(|superblock| superblock.uuid.to_string()),
             data_disks: data_disks.filter(|_| role == "cache-disk").collect(),
             is_attached: contents.may_be_newer(),
+            member: None,
         });
     }
     if let Some(label) = read_label(names.first()?) {
@@ -147,6 +152,18 @@ fn probe(names: &[PathBuf], configurations: &Path) -> Option<Found> {
             uuid: Some(label.uuid.to_string()),
             data_disks: Vec::new(),
             is_attached: label.state != LabelState::Detached,
+            member: None,
+        });
+    }
+    if let Some(mark) = read_member_mark(names.first()?) {
+        return Some(Found {
+            role: "data-disk",
+            name: None,
+            uuid: mark.cache().map(|cache| cache.to_string()),
+            data_disks: Vec::new(),
+            // Where the blocks of a volume lie only its cache knows.
+            is_attached: true,
+            member: Some(mark),
         });
     }
     let contents = read_superblock(names.first()?);
@@ -157,6 +174,7 @@ fn probe(names: &[PathBuf], configurations: &Path) -> Option<Found> {
         uuid: Some(superblock.uuid.to_string()),
         data_disks: Vec::new(),
         is_attached: contents.may_be_newer(),
+        member: None,
     })
 }
 
@@ -275,6 +293,16 @@ pub(super) fn read_label(disk: &Path) -> Option<DataLabel> {
     DataLabel::newest(&copies[0], &copies[1]).ok()
 }
 
+/// What a disk says of itself, if it is a member of a volume.
+fn read_member_mark(disk: &Path) -> Option<MemberMark> {
+    let file = File::open(disk).ok()?;
+    let mut copies = [[0; MEMBER_LABEL_BYTES]; LABEL_OFFSETS.len()];
+    for (copy, offset) in copies.iter_mut().zip(LABEL_OFFSETS) {
+        let _ = file.read_exact_at(copy, offset);
+    }
+    member_mark_in(&copies[0], &copies[1])
+}
+
 fn properties(found: &Found) -> String {
     let mut text = format!("DCD_ROLE={}\n", found.role);
     if let Some(name) = &found.name {
@@ -293,6 +321,10 @@ fn properties(found: &Found) -> String {
 }
 
 fn words(device: &Path, found: &Found) -> String {
+    if let Some(mark) = &found.member {
+        let device = device.display();
+        return format!("{device} {mark}, of no service: use it through dcd, with the others\n");
+    }
     let of = match (&found.name, &found.uuid) {
         (Some(name), Some(uuid)) => format!("service {name}, cache {uuid}"),
         (Some(name), None) => format!("service {name}, whose cache-disk cannot be read"),
