@@ -1,9 +1,11 @@
 //! The record of pairs is believed, so it must be right: whatever dcd itself, or the documented way
-//! to grow a disk, does to a data-disk is nobody's write behind the back of its cache.
+//! to grow a disk, does to a data-disk is nobody's write behind the back of its cache. And what is
+//! a cache's is nobody else's, whatever has become of that cache and its disk.
 
 mod harness;
 
-use std::fs::File;
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
 
 use harness::Site;
 use harness::nbd::Client;
@@ -57,4 +59,65 @@ fn a_dirty_pair_grows() {
     File::options().write(true).open(site.path("d")).unwrap().set_len(80 << 20).unwrap();
     site.dcd("grow --cache-disk c --data-disk d --memory-directory .").ok();
     is_served_whole(&site);
+}
+
+const SECOND: &str = "create --cache-disk n --cache-size 16M --data-disk d";
+const DETACH: &str = "--data-disk d --memory-directory .";
+
+#[test]
+fn a_cache_that_is_not_found_is_not_over() {
+    let site = dirty();
+    let rename = |from: &str, to: &str| fs::rename(site.path(from), site.path(to)).unwrap();
+    rename("c", "moved");
+    site.dcd(SECOND).fails(1, "and is not there any more", "find it, whatever its name is now");
+    // Nor is one whose place another has taken.
+    site.folder.disk("c", 1 << 20);
+    site.dcd(SECOND).fails(1, "and is not there any more", "--force");
+    site.folder.disk("other", 64 << 20);
+    fs::remove_file(site.path("c")).unwrap();
+    site.dcd("create --cache-disk c --cache-size 16M --data-disk other").ok();
+    site.dcd(SECOND).fails(1, "and is not there any more", "--force");
+    assert!(!site.path("n").exists());
+    rename("moved", "c");
+    is_served_whole(&site);
+    // A person says that it is gone. Should it turn up, it is the old one.
+    rename("c", "moved");
+    let forced = site.dcd(&format!("{SECOND} --force"));
+    assert!(forced.stderr.contains("that is given up: d belongs to cache"), "{}", forced.stderr);
+    forced.ok();
+    let daemon = site.serve_disks("n", "d", LAZY);
+    Client::connect(&site.socket()).write(8 * LINE as u64, &[9; LINE]).unwrap();
+    daemon.stop();
+    rename("moved", "c");
+    let old = format!("detach --cache-disk c {DETACH}");
+    site.dcd(&old).fails(1, "was given up, and its data-disk d went on without it", "dcd salvage");
+    site.dcd(&format!("detach --cache-disk n {DETACH}")).ok();
+    site.dcd(&old).fails(1, "was given up", "--trust-disks");
+    let mut line = [0; LINE];
+    File::open(site.path("d")).unwrap().read_exact_at(&mut line, 8 * LINE as u64).unwrap();
+    assert_eq!(line, [9; LINE]);
+}
+
+/// What is overwritten or wiped by dcd itself is over, and nobody has to say so again.
+#[test]
+fn a_cache_that_was_given_up_or_wiped_is_over() {
+    let site = dirty();
+    let uuid = |site: &Site| {
+        let told = site.dcd("inspect superblock --cache-disk c --json").ok();
+        let told: harness::Value = serde_json::from_str(&told).unwrap();
+        told[0]["superblock"]["uuid"].as_str().unwrap().to_owned()
+    };
+    let again = format!("create --cache-disk c --data-disk d --force --uuid {}", uuid(&site));
+    site.dcd(&again).ok();
+    site.serve(LAZY).stop();
+    site.dcd(&format!("detach --cache-disk c {DETACH} --wipe")).ok();
+    site.dcd(SECOND).ok();
+    // A crash came before the record of a detach.
+    let site = dirty();
+    let record = site.path(&format!("state/pairs/{}.pair", uuid(&site)));
+    let before = fs::read(&record).unwrap();
+    site.dcd(&format!("detach --cache-disk c {DETACH}")).ok();
+    fs::write(&record, before).unwrap();
+    site.dcd(&format!("detach --cache-disk c {DETACH} --wipe")).ok();
+    site.dcd(SECOND).ok();
 }

@@ -6,7 +6,8 @@
 //! - another data-disk than the cache's, of the same size,
 //! - a data-disk that was written to while the cache held what is newer than it,
 //! - a data-disk whose cache holds what is newer, for another cache; and a cache-disk in use, or a
-//!   member of a volume, as a data-disk.
+//!   member of a volume, as a data-disk,
+//! - a cache whose data-disk went on without it.
 //!
 //! The record says "at least this generation", never more than what is durable on the cache-disk:
 //!
@@ -94,8 +95,8 @@ pub enum PairProblem {
     },
     /// It has a cache that holds what is newer.
     #[error(
-        "{} belongs to cache {cache}{}, which may hold data that is not on it yet",
-        path.display(), Place(place)
+        "{} belongs to cache {cache}{}, which may hold data that is not on it yet{}",
+        path.display(), Place(place), if *is_missing { ", and is not there any more" } else { "" }
     )]
     HasCache {
         /// The data-disk.
@@ -104,6 +105,8 @@ pub enum PairProblem {
         cache: Uuid,
         /// Where that was.
         place: PathBuf,
+        /// Something else is there now, or nothing.
+        is_missing: bool,
     },
     /// It is a cache-disk itself.
     #[error("{} is the cache-disk of cache {cache}, which is not detached", path.display())]
@@ -120,6 +123,19 @@ pub enum PairProblem {
         path: PathBuf,
         /// Of which.
         mark: MemberMark,
+    },
+    /// Its data-disk has gone on without it.
+    #[error(
+        "cache {cache} on {} was given up, and its data-disk {} went on without it",
+        path.display(), data_disk.display()
+    )]
+    GivenUp {
+        /// The cache-disk.
+        path: PathBuf,
+        /// The cache.
+        cache: Uuid,
+        /// Its data-disk, as it is named now.
+        data_disk: PathBuf,
     },
 }
 
@@ -159,22 +175,46 @@ impl PairProblem {
             PairProblem::ChangedBehind { .. } => format!(
                 "if it was changed on purpose, {flag} goes on; what the cache holds will overwrite the changes"
             ),
-            PairProblem::HasCache { place, .. } => match place.as_os_str().is_empty() {
-                true => {
-                    format!("find its cache and detach it first; {flag} gives up what that holds")
-                }
-                false => format!(
-                    "detach that first: dcd detach --cache-disk {} --data-disk ...; {flag} gives up what it holds",
-                    place.display()
-                ),
-            },
+            PairProblem::HasCache { is_missing, .. } => format!(
+                "{}; {}{flag} gives up what it holds",
+                self.detach_hint(),
+                if *is_missing { "if it is gone for good, " } else { "" }
+            ),
             PairProblem::IsMember { .. } => format!(
                 "check the name; if the volume is needed no more, {flag} uses the disk all the same, which costs what the \
                  volume has on it"
             ),
+            PairProblem::GivenUp { path, .. } => format!(
+                "to see what it holds: dcd salvage --cache-disk {} --to FILE; {flag} goes on with it, and it overwrites what \
+                 was written to the data-disk since",
+                path.display()
+            ),
             PairProblem::IsCacheDisk { .. } => format!(
                 "check the name; detach that cache first, or {flag} uses the disk all the same"
             ),
+        }
+    }
+}
+
+impl PairProblem {
+    /// How its cache is brought home.
+    fn detach_hint(&self) -> String {
+        match self {
+            PairProblem::HasCache { path, place, is_missing: true, .. } => format!(
+                "it was on {}: find it, whatever its name is now (`dcd probe DISK` tells what a disk is), and detach it: dcd \
+                 detach --cache-disk ... --data-disk {}",
+                place.display(),
+                path.display()
+            ),
+            PairProblem::HasCache { place, .. } if place.as_os_str().is_empty() => {
+                "find its cache and detach it first".into()
+            }
+            PairProblem::HasCache { path, place, .. } => format!(
+                "detach that first: dcd detach --cache-disk {} --data-disk {}",
+                place.display(),
+                path.display()
+            ),
+            _ => "detach its cache first: dcd detach --cache-disk ... --data-disk ...".into(),
         }
     }
 }
@@ -236,6 +276,12 @@ impl PairBook {
             if !is_volume && let [data_disk] = states.as_slice() {
                 check_data_disk(record, data_disk)?;
             }
+            if record.state == PairState::GivenUp && superblock.state != CacheState::Detached {
+                let path = cache_disk.path().to_owned();
+                let data_disk = data_disks.first().map(|disk| disk.path().to_owned());
+                let (cache, data_disk) = (superblock.uuid, data_disk.unwrap_or_default());
+                return Err(PairProblem::GivenUp { path, cache, data_disk });
+            }
             // Who makes a file larger changes its time: that it was written to cannot be told then.
             let recorded = superblock.data_disk.bytes() + superblock.data_offset_bytes;
             let has_grown = data_disks.iter().any(|disk| disk.size_bytes > recorded);
@@ -285,10 +331,16 @@ impl PairBook {
         let records = self.records();
         let others = records.iter().filter(|record| Some(record.cache) != own);
         for record in others.clone().filter(|record| record.data_disks.iter().any(is_it)) {
-            if record.state.may_be_dirty() && !is_over(record) {
-                let (cache, place) = (record.cache, record.cache_disk.path.clone());
-                return Err(PairProblem::HasCache { path, cache, place });
+            if !record.state.may_be_dirty() {
+                continue;
             }
+            let is_missing = match where_it_was(record) {
+                Whereabouts::Detached => continue,
+                Whereabouts::Elsewhere => true,
+                Whereabouts::There => false,
+            };
+            let (cache, place) = (record.cache, record.cache_disk.path.clone());
+            return Err(PairProblem::HasCache { path, cache, place, is_missing });
         }
         // Of a cache that this host knows, its record counts.
         if let Some((cache, state)) = read_attribute(disk)
@@ -296,7 +348,8 @@ impl PairBook {
             && state.may_be_dirty()
             && !others.clone().any(|record| record.cache == cache)
         {
-            return Err(PairProblem::HasCache { path, cache, place: PathBuf::new() });
+            let (place, is_missing) = (PathBuf::new(), false);
+            return Err(PairProblem::HasCache { path, cache, place, is_missing });
         }
         Ok(())
     }
@@ -317,8 +370,8 @@ impl PairBook {
             let has_data_disk = data_disks
                 .iter()
                 .any(|disk| record.data_disks.iter().any(|known| is_it(known, disk)));
-            // What has gone from here, nothing here can speak for.
-            record.state.may_be_dirty() && (is_here || has_data_disk && !is_over(record))
+            record.state.may_be_dirty()
+                && (is_here || has_data_disk && !matches!(where_it_was(record), Whereabouts::Detached))
         });
         if let Some(record) = attached {
             return Some(record.cache);
@@ -354,6 +407,23 @@ impl PairBook {
             }),
             _ => Ok(()),
         }
+    }
+
+    /// Records of other caches that may hold what these disks do not: whoever goes on against them
+    /// gives those caches up.
+    fn to_give_up(&self, own: Uuid, disks: &[&DeviceFile]) -> Vec<(File, PairRecord)> {
+        let Some(directory) = &self.directory else { return Vec::new() };
+        let keys: Vec<DiskKey> = disks.iter().filter_map(|disk| key_of(disk)).collect();
+        let is_one = |known: &DiskState| {
+            let known = known.key.as_ref();
+            known.is_some_and(|it| keys.iter().any(|key| it.compare(key) == Match::Same))
+        };
+        let others = self.records().into_iter().filter(|record| {
+            let is_other = record.cache != own && record.state.may_be_dirty();
+            is_other && record.data_disks.iter().any(is_one)
+        });
+        let open = |record: PairRecord| Some((open_record(directory, record.cache).ok()?, record));
+        others.filter_map(open).collect()
     }
 
     /// Takes hold of the record of a pair, while files may still be opened.
@@ -400,8 +470,15 @@ impl PairBook {
                 None
             }
         };
-        let files = std::iter::once(&cache_disk).chain(data_disks).map(|disk| bottom_file(disk));
-        PairEntry { is_kept: self.directory.is_some(), file, record, files: files.collect() }
+        let disks: Vec<&DeviceFile> =
+            std::iter::once(cache_disk).chain(data_disks.iter().copied()).collect();
+        PairEntry {
+            is_kept: self.directory.is_some(),
+            file,
+            record,
+            files: disks.iter().map(|disk| bottom_file(disk)).collect(),
+            to_give_up: self.to_give_up(cache, &disks),
+        }
     }
 
     /// A new cache for these disks.
@@ -414,7 +491,7 @@ impl PairBook {
         quiet: bool,
     ) {
         let mut entry = self.entry(cache, cache_disk, data_disks, quiet);
-        entry.write(generation, PairState::Detached);
+        entry.begin(generation, PairState::Detached);
     }
 
     /// A cache that is no more.
@@ -476,21 +553,30 @@ fn check_generation(
     Ok(())
 }
 
-/// Whether what a record says of its cache is over: the cache was detached, or made anew, or
-/// removed from its directory.
-fn is_over(record: &PairRecord) -> bool {
-    let place = &record.cache_disk.path;
-    match read_superblock_of_path(place) {
-        Ok(Some(superblock)) => {
-            superblock.uuid != record.cache || superblock.state == CacheState::Detached
+/// What has become of the cache of a record that may hold what its data-disk does not.
+enum Whereabouts {
+    /// It was detached, and only the record does not say so.
+    Detached,
+    /// It is where it was, or nobody can tell.
+    There,
+    /// Nothing is there, or something else. A cache that is not found may have been moved, or have
+    /// another name since the machine was started: that it is over only a person knows. One that
+    /// dcd itself has overwritten or wiped has no record any more.
+    Elsewhere,
+}
+
+fn where_it_was(record: &PairRecord) -> Whereabouts {
+    match read_superblock_of_path(&record.cache_disk.path) {
+        Ok(Some(found)) if found.uuid == record.cache => {
+            // An older copy, of a time when it was detached, says nothing of what came then.
+            match found.state == CacheState::Detached && found.generation >= record.generation {
+                true => Whereabouts::Detached,
+                false => Whereabouts::There,
+            }
         }
-        // Something else is there now.
-        Ok(None) => true,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            let directory = place.parent().and_then(directory_key);
-            directory.is_some() && directory == record.cache_disk.directory
-        }
-        Err(_) => false,
+        Ok(_) => Whereabouts::Elsewhere,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Whereabouts::Elsewhere,
+        Err(_) => Whereabouts::There,
     }
 }
 
@@ -504,12 +590,30 @@ pub(crate) struct PairEntry {
     record: PairRecord,
     /// The cache-disk and the data-disks, where they are files.
     files: Vec<Option<OwnedFd>>,
+    /// Caches that are given up as soon as this one is used.
+    to_give_up: Vec<(File, PairRecord)>,
 }
 
 impl PairEntry {
     /// Step 3.
     pub(crate) fn opened(&mut self, generation: u64) {
-        self.write(generation, PairState::Open);
+        self.begin(generation, PairState::Open);
+    }
+
+    /// From now on this is the cache of its data-disks. Crash in between: others are still known to
+    /// hold something for them, and a person has to say again that they do not count.
+    fn begin(&mut self, generation: u64, state: PairState) {
+        self.write(generation, state);
+        for (file, mut record) in std::mem::take(&mut self.to_give_up) {
+            record.state = PairState::GivenUp;
+            put(&file, &mut record);
+        }
+    }
+
+    /// The data-disk has all that the cache held, and stands on its own; the cache-disk has failed,
+    /// and cannot be told. Should it come back, it is older.
+    pub(crate) fn detached_without_cache(&mut self) {
+        self.write(self.record.generation, PairState::GivenUp);
     }
 
     /// Step 5.
@@ -523,7 +627,7 @@ impl PairEntry {
     }
 
     fn write(&mut self, generation: u64, state: PairState) {
-        let PairEntry { is_kept, file, record, files } = self;
+        let PairEntry { is_kept, file, record, files, .. } = self;
         if !*is_kept {
             return;
         }
@@ -541,13 +645,18 @@ impl PairEntry {
         {
             write_attribute(data_disk, record);
         }
-        let Some(file) = file else { return };
-        record.written += 1;
-        let mut bytes = record.encode();
-        bytes.resize(bytes.len().next_multiple_of(512), 0);
-        // What cannot be written is advice that is missing.
-        let _ = file.write_all_at(&bytes, record.slot()).and_then(|()| file.sync_data());
+        if let Some(file) = file {
+            put(file, record);
+        }
     }
+}
+
+/// Writes a record to its next slot. What cannot be written is advice that is missing.
+fn put(file: &File, record: &mut PairRecord) {
+    record.written += 1;
+    let mut bytes = record.encode();
+    bytes.resize(bytes.len().next_multiple_of(512), 0);
+    let _ = file.write_all_at(&bytes, record.slot()).and_then(|()| file.sync_data());
 }
 
 /// When a file was last written to, which does not change any more when it has been flushed.

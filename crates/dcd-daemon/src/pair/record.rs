@@ -68,6 +68,8 @@ pub enum PairState {
     },
     /// In use, or its user died.
     Open,
+    /// The data-disk went on without it, or with another cache: what it holds is older.
+    GivenUp,
 }
 
 impl PairState {
@@ -82,6 +84,7 @@ impl PairState {
             PairState::Closed { is_dirty: false } => "closed clean",
             PairState::Closed { is_dirty: true } => "closed dirty",
             PairState::Open => "open",
+            PairState::GivenUp => "given up",
         }
     }
 }
@@ -334,6 +337,7 @@ fn state_of(words: &str) -> Option<PairState> {
         PairState::Closed { is_dirty: false },
         PairState::Closed { is_dirty: true },
         PairState::Open,
+        PairState::GivenUp,
     ];
     all.into_iter().find(|state| state.words() == words)
 }
@@ -444,7 +448,8 @@ mod tests {
         let last = bytes.len() - 1;
         bytes[last] ^= 1;
         assert_eq!(PairRecord::newest(&bytes), Ok(record.clone()));
-        for state in [PairState::Detached, PairState::Closed { is_dirty: false }, PairState::Open] {
+        let closed = PairState::Closed { is_dirty: false };
+        for state in [PairState::Detached, closed, PairState::Open, PairState::GivenUp] {
             let record = PairRecord { state, ..record.clone() };
             assert_eq!(PairRecord::decode(&record.encode()), Ok(record));
         }

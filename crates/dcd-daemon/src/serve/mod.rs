@@ -518,6 +518,8 @@ fn note_the_end(
     // What the superblock says, which has been written.
     if is_closed && outcome.is_ok() && !is_uncached {
         record.closed(engine.superblock(), engine.holds_newer_data());
+    } else if is_detached && is_uncached {
+        record.detached_without_cache();
     }
     let not_whole = engine.volume().map(members_not_whole).unwrap_or_default();
     if !not_whole.is_empty() {

@@ -160,13 +160,16 @@ pub fn run_offline(
     // What the log holds then, the memory holds no more.
     let is_closed = *event_loop.phase() == Phase::Closed;
     let is_detach = task == OfflineTask::Detach;
-    if is_detach && report.ended == Ended::Done && result.is_ok() && lost.is_none() {
+    let is_detached = is_detach && report.ended == Ended::Done && result.is_ok() && lost.is_none();
+    if is_detached {
         event_loop.label_without_cache();
     }
     let (engine, _) = event_loop.close();
     report.is_unmarked = engine.cache_disk_failure().is_some();
     if is_closed && result.is_ok() && !report.is_unmarked {
         record.closed(engine.superblock(), engine.holds_newer_data());
+    } else if is_detached && report.is_unmarked {
+        record.detached_without_cache();
     }
     if let (Ok(()), Some(report)) = (&result, stuck) {
         let operation = if is_detach { "detached" } else { "brought home" };

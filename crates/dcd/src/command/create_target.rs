@@ -230,7 +230,7 @@ pub fn refuse_taken(
     // The cache that is overwritten is told of when that is looked at.
     let whole = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
     let place = match &problem {
-        PairProblem::HasCache { place, .. } => Some(place),
+        PairProblem::HasCache { place, is_missing: false, .. } => Some(place),
         _ => None,
     };
     if place.is_some_and(|place| whole(place) == whole(arguments.cache_disk.path())) {

@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 use dcd_daemon::device::device_file::{DeviceError, DeviceFile};
 use dcd_daemon::device::device_spec::DeviceSpec;
 use dcd_daemon::device::wipe::{Wiped, wipe};
+use dcd_daemon::pair::book::PairBook;
 use dcd_daemon::process::signals::Signals;
 use dcd_daemon::report::status_report::StatusReport;
 use dcd_daemon::serve::ServeError;
@@ -91,7 +92,11 @@ impl Wipe {
         });
         progress.finish();
         match wiped? {
-            Wiped::All => print(&format!("wiped: {} holds zeroes\n", self.path.display())),
+            Wiped::All => {
+                // The cache is no more, also if its end was not recorded.
+                PairBook::from_environment(false).forget(self.uuid);
+                print(&format!("wiped: {} holds zeroes\n", self.path.display()))
+            }
             Wiped::UpTo(done) => Err(CommandError::WipeCancelled {
                 path: self.path.clone(),
                 left: disk.size_bytes.saturating_sub(done),

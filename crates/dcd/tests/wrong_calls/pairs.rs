@@ -98,6 +98,18 @@ pub fn calls() -> Vec<Call> {
     }
     let second = "create --cache-disk n --cache-size 3M --data-disk d";
     calls.push(call("a second cache", dirty, second, HAS_CACHE, &right));
+    let renamed = |world: &World| {
+        dirty(world);
+        world.tool("mv c moved", "");
+    };
+    let moved = detach("moved", "d");
+    calls.push(call(
+        "a second cache after the first was renamed",
+        renamed,
+        second,
+        HAS_CACHE,
+        &moved,
+    ));
     let linked = |world: &World| {
         dirty(world);
         world.tool("ln d hard", "");
@@ -168,11 +180,12 @@ pub fn right_calls() {
     }
     world.dcd(&format!("{} --trust-disks", detach("c", "d")));
     assert_eq!(fs::read(world.site.path("d")).unwrap()[AT as usize..][..4096], [7; 4096]);
-    // A cache that was thrown away.
+    // A cache that was thrown away: who did that says so.
     let world = World::new();
     dirty(&world);
     fs::remove_file(world.site.path("c")).unwrap();
-    world.dcd("create --cache-disk c --cache-size 3M --data-disk d");
+    world.dcd("create --cache-disk c --cache-size 3M --data-disk d --force");
+    world.dcd(&detach("c", "d"));
     // Moved, each to another name.
     let world = World::new();
     dirty(&world);
