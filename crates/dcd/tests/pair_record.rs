@@ -6,7 +6,9 @@ mod harness;
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
+use std::time::{Duration, SystemTime};
 
+use dcd_engine::format::data_label::{DATA_LABEL_BYTES, DATA_LABEL_OFFSETS, DataLabel, LabelState};
 use harness::Site;
 use harness::nbd::Client;
 
@@ -15,11 +17,15 @@ const LINE: usize = 4096;
 
 /// A pair that was closed in order, with a dirty line.
 fn dirty() -> Site {
+    dirty_made("")
+}
+
+fn dirty_made(flags: &str) -> Site {
     let site = Site::empty();
     // So that a record is kept.
     std::fs::create_dir(site.path("state")).unwrap();
     site.folder.disk("d", 64 << 20);
-    site.dcd("create --cache-disk c --cache-size 64M --data-disk d").ok();
+    site.dcd(&format!("create --cache-disk c --cache-size 64M --data-disk d {flags}")).ok();
     let daemon = site.serve(LAZY);
     let mut client = Client::connect(&site.socket());
     client.write(8 * LINE as u64, &[7; LINE]).unwrap();
@@ -59,6 +65,18 @@ fn a_dirty_pair_grows() {
     File::options().write(true).open(site.path("d")).unwrap().set_len(80 << 20).unwrap();
     site.dcd("grow --cache-disk c --data-disk d --memory-directory .").ok();
     is_served_whole(&site);
+}
+
+/// As somebody would a little later.
+fn write_behind(site: &Site, name: &str, offset: u64, bytes: &[u8]) {
+    let file = File::options().write(true).open(site.path(name)).unwrap();
+    file.write_all_at(bytes, offset).unwrap();
+    touch(site, name);
+}
+
+fn touch(site: &Site, name: &str) {
+    let file = File::options().write(true).open(site.path(name)).unwrap();
+    file.set_modified(SystemTime::now() + Duration::from_secs(2)).unwrap();
 }
 
 const SECOND: &str = "create --cache-disk n --cache-size 16M --data-disk d";
@@ -120,4 +138,45 @@ fn a_cache_that_was_given_up_or_wiped_is_over() {
     fs::write(&record, before).unwrap();
     site.dcd(&format!("detach --cache-disk c {DETACH} --wipe")).ok();
     site.dcd(SECOND).ok();
+}
+
+#[test]
+fn a_copy_of_the_cache_disk_is_as_good_and_hides_no_write_to_the_data_disk() {
+    let copied = |site: &Site| {
+        fs::copy(site.path("c"), site.path("x")).unwrap();
+        fs::rename(site.path("x"), site.path("c")).unwrap();
+    };
+    let touched = |site: &Site| touch(site, "c");
+    for replace in [&copied as &dyn Fn(&Site), &touched] {
+        let site = dirty();
+        replace(&site);
+        is_served_whole(&site);
+        write_behind(&site, "d", 30 << 20, b"somebody was here");
+        replace(&site);
+        let serve = "serve --cache-disk c --data-disk d --nbd unix:s --memory-directory .";
+        site.dcd(serve).fails(1, "was written to since this cache", "--trust-disks");
+        site.serve(&format!("{LAZY} --trust-disks")).stop();
+        is_served_whole(&site);
+    }
+}
+
+/// A start writes the label before the superblock, and may be killed in between.
+#[test]
+fn a_label_that_announces_a_start_is_nobodys_write() {
+    let site = dirty_made("--labelled");
+    let disk = File::options().read(true).write(true).open(site.path("d")).unwrap();
+    let copies = DATA_LABEL_OFFSETS.map(|offset| {
+        let mut bytes = [0; DATA_LABEL_BYTES];
+        disk.read_exact_at(&mut bytes, offset).unwrap();
+        bytes
+    });
+    let label = DataLabel::newest(&copies[0], &copies[1]).unwrap();
+    assert_eq!(label.state, LabelState::Dirty);
+    let next = DataLabel { writing: label.writing + 1, epoch_max: label.epoch + 1, ..label };
+    disk.write_all_at(next.encode().bytes(), next.offset()).unwrap();
+    touch(&site, "d");
+    is_served_whole(&site);
+    write_behind(&site, "d", 30 << 20, b"somebody was here");
+    let serve = "serve --cache-disk c --data-disk d --nbd unix:s --memory-directory .";
+    site.dcd(serve).fails(1, "was written to since this cache", "--trust-disks");
 }

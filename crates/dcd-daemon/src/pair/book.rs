@@ -45,6 +45,7 @@ use rustix::fs::{AtFlags, CWD, Mode, OFlags, StatxFlags, XattrFlags};
 
 use crate::device::device_file::DeviceFile;
 use crate::device::identity::{Object, Piece};
+use crate::pair::label_keeper::read_data_label;
 use crate::pair::members::{MemberMark, member_mark};
 use crate::pair::read_superblock;
 use crate::pair::record::{
@@ -285,7 +286,15 @@ impl PairBook {
             // Who makes a file larger changes its time: that it was written to cannot be told then.
             let recorded = superblock.data_disk.bytes() + superblock.data_offset_bytes;
             let has_grown = data_disks.iter().any(|disk| disk.size_bytes > recorded);
-            check_generation(record, superblock, cache_disk, &states, is_volume || has_grown)?;
+            // A start that was killed between a label and its superblock has changed it, too.
+            let is_announced = |disk: &&DeviceFile| {
+                let label = read_data_label(disk).ok().and_then(Result::ok);
+                label.is_some_and(|label| label.epoch_max != superblock.data_label_epoch)
+            };
+            let has_label = superblock.data_offset_bytes > 0;
+            let may_have_changed =
+                is_volume || has_grown || has_label && data_disks.iter().any(is_announced);
+            check_generation(record, superblock, cache_disk, &states, may_have_changed)?;
         }
         let knows = |disk: &DeviceFile| {
             let key = key_of(disk);
@@ -525,7 +534,6 @@ fn check_generation(
     data_disks: &[DiskState],
     may_have_changed: bool,
 ) -> Result<(), PairProblem> {
-    let cache_now = state_of(cache_disk);
     let before = |disk: &DiskState| {
         let known = |known: &&DiskState| known.key.is_some() && known.key == disk.key;
         record.data_disks.iter().find(known).and_then(|known| known.changed)
@@ -540,12 +548,10 @@ fn check_generation(
             expected: record.generation,
         });
     }
-    let cache_was_changed =
-        record.cache_disk.changed.zip(cache_now.changed).is_some_and(|(before, now)| before != now);
+    // Whatever has become of the cache-disk: a copy of it is as good, and has a time of its own.
     if superblock.generation == record.generation
         && record.state == (PairState::Closed { is_dirty: true })
         && !may_have_changed
-        && !cache_was_changed
         && let Some(disk) = data_disks.iter().find(|disk| was_changed(disk) == Some(true))
     {
         return Err(PairProblem::ChangedBehind { path: disk.path.clone() });
