@@ -49,6 +49,7 @@ impl Served {
             loop_device: false,
             control: None,
             read_only: false,
+            pairs: dcd_daemon::pair::book::PairBook::default(),
             processor: None,
             busy_poll: dcd_daemon::ring::busy_poll::BusyPollMax::Auto,
             give_up_rights: true,

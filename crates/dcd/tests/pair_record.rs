@@ -180,3 +180,33 @@ fn a_label_that_announces_a_start_is_nobodys_write() {
     let serve = "serve --cache-disk c --data-disk d --nbd unix:s --memory-directory .";
     site.dcd(serve).fails(1, "was written to since this cache", "--trust-disks");
 }
+
+#[test]
+fn what_a_cache_needs_is_served_without_it_for_reading_alone() {
+    let site = dirty();
+    let refused = |disk: &str, why: &str| {
+        for verb in ["serve --null --data-disk", "slow-disk --disk"] {
+            let error = format!("not served without its cache: {disk} {why}");
+            site.dcd(&format!("{verb} {disk} --nbd unix:n")).fails(1, &error, "--read-only");
+        }
+        let line = format!("serve --null --data-disk {disk} --nbd unix:n --read-only");
+        site.start_line(&line).ready().stop();
+    };
+    refused("d", "belongs to cache");
+    refused("c", "is the cache-disk of cache");
+    for disk in ["m0", "m1", "l"] {
+        site.folder.disk(disk, 33 << 20);
+    }
+    fs::write(site.path("v.toml"), "[[set]]\nlevel = 0\n").unwrap();
+    let volume =
+        "create --cache-disk v --cache-size 16M --volume v.toml --data-disk m0 --data-disk m1";
+    site.dcd(volume).ok();
+    refused("m1", "is member 1 of the volume of cache");
+    site.dcd("create --cache-disk lc --cache-size 16M --data-disk l --labelled").ok();
+    site.serve_disks("lc", "l", "").stop();
+    refused("l", "has the label of cache");
+    // Detached, they are anybody's.
+    site.dcd(&format!("detach --cache-disk c {DETACH}")).ok();
+    site.start_line("serve --null --data-disk d --nbd unix:n").ready().stop();
+    site.start_line("slow-disk --disk c --nbd unix:n").ready().stop();
+}

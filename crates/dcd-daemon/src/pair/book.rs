@@ -39,6 +39,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use dcd_engine::format::data_label::LabelState;
 use dcd_engine::format::superblock::CacheState;
 use dcd_engine::{Superblock, Uuid};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, StatxFlags, XattrFlags};
@@ -125,6 +126,14 @@ pub enum PairProblem {
         /// Of which.
         mark: MemberMark,
     },
+    /// It begins with a label.
+    #[error("{} has the label of cache {cache}, which is not detached", path.display())]
+    IsLabelled {
+        /// The disk.
+        path: PathBuf,
+        /// Its cache.
+        cache: Uuid,
+    },
     /// Its data-disk has gone on without it.
     #[error(
         "cache {cache} on {} was given up, and its data-disk {} went on without it",
@@ -185,6 +194,9 @@ impl PairProblem {
                 "check the name; if the volume is needed no more, {flag} uses the disk all the same, which costs what the \
                  volume has on it"
             ),
+            PairProblem::IsLabelled { .. } => {
+                format!("detach that cache first; {flag} uses the disk all the same")
+            }
             PairProblem::GivenUp { path, .. } => format!(
                 "to see what it holds: dcd salvage --cache-disk {} --to FILE; {flag} goes on with it, and it overwrites what \
                  was written to the data-disk since",
@@ -198,6 +210,18 @@ impl PairProblem {
 }
 
 impl PairProblem {
+    /// What to do about it if the disk was to be used without a cache.
+    pub fn hint_without_cache(&self) -> String {
+        let first = match self {
+            PairProblem::IsMember { .. } => {
+                "serve the volume: dcd serve --cache-disk ... --data-disk ..., with all members"
+                    .into()
+            }
+            _ => self.detach_hint(),
+        };
+        format!("{first}; to look at it as it is: dcd serve --null --read-only --data-disk ...")
+    }
+
     /// How its cache is brought home.
     fn detach_hint(&self) -> String {
         match self {
@@ -414,6 +438,18 @@ impl PairBook {
                 found: superblock.generation,
                 expected,
             }),
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether a disk may be written to without any cache.
+    pub(crate) fn check_without_cache(&self, disk: &DeviceFile) -> Result<(), PairProblem> {
+        self.check_free(disk, None, true)?;
+        match read_data_label(disk) {
+            Ok(Ok(label)) if label.state != LabelState::Detached => {
+                let (path, cache) = (disk.path().to_owned(), label.uuid);
+                Err(PairProblem::IsLabelled { path, cache })
+            }
             _ => Ok(()),
         }
     }

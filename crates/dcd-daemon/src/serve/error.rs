@@ -78,6 +78,9 @@ pub enum ServeError {
     /// The host remembers the pair otherwise.
     #[error(transparent)]
     Pair(#[from] PairProblem),
+    /// A disk that somebody's cache needs was to be written to without it.
+    #[error("not served without its cache: {0}")]
+    WithoutCache(PairProblem),
     /// The label of the data-disk is not that of this cache, as it is now.
     #[error(transparent)]
     Label(#[from] LabelProblem),
@@ -260,6 +263,7 @@ impl ServeError {
             ServeError::Device { source, .. } => return source.hint(),
             ServeError::Memory(source) => return source.hint(),
             ServeError::Pair(problem) => problem.hint("--trust-disks"),
+            ServeError::WithoutCache(problem) => problem.hint_without_cache(),
             ServeError::Label(problem) => problem.hint(),
             ServeError::Member(source) => return source.hint(),
             ServeError::LockMemory(source) => source.hint(),

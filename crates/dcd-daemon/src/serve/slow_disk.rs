@@ -19,6 +19,7 @@ use crate::frontend::nbd::doors::NbdDoors;
 use crate::frontend::nbd::listen::{NbdAddress, NbdOptions, listen_unix};
 use crate::frontend::nbd::tls::files::TlsFiles;
 use crate::frontend::ublk;
+use crate::pair::book::PairBook;
 use crate::process::confine::Reach;
 use crate::process::isolation::{check_processor, isolate, run_on_processor};
 use crate::process::service_manager::Notifier;
@@ -52,8 +53,11 @@ pub struct SlowDiskOptions {
     pub vhost_user: Option<PathBuf>,
     /// The control socket; it counts requests, and has no status to show.
     pub control: Option<PathBuf>,
-    /// Refuse changes.
+    /// Refuse changes. Only so is a disk shown whose cache may hold what is newer, or one that is a
+    /// part of something.
     pub read_only: bool,
+    /// What the host remembers of pairs.
+    pub pairs: PairBook,
     /// The processor that the loop runs on, and nowhere else.
     pub processor: Option<usize>,
     /// How long the loop looks for the next event before it sleeps, at most.
@@ -92,6 +96,9 @@ pub fn slow_disk(
     // Behind that: a thread that began before would be killed by signals, and all with it.
     let doors = NbdDoors::new(&options.nbd_options, options.quiet)?;
     let disk = Disk::open(Device::DataDisk, &options.disk).map_err(ServeError::device("disk"))?;
+    if !options.read_only {
+        options.pairs.check_without_cache(disk.file()).map_err(ServeError::WithoutCache)?;
+    }
     if options.loop_device && options.fuse.is_none() {
         return Err(ServeError::LoopWithoutFuse);
     }

@@ -48,7 +48,8 @@ pub struct ServeArguments {
     #[command(flatten)]
     pub settings: Settings,
     /// Serve the data-disk without any cache: each request is one of the data-disk, so that what
-    /// the layers above cost can be measured.
+    /// the layers above cost can be measured. One that belongs to a cache which may hold what is
+    /// newer, a cache-disk or a member of a volume is served with --read-only alone.
     #[arg(long)]
     pub null: bool,
     /// Print nothing but the ready line and errors.
@@ -122,6 +123,7 @@ fn null_options(arguments: ServeArguments) -> Result<SlowDiskOptions, CommandErr
         vhost_user: settings.vhost_user,
         control: settings.control,
         read_only: settings.read_only.unwrap_or(false),
+        pairs: PairBook::from_environment(false),
         processor: settings.processor,
         busy_poll: settings.busy_poll.unwrap_or_default(),
         give_up_rights: true,

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 use dcd_daemon::device::device_spec::DeviceSpec;
 use dcd_daemon::frontend::nbd::listen::{NbdAddress, NbdOptions};
+use dcd_daemon::pair::book::PairBook;
 use dcd_daemon::ring::busy_poll::BusyPollMax;
 use dcd_daemon::serve::UblkNumber;
 use dcd_daemon::serve::slow_disk::{SlowDiskOptions, slow_disk};
@@ -14,6 +15,9 @@ use crate::settings::parse_ublk;
 use crate::stdout::print;
 
 /// Serve a disk over NBD, FUSE, ublk or vhost-user without a cache, for comparison.
+///
+/// Whoever is connected may write to it. So a disk whose cache may hold what is newer is refused,
+/// and so are a cache-disk that is not detached and a member of a volume.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
@@ -72,6 +76,7 @@ pub fn run(arguments: &SlowDiskArguments) -> Result<(), CommandError> {
         vhost_user: arguments.vhost_user.clone(),
         control: arguments.control.clone(),
         read_only: false,
+        pairs: PairBook::from_environment(false),
         processor: None,
         // A disk that is slow on purpose has no use for it, and must not take time from what is
         // measured.
