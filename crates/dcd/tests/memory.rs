@@ -300,20 +300,54 @@ fn a_start_that_fails_leaves_nothing() {
     }
 }
 
+fn listed_of(site: &Site) -> harness::Value {
+    let told = site.dcd("list --memory-directory mem --json").ok();
+    serde_json::from_str(&told).unwrap()
+}
+
+/// What becomes of the memories in `mem`, and why.
+fn fates(site: &Site, list: &harness::Value) -> Vec<(String, String)> {
+    let ours = site.path("mem").canonicalize().unwrap().display().to_string();
+    let memories = list["memories"].as_array().unwrap().iter();
+    let ours = memories.filter(|it| it["path"].as_str().unwrap().starts_with(&ours));
+    let text = |it: &harness::Value, key: &str| it[key].as_str().unwrap().to_owned();
+    ours.map(|it| (text(it, "fate"), text(it, "why"))).collect()
+}
+
+/// The cache-disk of its session is elsewhere, and may come back.
+#[test]
+fn memory_that_a_copy_of_the_cache_disk_does_not_know_is_not_stale() {
+    let site = site();
+    let copy = |from: &str, to: &str| {
+        fs::copy(site.path(from), site.path(to)).unwrap();
+    };
+    serve_in(&site, "mem", "").stop();
+    copy("c", "closed");
+    let daemon = serve_in(&site, "mem", "");
+    write(&site, 1);
+    daemon.kill();
+    copy("c", "open");
+    copy("closed", "c");
+    let found = fates(&site, &listed_of(&site));
+    assert_eq!((found.len(), found[0].0.as_str()), (1, "perhaps-needed"), "{found:?}");
+    assert!(found[0].1.contains("an older copy of its cache-disk"), "{found:?}");
+    copy("open", "c");
+    assert_eq!(fates(&site, &listed_of(&site))[0].0, "needed");
+    // One that is open, and was open before: its own memory was another.
+    serve_in(&site, "mem", "").stop();
+    let daemon = serve_in(&site, "mem", "");
+    write(&site, 2);
+    daemon.kill();
+    copy("open", "c");
+    let found = fates(&site, &listed_of(&site));
+    assert_eq!((found.len(), found[0].0.as_str()), (1, "perhaps-needed"), "{found:?}");
+}
+
 #[test]
 fn the_list_tells_whose_memory_it_is_and_what_is_stale() {
     let site = site();
-    let list = || -> harness::Value {
-        let told = site.dcd("list --memory-directory mem --json").ok();
-        serde_json::from_str(&told).unwrap()
-    };
-    let fate = |list: &harness::Value| -> Vec<(String, String)> {
-        let ours = site.path("mem").canonicalize().unwrap().display().to_string();
-        let memories = list["memories"].as_array().unwrap().iter();
-        let ours = memories.filter(|it| it["path"].as_str().unwrap().starts_with(&ours));
-        let text = |it: &harness::Value, key: &str| it[key].as_str().unwrap().to_owned();
-        ours.map(|it| (text(it, "fate"), text(it, "why"))).collect()
-    };
+    let list = || listed_of(&site);
+    let fate = |list: &harness::Value| fates(&site, list);
     let daemon = serve_in(&site, "mem", "");
     let listed = list();
     let daemons = listed["daemons"].as_array().unwrap();

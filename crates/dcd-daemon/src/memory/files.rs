@@ -147,6 +147,17 @@ fn of_cache_disk(header: &MemoryHeader, file: &MemoryFile) -> (MemoryFate, Strin
         let why = format!("the last session of {name} ended without order: serve or detach it");
         return (MemoryFate::Needed, why);
     }
+    // A superblock of before that session knows nothing of it. The one of after is on a disk that
+    // may come back.
+    let is_older = match superblock.state {
+        CacheState::Open => header.session() >= Some(superblock.generation),
+        CacheState::Closed | CacheState::Detached => header.session() > Some(superblock.generation),
+    };
+    if is_older && header.holds_writes() {
+        return perhaps(format!(
+            "{name} is an older copy of its cache-disk: the one of its session may be elsewhere"
+        ));
+    }
     let why = match superblock.state {
         CacheState::Open => format!("the last session of {name} had another one"),
         CacheState::Closed | CacheState::Detached => format!("{name} was closed in order"),

@@ -27,6 +27,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use dcd_engine::log::control;
 use dcd_engine::{MemoryUse, SegmentMemory, Uuid};
 use rustix::fs::{FallocateFlags, FileType, FlockOperation, Mode, OFlags, Stat};
 use rustix::io::Errno;
@@ -121,6 +122,11 @@ impl MemoryHeader {
     /// Whether an engine has written its part of it: one that never has has acknowledged nothing.
     pub fn holds_writes(&self) -> bool {
         self.0[..CACHE_DISK.start].iter().any(|byte| *byte != 0)
+    }
+
+    /// The session that it is of: the generation of the superblock that opened it.
+    pub fn session(&self) -> Option<u64> {
+        control::session(&self.0)
     }
 
     /// The cache-disk that it belongs to, as it was named when the file was made; for people.

@@ -79,12 +79,22 @@ pub fn write_session_note(page: &mut [u8], epoch: u64, is_void: bool) {
 
 /// Whether what the memory holds of session `epoch` is void; `None` if no valid note names it.
 pub(crate) fn is_void(page: &[u8], epoch: u64) -> Option<bool> {
+    let note = session_note(page)?;
+    (note.epoch.get() == epoch).then_some(note.is_void.get() != 0)
+}
+
+/// The session that the memory is of, which is the generation of the superblock that opened it;
+/// `None`: there is no valid note.
+pub fn session(page: &[u8]) -> Option<u64> {
+    session_note(page).map(|note| note.epoch.get())
+}
+
+fn session_note(page: &[u8]) -> Option<SessionNoteInMemory> {
     let bytes = page.get(SESSION_NOTE_OFFSET..)?;
-    let (memory, _) = SessionNoteInMemory::read_from_prefix(bytes).ok()?;
-    let is_valid = memory.magic.get() == SESSION_MAGIC
-        && memory.epoch.get() == epoch
-        && memory.checksum.get() == crc32c(&memory.as_bytes()[..SESSION_CHECKED]);
-    is_valid.then_some(memory.is_void.get() != 0)
+    let (note, _) = SessionNoteInMemory::read_from_prefix(bytes).ok()?;
+    let is_valid = note.magic.get() == SESSION_MAGIC
+        && note.checksum.get() == crc32c(&note.as_bytes()[..SESSION_CHECKED]);
+    is_valid.then_some(note)
 }
 
 const CHECKED: usize = std::mem::offset_of!(OpenMarkInMemory, checksum);
@@ -138,9 +148,11 @@ mod tests {
     fn a_session_note_is_of_one_session_and_counts_only_when_whole() {
         let mut page = vec![0; CONTROL_SIZE];
         assert_eq!(is_void(&page, 0), None, "an empty page says nothing");
+        assert_eq!(session(&page), None);
         for void in [false, true] {
             write_session_note(&mut page, 5, void);
             assert_eq!((is_void(&page, 5), is_void(&page, 6)), (Some(void), None));
+            assert_eq!(session(&page), Some(5));
             for at in SESSION_NOTE_OFFSET..SESSION_NOTE_OFFSET + 24 {
                 page[at] ^= 1;
                 assert_eq!(is_void(&page, 5), None, "byte {at}");
