@@ -2,8 +2,8 @@
 //! certificate, what a server says.
 //!
 //! A terminal obeys what it is sent: a text can move the cursor, hide lines, set the title, answer
-//! in the user's stead. So whatever comes from outside goes through here on its way to people. JSON
-//! has its own way to write such characters.
+//! in the user's stead. So whatever comes from outside goes through here on its way to people. In
+//! JSON such characters are written as `\u009b`, since a person may look at that, too.
 
 use std::borrow::Cow;
 
@@ -55,6 +55,28 @@ pub fn plain_lines(text: &str, colours: bool) -> Cow<'_, str> {
     plain.into()
 }
 
+/// JSON, which has a way to write every character: those that are obeyed are written so, like the
+/// control characters that JSON itself does not allow. `json` is whole; its own line ends stay.
+pub fn plain_json(json: &str) -> Cow<'_, str> {
+    let is_obeyed = |character| is_obeyed(character) && character != '\n';
+    if !json.contains(is_obeyed) {
+        return json.into();
+    }
+    let mut plain = String::with_capacity(json.len() + 16);
+    for character in json.chars() {
+        // Outside of texts JSON has none of them.
+        match is_obeyed(character) {
+            true => {
+                for unit in character.encode_utf16(&mut [0; 2]) {
+                    plain += &format!("\\u{unit:04x}");
+                }
+            }
+            false => plain.push(character),
+        }
+    }
+    plain.into()
+}
+
 /// All colours that our own output has: nothing but the look of the text behind them.
 pub const COLOURS: [&str; 5] = ["\x1b[32m", "\x1b[33m", "\x1b[1;31m", "\x1b[1m", "\x1b[0m"];
 
@@ -70,6 +92,14 @@ mod tests {
         assert_eq!(plain_lines(evil, true), shown.replace("g�h", "g\nh"));
         assert!(matches!(plain("/dev/sdb: Größe 漢字"), Cow::Borrowed(_)));
         assert!(matches!(plain_lines("a\tb\n", false), Cow::Borrowed(_)));
+    }
+
+    #[test]
+    fn json_means_the_same() {
+        let evil = "{\n  \"a\": \"\u{9b}31m\u{202e}\u{7f}\u{feff}\u{85}\\u001b \u{e4}\"\n}";
+        let shown = "{\n  \"a\": \"\\u009b31m\\u202e\\u007f\\ufeff\\u0085\\u001b \u{e4}\"\n}";
+        assert_eq!(plain_json(evil), shown);
+        assert!(matches!(plain_json("{\"a\": \"\u{6f22}\"}\n"), Cow::Borrowed(_)));
     }
 
     #[test]

@@ -5,7 +5,7 @@
 
 use std::io::{ErrorKind, Write};
 
-use dcd_client::plain::plain_lines;
+use dcd_client::plain::{plain_json, plain_lines};
 use serde::Serialize;
 
 use crate::error::CommandError;
@@ -19,14 +19,23 @@ pub fn print(text: &str) -> Result<(), CommandError> {
     stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()).map_err(stdout_error)
 }
 
-/// Writes `value` as JSON to stdout.
+/// Writes `value` as JSON to stdout, over several lines.
 pub fn print_json<T: Serialize>(value: &T) -> Result<(), CommandError> {
+    write_json(serde_json::to_string_pretty(value))
+}
+
+/// The same in one line.
+pub fn print_json_line<T: Serialize>(value: &T) -> Result<(), CommandError> {
+    write_json(serde_json::to_string(value))
+}
+
+/// The one way of JSON to stdout: no terminal obeys what is in it, either.
+fn write_json(text: serde_json::Result<String>) -> Result<(), CommandError> {
+    let text = text.map_err(|error| CommandError::Output { source: error.into() })?;
     let mut stdout = std::io::stdout().lock();
-    serde_json::to_writer_pretty(&mut stdout, value)
-        .map_err(std::io::Error::from)
-        .and_then(|()| stdout.write_all(b"\n"))
-        .and_then(|()| stdout.flush())
-        .map_err(stdout_error)
+    let written = stdout.write_all(plain_json(&text).as_bytes());
+    let written = written.and_then(|()| stdout.write_all(b"\n"));
+    written.and_then(|()| stdout.flush()).map_err(stdout_error)
 }
 
 fn stdout_error(source: std::io::Error) -> CommandError {

@@ -314,3 +314,27 @@ fn a_member_of_a_volume_is_nobodys_data_disk() {
     assert!(forced.stderr.contains("that is given up: m is a member"), "{}", forced.stderr);
     forced.ok();
 }
+
+/// What a terminal would obey is written in JSON as JSON can.
+#[test]
+fn no_name_in_json_is_obeyed_by_a_terminal() {
+    let folder = Folder::new();
+    let name = "d\u{9b}31m\u{202e}\u{7f}";
+    folder.disk(name, 64 << 20);
+    let create = format!("create --cache-disk c --cache-size 16M --data-disk {name} --json");
+    let made = folder.dcd(&create).ok();
+    assert!(made.contains("\"d\\u009b31m\\u202e\\u007f\""), "{made}");
+    assert_eq!(json(&made)["data_disk"], name);
+    let served = folder.serve(&format!(
+        "serve --cache-disk c --data-disk {name} --nbd unix:s --control ctl --memory-directory ."
+    ));
+    for line in
+        ["list --json --memory-directory .", "status --control ctl --json", "top --once --json ctl"]
+    {
+        let told = folder.dcd(line).ok();
+        let is_obeyed = |c: char| dcd_client::plain::is_obeyed(c) && c != '\n';
+        assert!(!told.contains(is_obeyed), "{line}: {told:?}");
+        assert!(json(&told).is_object(), "{line}: {told}");
+    }
+    served.stop();
+}

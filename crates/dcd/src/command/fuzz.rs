@@ -149,12 +149,10 @@ pub fn run(arguments: &FuzzArguments) -> Result<(), CommandError> {
     let on_volume = on_volume.iter().map(test_of_volume);
     let shortest: Vec<String> = shortest.chain(on_volume).collect();
     if arguments.json {
-        let line = serde_json::to_string(&summary).map_err(std::io::Error::from);
-        let line = line.map_err(|source| CommandError::Output { source })?;
         for test in &shortest {
             eprintln_test(test);
         }
-        stdout::print(&format!("{line}\n"))?;
+        stdout::print_json_line(&summary)?;
     } else {
         stdout::print(&summary.render())?;
         for failure in &outcome.failures {
@@ -224,8 +222,7 @@ fn driver(arguments: &FuzzArguments) -> Result<(), CommandError> {
     progress.finish();
     summary.seconds = began.elapsed().as_secs_f64();
     if arguments.json {
-        let line = serde_json::to_string(&summary).map_err(std::io::Error::from);
-        stdout::print(&format!("{}\n", line.map_err(|source| CommandError::Output { source })?))?;
+        stdout::print_json_line(&summary)?;
     } else {
         stdout::print(&summary.render())?;
     }

@@ -53,9 +53,9 @@ pub fn run(arguments: &FuzzArguments) -> Result<(), CommandError> {
     let wrong = trials.iter().filter(|trial| !trial.is_right()).count() as u64;
     if arguments.json {
         for row in &rows {
-            print_line(row)?;
+            stdout::print_json_line(row)?;
         }
-        print_line(&Summary { seed, bugs: rows.len() as u64 - 1, wrong })?;
+        stdout::print_json_line(&Summary { seed, bugs: rows.len() as u64 - 1, wrong })?;
     } else {
         stdout::print(&render(&rows))?;
     }
@@ -95,12 +95,6 @@ fn try_on_driver(bug: &'static Mistake, seed: u64, runs_max: u64) -> Trial {
         caught: found.filter(|_| anyway.is_none()).map(caught),
         fails_anyway: anyway.map(caught),
     }
-}
-
-fn print_line(value: &impl Serialize) -> Result<(), CommandError> {
-    let line = serde_json::to_string(value).map_err(std::io::Error::from);
-    let line = line.map_err(|source| CommandError::Output { source })?;
-    stdout::print(&format!("{line}\n"))
 }
 
 /// What is printed of one.

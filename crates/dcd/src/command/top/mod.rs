@@ -23,7 +23,7 @@ use super::status_panel;
 use crate::daemons;
 use crate::error::CommandError;
 use crate::output::Paint;
-use crate::stdout::print;
+use crate::stdout::{print, print_json_line};
 
 /// Watch running dcds in the terminal.
 ///
@@ -108,9 +108,7 @@ fn show_lines(watched: &mut Watched, arguments: &TopArguments) -> Result<(), Com
         watched.look();
         if arguments.json {
             for seen in &watched.seen {
-                let line = serde_json::to_string(&TopLine::of(seen))
-                    .map_err(|error| CommandError::Output { source: error.into() })?;
-                print(&(line + "\n"))?;
+                print_json_line(&TopLine::of(seen))?;
             }
         } else {
             let size = Size { height: usize::MAX, ..SIZE_DEFAULT };
