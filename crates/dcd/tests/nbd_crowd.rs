@@ -1,7 +1,8 @@
 //! Proves that an honest client of NBD over TCP gets in at once beside crowds that do not: a
 //! thousand bare connects a second, idle connections, clients that negotiate for ever and come
-//! again when they are sent away, handshakes of TLS without a certificate. All on loopback, for
-//! some seconds.
+//! again when they are sent away, handshakes of TLS without a certificate; and, from another
+//! address over a long line, beside one that keeps all places taken with clients that have spoken
+//! and wait. All on loopback, for some seconds.
 
 mod harness;
 
@@ -14,6 +15,7 @@ use std::time::{Duration, Instant};
 
 use harness::{Site, until};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, connect, socket_with};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 const HOME: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 1);
 const ELSEWHERE: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
@@ -25,6 +27,14 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const CONNECTS_PER_SECOND: u32 = 1000;
 const CONNECTS_KEPT: usize = 300;
 const TRIES: usize = 15;
+
+/// Places for those who negotiate (docs/nbd.md), connections that fill them, and those that then
+/// come in a second.
+const PLACES: usize = 512;
+const FILLERS: usize = 700;
+const FILLERS_PER_SECOND: u32 = 150;
+/// A message there and one back take so long on a long line.
+const ROUND_TRIP: Duration = Duration::from_millis(50);
 
 const FLAGS: &[u8] = b"\0\0\0\x03";
 const LIST: &[u8] = b"IHAVEOPT\0\0\0\x03\0\0\0\0";
@@ -64,10 +74,12 @@ fn ask(stream: &mut TcpStream, option: &[u8]) -> io::Result<()> {
 }
 
 /// Negotiates, reads a block, and goes.
-fn honest(from: Ipv4Addr, port: u16) -> io::Result<()> {
+fn honest(from: Ipv4Addr, port: u16, round_trip: Duration) -> io::Result<()> {
     let mut stream = connect_from(from, port)?;
     stream.set_nodelay(true)?;
+    std::thread::sleep(round_trip);
     greeted(&mut stream)?;
+    std::thread::sleep(round_trip);
     ask(&mut stream, GO)?;
     let mut read = vec![0x25, 0x60, 0x95, 0x13, 0, 0, 0, 0];
     read.extend([7; 8]);
@@ -117,19 +129,62 @@ fn negotiators(port: u16, clients: usize, option: &'static [u8], end: &AtomicBoo
     }
 }
 
+/// Clients of one address that ask for one thing, at once, and then wait: all places at first, and
+/// some more in each second.
+fn fillers(from: Ipv4Addr, port: u16, option: &[u8], end: &AtomicBool, count: &AtomicUsize) {
+    let ask = [FLAGS, option].concat();
+    let mut kept = VecDeque::new();
+    let began = Instant::now();
+    for made in 0u32.. {
+        let due = began + Duration::from_secs(1) * made / FILLERS_PER_SECOND;
+        if kept.len() > PLACES {
+            std::thread::sleep(due.saturating_duration_since(Instant::now()));
+        }
+        if end.load(Ordering::Relaxed) {
+            return;
+        }
+        if let Ok(mut stream) = connect_from(from, port)
+            && stream.write_all(&ask).is_ok()
+        {
+            count.fetch_add(1, Ordering::Relaxed);
+            kept.push_back(stream);
+        }
+        if kept.len() > FILLERS {
+            kept.pop_front();
+        }
+    }
+}
+
 /// How long each of some honest clients needs, from the address of the crowd and from another.
 fn measure(mut honest: impl FnMut(Ipv4Addr)) {
     for from in [HOME, ELSEWHERE] {
-        let mut times: Vec<Duration> = (0..TRIES)
-            .map(|_| {
-                let began = Instant::now();
-                honest(from);
-                began.elapsed()
-            })
-            .collect();
-        times.sort();
-        assert!(times[TRIES / 2] < AT_ONCE && times[TRIES - 1] < PATIENCE, "{from}: {times:?}");
+        measure_from(from, || honest(from));
     }
+}
+
+/// How long each of some honest clients needs.
+fn measure_from(from: Ipv4Addr, mut honest: impl FnMut()) {
+    let mut times: Vec<Duration> = (0..TRIES)
+        .map(|_| {
+            let began = Instant::now();
+            honest();
+            began.elapsed()
+        })
+        .collect();
+    times.sort();
+    assert!(times[TRIES / 2] < AT_ONCE && times[TRIES - 1] < PATIENCE, "{from}: {times:?}");
+}
+
+/// This process holds both ends of a crowd's connections: as many descriptors as it may have.
+fn allow_descriptors() {
+    let limit = getrlimit(Resource::Nofile);
+    let limit = Rlimit { current: limit.maximum, ..limit };
+    setrlimit(Resource::Nofile, limit).unwrap();
+}
+
+/// Waits until a crowd has all places.
+fn until_full(count: &AtomicUsize) {
+    until("a crowd has all places", || (count.load(Ordering::Relaxed) > PLACES).then_some(()));
 }
 
 #[test]
@@ -146,12 +201,40 @@ fn an_honest_client_gets_in_beside_all_crowds_at_once() {
         scope.spawn(|| negotiators(port, 140, LIST, &end));
         std::thread::sleep(Duration::from_secs(1));
         let measured = std::panic::catch_unwind(|| {
-            measure(|from| honest(from, port).unwrap_or_else(|error| panic!("{from}: {error}")));
+            measure(|from| {
+                honest(from, port, Duration::ZERO).unwrap_or_else(|error| panic!("{from}: {error}"))
+            });
         });
         end.store(true, Ordering::Relaxed);
         measured.unwrap();
     });
     assert!(connected.load(Ordering::Relaxed) > 200, "there was a crowd");
+    daemon.assert_no_panic();
+    daemon.stop();
+}
+
+/// Whoever has few places does not lose them to one who has all others, though that one has spoken
+/// and the newcomer is silent for a whole round trip.
+#[test]
+fn a_client_over_a_long_line_gets_in_beside_an_address_that_has_all_places() {
+    allow_descriptors();
+    let site = Site::new("16M", 16 << 20);
+    let line = "serve --cache-disk c --data-disk d --control ctl --memory-directory . --nbd tcp:127.0.0.1:0 --quiet";
+    let daemon = site.start_line(line).ready();
+    let port = daemon.told("nbd").and_then(|address| address.rsplit(':').next()).unwrap();
+    let port: u16 = port.parse().unwrap();
+    let (end, connected) = (AtomicBool::new(false), AtomicUsize::new(0));
+    std::thread::scope(|scope| {
+        scope.spawn(|| fillers(HOME, port, LIST, &end, &connected));
+        let measured = std::panic::catch_unwind(|| {
+            until_full(&connected);
+            measure_from(ELSEWHERE, || {
+                honest(ELSEWHERE, port, ROUND_TRIP).unwrap_or_else(|error| panic!("{error}"));
+            });
+        });
+        end.store(true, Ordering::Relaxed);
+        measured.unwrap();
+    });
     daemon.assert_no_panic();
     daemon.stop();
 }
@@ -179,7 +262,7 @@ fn who_negotiates_takes_no_place_of_those_who_transmit() {
     assert!(is_refused(begin()));
     drop(second);
     let deadline = Instant::now() + PATIENCE;
-    while honest(HOME, port).is_err() {
+    while honest(HOME, port, Duration::ZERO).is_err() {
         assert!(Instant::now() < deadline, "a place was given back");
     }
     assert!(daemon.log().contains("turned a client away: 2 are connected"), "{}", daemon.log());
@@ -193,10 +276,8 @@ fn who_negotiates_takes_no_place_of_those_who_transmit() {
     drop((idle, daemon));
 }
 
-/// Over TLS, beside handshakes of those who have no certificate.
-#[test]
-fn an_honest_client_of_tls_gets_in_beside_handshakes_without_end() {
-    skip_without!("an_honest_client_of_tls_gets_in", "nbdinfo", "openssl");
+/// Disks, certificates, and how to serve with them.
+fn site_of_tls() -> (Site, String) {
     let site = Site::new("16M", 16 << 20);
     let document = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/nbd.md");
     let document = fs::read_to_string(document).unwrap();
@@ -205,7 +286,15 @@ fn an_honest_client_of_tls_gets_in_beside_handshakes_without_end() {
     site.tool("sh", &["-c", &format!("cd pki && set -e\n{}", recipe.unwrap())]);
     let line = "serve --cache-disk c --data-disk d --control ctl --memory-directory . --nbd tcp:127.0.0.1:0 --quiet \
                 --tls-cert pki/server-cert.pem --tls-key pki/server-key.pem --tls-ca pki/ca-cert.pem";
-    let daemon = site.start_line(line).ready();
+    (site, line.to_owned())
+}
+
+/// Over TLS, beside handshakes of those who have no certificate.
+#[test]
+fn an_honest_client_of_tls_gets_in_beside_handshakes_without_end() {
+    skip_without!("an_honest_client_of_tls_gets_in", "nbdinfo", "openssl");
+    let (site, line) = site_of_tls();
+    let daemon = site.start_line(&line).ready();
     let port = daemon.told("nbd").and_then(|address| address.rsplit(':').next()).unwrap();
     let port: u16 = port.parse().unwrap();
     let (end, connected) = (AtomicBool::new(false), AtomicUsize::new(0));
@@ -216,6 +305,33 @@ fn an_honest_client_of_tls_gets_in_beside_handshakes_without_end() {
         std::thread::sleep(Duration::from_secs(1));
         let measured = std::panic::catch_unwind(|| {
             measure(|_| {
+                let found = site.try_tool("nbdinfo", &[&uri]);
+                assert!(found.status.success(), "{}", String::from_utf8_lossy(&found.stderr));
+            });
+        });
+        end.store(true, Ordering::Relaxed);
+        measured.unwrap();
+    });
+    daemon.assert_no_panic();
+    daemon.stop();
+}
+
+/// Over TLS, beside an address that has all places with handshakes that it does not go on with.
+#[test]
+fn an_honest_client_of_tls_gets_in_beside_an_address_that_has_all_places() {
+    skip_without!("an_honest_client_of_tls_gets_in_beside", "nbdinfo", "openssl");
+    allow_descriptors();
+    let (site, line) = site_of_tls();
+    let daemon = site.start_line(&line).ready();
+    let port = daemon.told("nbd").and_then(|address| address.rsplit(':').next()).unwrap();
+    let port: u16 = port.parse().unwrap();
+    let (end, connected) = (AtomicBool::new(false), AtomicUsize::new(0));
+    let uri = format!("nbds://127.0.0.1:{port}/?tls-certificates={}", site.path("pki").display());
+    std::thread::scope(|scope| {
+        scope.spawn(|| fillers(ELSEWHERE, port, STARTTLS, &end, &connected));
+        let measured = std::panic::catch_unwind(|| {
+            until_full(&connected);
+            measure_from(HOME, || {
                 let found = site.try_tool("nbdinfo", &[&uri]);
                 assert!(found.status.success(), "{}", String::from_utf8_lossy(&found.stderr));
             });

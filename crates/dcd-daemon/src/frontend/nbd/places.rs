@@ -4,19 +4,24 @@
 //! until they begin to transmit. When all places for negotiation are taken, a new client takes the
 //! place of the one that is worth least:
 //!
-//! 1. who has sent nothing yet goes before who has: an honest client sends its first bytes as soon
-//!    as it is greeted;
-//! 2. then who has no certificate goes before who has shown one;
-//! 3. of these, those of the address that has most of them; of these, who has been there for
-//!    longest.
+//! 1. who has no certificate goes before who has shown one. That keeps up to half of the places;
+//! 2. then those of the address that has most of them. What an address does with its own places
+//!    must not cost the others any: a client over a long line is silent for a whole round trip,
+//!    and a crowd on a short one speaks at once. Few places are as good as one, so that a client
+//!    may have several connections;
+//! 3. of these, who is late with its first bytes: of an address with few places after a second, of
+//!    one with many as soon as half of its places are silent;
+//! 4. of these, who has been there for longest.
 //!
 //! So a crowd of one address displaces itself, and whoever comes from another negotiates
-//! undisturbed.
+//! undisturbed. A crowd of very many addresses cannot be told from as many clients: the oldest that
+//! has got nowhere goes, and each has as long as the places last.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 
-use dcd_engine::Time;
+use dcd_engine::{Duration, Time};
 use rustix::process::{Resource, getrlimit};
 
 /// Clients that may negotiate at a time. At a thousand bare connects a second each has half a
@@ -26,6 +31,10 @@ pub(crate) const NEGOTIATING_MAX: usize = 512;
 const NEGOTIATING_MAX_SPARING: usize = 128;
 /// As few as that where there are too few descriptors.
 const NEGOTIATING_MIN: usize = 16;
+/// An address that has no more places than this is worth as much as one with a single one.
+const FEW: u32 = 4;
+/// Who comes from an address with few places has so long for its first bytes.
+const FIRST_BYTES: Duration = Duration::from_secs(1);
 /// Descriptors for disks, sockets and whatever else is open.
 pub(crate) const DESCRIPTORS_OTHER: usize = 256;
 
@@ -33,15 +42,14 @@ pub(crate) const DESCRIPTORS_OTHER: usize = 256;
 /// everybody has many addresses.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Origin {
-    /// A Unix socket.
-    Here,
+    /// A Unix socket, used by this user.
+    User(u32),
     /// An address of IPv4, or 64 bits of one of IPv6.
     Network(u64),
 }
 
 impl Origin {
-    pub(crate) fn of(from: Option<SocketAddr>) -> Origin {
-        let Some(from) = from else { return Origin::Here };
+    pub(crate) fn of(from: SocketAddr) -> Origin {
         match from.ip().to_canonical() {
             IpAddr::V4(ip) => Origin::Network(u64::from(u32::from(ip))),
             // No network of the internet begins with zeroes, so it is none of the above.
@@ -63,10 +71,34 @@ pub(crate) enum Standing {
     Admitted,
 }
 
+/// How many of an address negotiate.
+#[derive(Clone, Copy, Default)]
+struct Party {
+    silent: u32,
+    spoken: u32,
+    certified: u32,
+}
+
+impl Party {
+    fn of(&mut self, standing: Standing) -> Option<&mut u32> {
+        match standing {
+            Standing::Silent => Some(&mut self.silent),
+            Standing::Spoken => Some(&mut self.spoken),
+            Standing::Certified => Some(&mut self.certified),
+            Standing::Admitted => None,
+        }
+    }
+
+    fn is_empty(self) -> bool {
+        self.silent + self.spoken + self.certified == 0
+    }
+}
+
 /// Counts of those at the doors.
 pub(crate) struct Places {
-    negotiating: BTreeMap<Origin, u32>,
+    negotiating: BTreeMap<Origin, Party>,
     negotiating_count: usize,
+    certified_count: usize,
     negotiating_max: usize,
     spares_memory: bool,
     admitted: usize,
@@ -76,14 +108,13 @@ pub(crate) struct Places {
 
 impl Places {
     pub(crate) fn new(admitted_max: usize) -> Places {
-        let negotiating = BTreeMap::new();
-        let (negotiating_count, negotiating_max, admitted) = (0, NEGOTIATING_MAX, 0);
         Places {
-            negotiating,
-            negotiating_count,
-            negotiating_max,
+            negotiating: BTreeMap::new(),
+            negotiating_count: 0,
+            certified_count: 0,
+            negotiating_max: NEGOTIATING_MAX,
             spares_memory: false,
-            admitted,
+            admitted: 0,
             admitted_max,
         }
     }
@@ -115,32 +146,46 @@ impl Places {
 
     /// A client has come.
     pub(crate) fn enter(&mut self, origin: Origin) {
-        *self.negotiating.entry(origin).or_default() += 1;
-        self.negotiating_count += 1;
+        self.count(origin, Standing::Silent, true);
+    }
+
+    /// A client that negotiates has come further.
+    pub(crate) fn rise(&mut self, origin: Origin, before: Standing, standing: Standing) {
+        self.count(origin, standing, true);
+        self.count(origin, before, false);
     }
 
     /// A client wants to transmit. False: there are too many, and it has to go.
-    pub(crate) fn admit(&mut self, origin: Origin) -> bool {
+    pub(crate) fn admit(&mut self, origin: Origin, before: Standing) -> bool {
         if self.admitted >= self.admitted_max {
             return false;
         }
-        self.leave(origin, Standing::Certified);
-        self.admitted += 1;
+        self.rise(origin, before, Standing::Admitted);
         true
     }
 
-    /// A client has gone, or does not negotiate any more.
+    /// A client has gone.
     pub(crate) fn leave(&mut self, origin: Origin, standing: Standing) {
-        if standing == Standing::Admitted {
-            self.admitted -= 1;
-            return;
+        self.count(origin, standing, false);
+    }
+
+    fn count(&mut self, origin: Origin, standing: Standing, comes: bool) {
+        fn add(count: &mut usize, comes: bool) {
+            *count = if comes { *count + 1 } else { *count - 1 };
         }
-        self.negotiating_count -= 1;
-        if let Some(count) = self.negotiating.get_mut(&origin) {
-            *count -= 1;
-            if *count == 0 {
-                self.negotiating.remove(&origin);
+        let party = self.negotiating.entry(origin).or_default();
+        match party.of(standing) {
+            Some(count) => {
+                *count = if comes { *count + 1 } else { *count - 1 };
+                add(&mut self.negotiating_count, comes);
+                if standing == Standing::Certified {
+                    add(&mut self.certified_count, comes);
+                }
             }
+            None => add(&mut self.admitted, comes),
+        }
+        if party.is_empty() {
+            self.negotiating.remove(&origin);
         }
     }
 
@@ -150,9 +195,20 @@ impl Places {
         origin: Origin,
         standing: Standing,
         opened: Time,
+        now: Time,
     ) -> impl Ord + use<> {
-        let of_origin = self.negotiating.get(&origin).copied().unwrap_or(0);
-        (standing, std::cmp::Reverse(of_origin), opened)
+        let party = self.negotiating.get(&origin).copied().unwrap_or_default();
+        // One certificate must not keep out those who have yet to show theirs.
+        let has_reserve = self.certified_count * 2 <= self.negotiating_max;
+        let is_kept = has_reserve && standing == Standing::Certified;
+        let of_origin = party.silent + party.spoken + if has_reserve { 0 } else { party.certified };
+        let is_late = if of_origin > FEW {
+            party.silent * 2 > of_origin
+        } else {
+            opened.after(FIRST_BYTES) < now
+        };
+        let is_late = is_late && standing == Standing::Silent;
+        (is_kept, Reverse(of_origin.max(FEW)), !is_late, opened)
     }
 }
 
@@ -161,7 +217,7 @@ mod tests {
     use super::*;
 
     fn origin(ip: &str) -> Origin {
-        Origin::of(Some(SocketAddr::new(ip.parse().unwrap(), 7)))
+        Origin::of(SocketAddr::new(ip.parse().unwrap(), 7))
     }
 
     #[test]
@@ -170,29 +226,126 @@ mod tests {
         assert_ne!(origin("127.0.0.1"), origin("127.0.0.2"));
         assert_eq!(origin("2001:db8::1"), origin("2001:db8::2:1"));
         assert_ne!(origin("2001:db8::1"), origin("2001:db8:0:1::1"));
+        assert_ne!(Origin::User(0), Origin::User(1000));
+    }
+
+    /// Full places, with a clock: each newcomer takes the place of the one that is worth least.
+    struct Doors {
+        places: Places,
+        there: Vec<(Origin, Standing, Time)>,
+        now: Time,
+    }
+
+    impl Doors {
+        fn new() -> Doors {
+            Doors { places: Places::new(2), there: Vec::new(), now: Time(0) }
+        }
+
+        /// Some come, one in each millisecond, and come as far as that at once.
+        fn come(&mut self, origins: impl IntoIterator<Item = Origin>, standing: Standing) {
+            for origin in origins {
+                self.now = self.now.after(Duration::from_millis(1));
+                if self.places.is_full() {
+                    let worth = |&(origin, standing, opened): &(Origin, Standing, Time)| {
+                        self.places.worth(origin, standing, opened, self.now)
+                    };
+                    let least = (0..self.there.len()).min_by_key(|&at| worth(&self.there[at]));
+                    let (origin, standing, _) = self.there.remove(least.unwrap());
+                    self.places.leave(origin, standing);
+                }
+                self.places.enter(origin);
+                if standing != Standing::Silent {
+                    self.places.rise(origin, Standing::Silent, standing);
+                }
+                self.there.push((origin, standing, self.now));
+            }
+        }
+
+        fn count(&self, origin: Origin) -> usize {
+            self.there.iter().filter(|(known, ..)| *known == origin).count()
+        }
+    }
+
+    fn many(count: usize) -> impl Iterator<Item = Origin> {
+        (0..count).map(|number| Origin::Network(1 << 40 | number as u64))
+    }
+
+    fn crowd(count: usize) -> impl Iterator<Item = Origin> {
+        std::iter::repeat_n(Origin::Network(1), count)
     }
 
     #[test]
-    fn who_is_worth_least_goes_first() {
+    fn a_crowd_of_one_address_displaces_itself_however_far_it_comes() {
+        for standing in [Standing::Silent, Standing::Spoken] {
+            let mut doors = Doors::new();
+            doors.come(crowd(2000), standing);
+            let alone = [origin("10.0.0.1"), origin("2001:db8::1"), Origin::User(0)];
+            alone.iter().for_each(|&one| doors.come([one; FEW as usize], Standing::Silent));
+            doors.come(crowd(2000), standing);
+            for one in alone {
+                assert_eq!(doors.count(one), FEW as usize, "{one:?} is silent for two seconds");
+            }
+            assert_eq!(doors.there.len(), NEGOTIATING_MAX);
+        }
+    }
+
+    #[test]
+    fn who_shares_its_address_with_a_crowd_that_speaks_has_its_time_too() {
+        let mut doors = Doors::new();
+        doors.come(crowd(2000), Standing::Spoken);
+        doors.come(crowd(1), Standing::Silent);
+        let came = doors.now;
+        doors.come(crowd(NEGOTIATING_MAX - 1), Standing::Spoken);
+        assert!(doors.there.iter().any(|(.., opened)| *opened == came));
+        // And one that says nothing displaces none that speaks, beyond half of them.
+        doors.come(crowd(2000), Standing::Silent);
+        let silent = doors.there.iter().filter(|(_, standing, _)| *standing == Standing::Silent);
+        assert_eq!(silent.count(), NEGOTIATING_MAX / 2 + 1);
+    }
+
+    #[test]
+    fn of_many_addresses_the_oldest_goes_and_first_who_is_late() {
+        let mut doors = Doors::new();
+        doors.come(many(3000), Standing::Spoken);
+        let alone = origin("10.0.0.1");
+        doors.come([alone], Standing::Silent);
+        doors.come(many(NEGOTIATING_MAX - 1), Standing::Spoken);
+        assert_eq!(doors.count(alone), 1, "it was there for as long as any");
+        doors.come(many(1), Standing::Spoken);
+        assert_eq!(doors.count(alone), 0);
+        doors.come([alone], Standing::Silent);
+        doors.now = doors.now.after(Duration::from_millis(1100));
+        doors.come(many(1), Standing::Spoken);
+        assert_eq!(doors.count(alone), 0, "it had a second");
+    }
+
+    #[test]
+    fn a_certificate_keeps_half_of_the_places_and_no_more() {
+        let mut doors = Doors::new();
+        let (known, alone) = (origin("10.0.0.1"), origin("10.0.0.2"));
+        doors.come([known; 100], Standing::Certified);
+        doors.come(many(3000), Standing::Spoken);
+        assert_eq!(doors.count(known), 100);
+        doors.come([known; 3000], Standing::Certified);
+        doors.come([alone], Standing::Silent);
+        doors.come([known; 3000], Standing::Certified);
+        assert_eq!(doors.count(alone), 1);
+    }
+
+    #[test]
+    fn nobody_is_counted_twice() {
         let mut places = Places::new(2);
         let (crowd, alone) = (origin("127.0.0.1"), origin("127.0.0.2"));
         (0..3).for_each(|_| places.enter(crowd));
         places.enter(alone);
-        let worth = |origin, standing, at| places.worth(origin, standing, Time(at));
-        let order = [
-            worth(crowd, Standing::Silent, 5),
-            worth(crowd, Standing::Silent, 6),
-            worth(alone, Standing::Silent, 0),
-            worth(crowd, Standing::Spoken, 0),
-            worth(alone, Standing::Spoken, 0),
-            worth(crowd, Standing::Certified, 0),
-            worth(alone, Standing::Certified, 0),
-        ];
-        assert!(order.is_sorted());
-        assert!(places.admit(crowd) && places.admit(alone) && !places.admit(crowd));
+        places.rise(crowd, Standing::Silent, Standing::Spoken);
+        places.rise(crowd, Standing::Spoken, Standing::Certified);
+        assert!(places.admit(crowd, Standing::Certified) && places.admit(alone, Standing::Silent));
+        assert!(!places.admit(crowd, Standing::Silent));
         places.leave(alone, Standing::Admitted);
-        assert!(places.admit(crowd));
-        places.leave(crowd, Standing::Spoken);
-        assert_eq!((places.negotiating_count, places.negotiating.len()), (0, 0));
+        assert!(places.admit(crowd, Standing::Silent));
+        places.leave(crowd, Standing::Silent);
+        let counts = (places.negotiating_count, places.certified_count, places.admitted);
+        assert_eq!((counts, places.negotiating.len()), ((0, 0, 2), 0));
     }
 }

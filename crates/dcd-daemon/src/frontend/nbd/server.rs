@@ -341,7 +341,13 @@ impl NbdServer {
             let _ = sockopt::set_tcp_keepcnt(&socket, KEEPALIVE_COUNT);
         }
         let tls_required = door.handshakes.is_some();
-        let origin = Origin::of(from.filter(|_| door.address.is_tcp()));
+        let origin = match from.filter(|_| door.address.is_tcp()) {
+            Some(from) => Origin::of(from),
+            None => Origin::User(
+                rustix::net::sockopt::socket_peercred(&socket)
+                    .map_or(u32::MAX, |peer| peer.uid.as_raw()),
+            ),
+        };
         self.places.enter(origin);
         let mut session = Session::new(self.export.clone(), tls_required, &self.budget);
         if let Some(handshakes) = &door.handshakes {
@@ -382,11 +388,12 @@ impl NbdServer {
     /// Ends the client at the doors that is worth least: whoever only connects must not keep those
     /// away who want something.
     fn make_room(&mut self) {
+        let now = self.patience.now();
         let clients = self.clients.iter().enumerate();
         let negotiating = clients.filter_map(|(index, client)| {
             let client = client.as_ref().filter(|it| it.standing != Standing::Admitted)?;
             let key = ClientKey { index: index as u32, generation: client.generation };
-            Some((self.places.worth(client.origin, client.standing, client.opened), key))
+            Some((self.places.worth(client.origin, client.standing, client.opened, now), key))
         });
         let least = negotiating.min_by(|(one, _), (other, _)| one.cmp(other)).map(|(_, key)| key);
         if let Some(key) = least {
@@ -400,8 +407,8 @@ impl NbdServer {
         if client.standing == Standing::Admitted || client.peer.session.borrow().in_handshake() {
             return;
         }
-        let origin = client.origin;
-        if !self.places.admit(origin) {
+        let (origin, standing) = (client.origin, client.standing);
+        if !self.places.admit(origin, standing) {
             let most = self.places.admitted_max;
             self.log(format_args!("turned a client away: {most} are connected"));
             return self.disconnect(key, None);
@@ -420,12 +427,12 @@ impl NbdServer {
     pub fn received(&mut self, key: ClientKey, result: Result<usize, Errno>) {
         let Some(client) = self.client(key) else { return };
         client.is_receiving = false;
+        let has_spoken = result.is_ok_and(|count| count > 0);
         let mut session = client.peer.session.borrow_mut();
         match result {
             Ok(0) => session.ended(),
             Ok(count) => {
                 client.progress.bytes_moved += count as u64;
-                client.standing = client.standing.max(Standing::Spoken);
                 session.received(count);
             }
             Err(errno) => {
@@ -434,7 +441,20 @@ impl NbdServer {
             }
         }
         drop(session);
+        if has_spoken {
+            self.rise(key, Standing::Spoken);
+        }
         self.touch(key);
+    }
+
+    /// A client has come as far as that.
+    fn rise(&mut self, key: ClientKey, standing: Standing) {
+        let Some(client) = self.client(key).filter(|client| client.standing < standing) else {
+            return;
+        };
+        let before = std::mem::replace(&mut client.standing, standing);
+        let origin = client.origin;
+        self.places.rise(origin, before, standing);
     }
 
     /// The socket takes bytes again.
@@ -455,9 +475,9 @@ impl NbdServer {
                 let certificate = session.client_certificate().and_then(certificate_name);
                 let name = certificate.unwrap_or_else(|| "a certificate without a name".into());
                 drop(session);
-                client.standing = client.standing.max(Standing::Certified);
                 client.name = format!("{name} at {}", client.name);
                 let name = client.name.clone();
+                self.rise(key, Standing::Certified);
                 self.log(format_args!("NBD client connected with TLS: {name}"));
             } else {
                 drop(session);
