@@ -517,3 +517,33 @@ fn what_is_no_disk_is_not_read_as_a_cache_disk() {
         }
     }
 }
+
+/// Whoever looks below a mount that is being made waits for dcd: it must not be dcd that does.
+#[test]
+fn a_mount_that_would_hide_what_is_opened_is_refused() {
+    let site = Site::new("3M", 4 * MIB);
+    for name in ["vol", "mem", "state"] {
+        fs::create_dir(site.path(name)).unwrap();
+    }
+    std::os::unix::fs::symlink("vol", site.path("other-name")).unwrap();
+    std::os::unix::fs::symlink("../c", site.path("vol/c-link")).unwrap();
+    std::os::unix::fs::symlink("vol/sub/ctl", site.path("ctl-link")).unwrap();
+    fs::create_dir(site.path("vol/sub")).unwrap();
+    for (cache, flags, what) in [
+        ("c", "--memory-directory mem --nbd unix:vol/sock --fuse vol", "the socket vol/sock"),
+        ("c", "--memory-directory mem --control vol/sub/ctl --fuse other-name", "the socket vol"),
+        ("c", "--memory-directory mem --control ctl-link --fuse vol/sub", "the socket ctl-link"),
+        ("c", "--memory-directory vol --fuse vol", "the segment memory in vol"),
+        ("c", "--memory-directory mem --fuse vol/..", "the cache-disk c"),
+        ("vol/c-link", "--memory-directory mem --fuse vol", "the cache-disk vol/c-link"),
+        ("c", "--memory-directory mem --fuse state", "the records of pairs in"),
+        ("c", "--memory-directory mem --fuse /", "the cache-disk c"),
+        ("c", "--memory-directory mem --fuse /proc", "the system's files in /proc"),
+    ] {
+        let line = format!("serve --cache-disk {cache} --data-disk d {flags}");
+        refused(&site, &line, 1, &format!("would hide {what}"), "a directory of its own");
+    }
+    fs::write(site.path("vol/d"), [0; 8192]).unwrap();
+    let line = "serve --null --data-disk vol/d --fuse other-name";
+    refused(&site, line, 1, "would hide the disk vol/d", "a directory of its own");
+}

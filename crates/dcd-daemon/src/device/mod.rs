@@ -13,4 +13,5 @@ pub(crate) mod fuse_mount;
 pub mod identity;
 pub mod loop_device;
 pub(crate) mod mounts;
+pub(crate) mod way;
 pub mod wipe;

@@ -12,7 +12,7 @@
 use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -38,6 +38,12 @@ static FROM_ENVIRONMENT: OnceLock<Option<Arc<OwnedFd>>> = OnceLock::new();
 struct Watchdog {
     interval: Duration,
     next: Instant,
+}
+
+/// Where the service manager hears us, if that has a name in the file system.
+pub(crate) fn socket() -> Option<PathBuf> {
+    let socket = PathBuf::from(std::env::var_os("NOTIFY_SOCKET")?);
+    Some(socket).filter(|path| path.is_absolute())
 }
 
 impl Notifier {

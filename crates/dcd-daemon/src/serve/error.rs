@@ -181,6 +181,20 @@ pub enum ServeError {
     /// A loop device needs the FUSE file below it.
     #[error("a loop device needs a FUSE mount below it, and none is asked for")]
     LoopWithoutFuse,
+    /// What is opened would be hidden by the mount, and whoever opens it would wait for himself.
+    #[error(
+        "the mount at {} would hide {what} {}, which dcd needs",
+        directory.display(),
+        path.display()
+    )]
+    MountHides {
+        /// Where the FUSE file is to be.
+        directory: PathBuf,
+        /// What is opened.
+        what: &'static str,
+        /// Its name.
+        path: PathBuf,
+    },
     /// The system refused something.
     #[error("cannot {operation}: {source}")]
     System {
@@ -337,6 +351,9 @@ impl ServeError {
             ServeError::NotDetached { .. } => NOT_DETACHED_HINT.into(),
             ServeError::Stuck { report, .. } => format!(
                 "{}. The cache was closed in order, and the pair stays one; nothing goes on by itself: try again, or serve it",
+            ServeError::MountHides { .. } => {
+                "give --fuse a directory of its own, with nothing in it: mkdir one".into()
+            }
                 report.way_out
             ),
             ServeError::Stop { .. } => {

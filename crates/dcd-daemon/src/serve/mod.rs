@@ -7,6 +7,7 @@ pub mod grow;
 pub mod in_process;
 pub(crate) mod member_news;
 pub mod memory_need;
+pub(crate) mod mount_place;
 pub mod offline;
 pub(crate) mod open_pair;
 pub mod salvage_target;
@@ -213,6 +214,7 @@ fn serve_until_end(
     if options.loop_device && options.fuse.is_none() {
         return Err(ServeError::LoopWithoutFuse);
     }
+    mount_place::check(&options, None)?;
     options.processor.map_or(Ok(()), check_processor)?;
     options.ublk.map_or(Ok(()), |_| ublk::check())?;
     let signals = Rc::new(Signals::install_all().map_err(ServeError::system("receive signals"))?);
@@ -247,6 +249,8 @@ fn serve_until_end(
         control_socket = options.control.as_deref().map(listen_unix).transpose()?;
     }
     let metrics = options.metrics.map(listen_metrics).transpose()?;
+    // Links may be others since, and the memory of the last session may be where nobody said.
+    mount_place::check(&options, event_loop.memory().map(|memory| memory.directory()))?;
     // All is open. Threads of before this line may do more; none of them hears a client.
     let fuse_made = match options.give_up_rights {
         true => give_up_rights(&options, event_loop, &mut isolation, &pair.data_disk)?,

@@ -31,7 +31,7 @@ use crate::serve::error::ServeError;
 use crate::serve::member_news::MemberNews;
 use crate::serve::open_pair::export_of;
 use crate::serve::supervise::{Manner, Outcome, run_until_stopped};
-use crate::serve::{Servers, UblkNumber};
+use crate::serve::{Servers, UblkNumber, mount_place};
 use crate::users::UserFinder;
 
 /// What to serve.
@@ -90,6 +90,7 @@ pub fn slow_disk(
     options: SlowDiskOptions,
     ready: &mut dyn FnMut(&SlowDiskReady),
 ) -> Result<Outcome, ServeError> {
+    mount_place::check_slow_disk(&options)?;
     options.processor.map_or(Ok(()), check_processor)?;
     options.ublk.map_or(Ok(()), |_| ublk::check())?;
     let signals = Rc::new(Signals::install_all().map_err(ServeError::system("receive signals"))?);
@@ -194,13 +195,18 @@ fn reach(options: &SlowDiskOptions) -> Reach {
     let mut reach = Reach::new();
     let certificates = options.nbd_options.tls.iter().flat_map(TlsFiles::paths);
     certificates.for_each(|path| reach.watched_file(path));
+    sockets_of(options).iter().for_each(|path| reach.socket(path));
+    reach.disk(options.disk.path(), options.disk.fault_control());
+    reach
+}
+
+/// All that has a name in the file system.
+pub(crate) fn sockets_of(options: &SlowDiskOptions) -> Vec<PathBuf> {
     let nbd = options.nbd.iter().filter_map(|address| match address {
         NbdAddress::Unix(path) => Some(path),
         NbdAddress::Tcp { .. } => None,
     });
-    nbd.chain(&options.control).chain(&options.vhost_user).for_each(|path| reach.socket(path));
-    reach.disk(options.disk.path(), options.disk.fault_control());
-    reach
+    nbd.chain(&options.control).chain(&options.vhost_user).cloned().collect()
 }
 
 /// Says of a device which disk it shows; without a cache there is no UUID. (FNV-1a, never zero.)
