@@ -134,11 +134,11 @@ fn negotiators(port: u16, clients: usize, option: &'static [u8], end: &AtomicBoo
 fn fillers(from: Ipv4Addr, port: u16, option: &[u8], end: &AtomicBool, count: &AtomicUsize) {
     let ask = [FLAGS, option].concat();
     let mut kept = VecDeque::new();
-    let began = Instant::now();
-    for made in 0u32.. {
-        let due = began + Duration::from_secs(1) * made / FILLERS_PER_SECOND;
+    let mut next = Instant::now();
+    loop {
         if kept.len() > PLACES {
-            std::thread::sleep(due.saturating_duration_since(Instant::now()));
+            std::thread::sleep(next.saturating_duration_since(Instant::now()));
+            next = Instant::now() + Duration::from_secs(1) / FILLERS_PER_SECOND;
         }
         if end.load(Ordering::Relaxed) {
             return;
