@@ -101,6 +101,9 @@ pub struct EngineConfig {
     pub member_timeout: Duration,
     /// Whether changes go to the log. A start is in write-back and switches then.
     pub mode: Mode,
+    /// How often somebody has asked for it since the start: once more, and a switch to it that was
+    /// given up is tried again.
+    pub mode_asked: u64,
     /// Leave the log unused: every change goes straight to the data-disk, as if the cache-disk had
     /// failed while clean. The log must be empty.
     pub no_log: bool,
@@ -217,6 +220,7 @@ impl Default for EngineConfig {
             io_timeout: Duration::from_secs(30),
             member_timeout: Duration::from_secs(30),
             mode: Mode::WriteBack,
+            mode_asked: 0,
             no_log: false,
             segment_buffers: 16,
             read_ahead_bytes: 16 << 20,
@@ -279,6 +283,7 @@ impl EngineConfig {
             suspect_after: wanted.suspect_after,
             one_disk: self.one_disk,
             mode: wanted.mode,
+            mode_asked: wanted.mode_asked,
             no_log: self.no_log,
             segment_buffers: self.segment_buffers,
             read_ahead_bytes: self.read_ahead_bytes,

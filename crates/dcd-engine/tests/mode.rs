@@ -197,8 +197,20 @@ fn a_data_disk_that_takes_nothing_ends_the_switch() {
     assert!(matches!(error, RequestError::Stuck { lines: 40, .. }), "{error:?}");
     let write = d.write(100, 2);
     assert!(d.is_answered(write) && d.status().mode.mode == Mode::WriteBack);
+    // Asked for again: tried again, and what is told is of now.
+    d.write(200, 2);
+    d.configure(|config| config.mode_asked += 1).expect("the same mode");
+    assert_ne!(d.status().mode.state, ModeState::GivenUp(error));
+    d.run_until(|d| matches!(d.status().mode.state, ModeState::GivenUp(_)));
+    let given_up = ModeState::GivenUp(RequestError::Stuck { lines: 41, zero_lines: 0 });
+    assert_eq!(d.status().mode.state, given_up);
     d.heal();
-    // Asked anew.
+    d.advance_time(Duration::from_secs(60));
+    assert_eq!(d.status().mode.state, given_up, "nobody has asked");
+    d.configure(|config| config.mode_asked += 1).expect("the same mode");
+    d.run_until(|d| d.status().mode.state == ModeState::Reached);
+    assert_eq!(d.status().mode.mode, Mode::PassThrough);
+    // Another one.
     switch(&mut d, Mode::WriteBack);
     switch(&mut d, Mode::PassThrough);
     assert_eq!(d.data_disk.line(100), 2);

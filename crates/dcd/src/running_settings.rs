@@ -51,6 +51,8 @@ pub struct RunningSettings {
     file: Settings,
     /// What was set since, as it was written.
     set: WantedSettings,
+    /// How often the mode was set.
+    mode_asked: u64,
     defaults: BTreeMap<String, String>,
 }
 
@@ -58,7 +60,15 @@ impl RunningSettings {
     /// At the start.
     pub fn new(path: Option<PathBuf>, flags: Settings, file: Settings) -> RunningSettings {
         let (file_at_start, set) = (file.clone(), WantedSettings::new());
-        RunningSettings { path, flags, file_at_start, file, set, defaults: defaults() }
+        RunningSettings {
+            path,
+            flags,
+            file_at_start,
+            file,
+            set,
+            mode_asked: 0,
+            defaults: defaults(),
+        }
     }
 
     /// What counts, with these two.
@@ -77,11 +87,13 @@ impl RunningSettings {
         Ok(on_top.over(self.flags.clone()).over(file.clone()))
     }
 
-    /// Hands over what has changed, and tells what.
+    /// Hands over what has changed, and tells what. A mode that is asked for again has not changed,
+    /// but a switch to it may have been given up.
     fn take_over(
         &mut self,
         set: WantedSettings,
         file: Settings,
+        asks_for_mode: bool,
         apply: Apply<'_>,
     ) -> Result<Vec<String>, Box<Failure>> {
         let before = self.all(&self.set, &self.file).expect("as it counts now");
@@ -89,15 +101,16 @@ impl RunningSettings {
         let is_new = |key: &&str| self.value(&before, key) != self.value(&wanted, key);
         let changed: Vec<String> =
             CHANGEABLE.iter().filter(|key| is_new(key)).map(|key| (*key).to_owned()).collect();
-        if !changed.is_empty() {
-            let config: EngineConfig = wanted.engine_config();
+        let mode_asked = self.mode_asked + u64::from(asks_for_mode);
+        if !changed.is_empty() || asks_for_mode {
+            let config = EngineConfig { mode_asked, ..wanted.engine_config() };
             config.validate().map_err(|error| {
                 let hint = "`dcd set` without more lists all settings";
                 refusal(Code::BadSetting, error.to_string(), hint)
             })?;
             apply(config)?;
         }
-        (self.set, self.file) = (set, file);
+        (self.set, self.file, self.mode_asked) = (set, file, mode_asked);
         Ok(changed)
     }
 
@@ -166,7 +179,7 @@ impl SettingsBook for RunningSettings {
                 false => drop(set.insert(key.clone(), text.clone())),
             }
         }
-        self.take_over(set, self.file.clone(), apply)
+        self.take_over(set, self.file.clone(), wanted.contains_key("mode"), apply)
     }
 
     fn read_again(&mut self, apply: Apply<'_>) -> Result<ReadAgain, Box<Failure>> {
@@ -187,7 +200,7 @@ impl SettingsBook for RunningSettings {
         let others = others.iter().filter(|key| !CHANGEABLE.contains(key));
         let is_new = |key: &&&str| self.value(&at_start, key) != self.value(&now, key);
         let next_start = others.filter(is_new).map(|key| (*key).to_owned()).collect();
-        let changed = self.take_over(self.set.clone(), file, apply)?;
+        let changed = self.take_over(self.set.clone(), file, false, apply)?;
         Ok(ReadAgain { changed, next_start })
     }
 }
@@ -357,7 +370,13 @@ mod tests {
             Ok(())
         });
         assert_eq!(changed.unwrap(), [""; 0], "they were so");
-        assert!(configs.is_empty());
+        // But a switch to the mode may have been given up.
+        let asked = EngineConfig { mode_asked: 1, ..EngineConfig::default() };
+        assert_eq!(format!("{configs:?}"), format!("{:?}", [asked]));
+        let without: WantedSettings =
+            all.clone().into_iter().filter(|(key, _)| key != "mode").collect();
+        let nothing = book.set(&without, &mut |config| panic!("not asked for: {config:?}"));
+        assert_eq!(nothing.unwrap(), [""; 0]);
         let same = book.all(&all, &Settings::default()).unwrap().engine_config();
         assert_eq!(format!("{same:?}"), format!("{:?}", EngineConfig::default()));
         let values: Vec<String> = book.list().into_iter().map(|report| report.value).collect();

@@ -445,6 +445,7 @@ impl Settings {
         EngineConfig {
             hash_seed: default.hash_seed,
             mode: self.mode.map_or(default.mode, ModeArgument::mode),
+            mode_asked: default.mode_asked,
             ack: self.ack.map_or(default.ack, AckArgument::mode),
             max_delay: span(self.max_delay, default.max_delay),
             bypass_threshold_bytes: self.bypass_threshold.unwrap_or(default.bypass_threshold_bytes),

@@ -7,7 +7,7 @@ mod common;
 use std::time::{Duration, Instant};
 
 use common::nbd::Nbd;
-use common::{Folder, Served};
+use common::{Folder, Outcome, Served};
 use rustix::process::Signal;
 use serde_json::Value;
 
@@ -305,6 +305,52 @@ fn read_only_is_switched_while_it_is_served() {
     folder.dcd("set --control ctl read-only=").ok();
     assert_eq!(nbd.write(1 << 20, &[3; 4096]), 0);
     assert!(!Nbd::connect(&folder.path("sock")).is_read_only());
+    drop(nbd);
+    assert_eq!(served.stop().code, Some(0));
+}
+
+/// A full data-disk: what lasts is told first, and that a switch was given up for it behind that.
+/// Who sets the mode again has it tried again.
+#[test]
+fn a_switch_that_is_given_up_hides_nothing_and_is_tried_again() {
+    let folder = pair();
+    let rules = |text: &str| std::fs::write(folder.path("rules"), text).unwrap();
+    rules("");
+    let disks = DISKS.replace(" d ", " faulty:d,control=rules ");
+    let served =
+        folder.serve(&format!("serve {disks} --idle-max 20ms --idle-min 20ms --drain-timeout 1s"));
+    let status = || json(&folder, "status --control ctl --json");
+    let words = || {
+        let told = folder.dcd("status --control ctl").ok();
+        told.lines().next().unwrap_or_default().to_owned()
+    };
+    rules("write enospc");
+    std::thread::sleep(Duration::from_millis(100));
+    let mut nbd = Nbd::connect(&folder.path("sock"));
+    let place = |at: u64| (8 << 20) + at * 4096;
+    (0..200).for_each(|at| assert_eq!(nbd.write(place(at), &[1; 4096]), 0));
+    until(|| status()["destage_held_back"] == true);
+    assert!(words().contains("waits to destage: no space"), "{}", words());
+    let set = "set --control ctl mode=pass-through";
+    let given_up = |left: &str| {
+        let Outcome { code, stderr, .. } = folder.dcd(set);
+        assert_eq!(code, Some(8), "{stderr}");
+        for part in ["the mode stays write-back", left, "hint: `dcd status`"] {
+            assert!(stderr.contains(part), "{part}: {stderr}");
+        }
+    };
+    given_up("200 lines");
+    let (first, second) = (words(), "it stays in write-back, the switch was given up");
+    let place_of = |text: &str| first.find(text).unwrap_or_else(|| panic!("{text}: {first}"));
+    assert!(place_of("waits to destage: no space") < place_of(second), "{first}");
+    // Again, with more that waits: what is told is of now.
+    (200..250).for_each(|at| assert_eq!(nbd.write(place(at), &[1; 4096]), 0));
+    given_up("250 lines");
+    // What was in the way is gone.
+    rules("");
+    assert_eq!(folder.dcd(set).ok(), "as it was\n");
+    assert_eq!(status()["mode"]["mode"], "pass-through");
+    assert!(words().contains("serves past its log, as told"), "{}", words());
     drop(nbd);
     assert_eq!(served.stop().code, Some(0));
 }

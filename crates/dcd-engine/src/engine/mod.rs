@@ -901,7 +901,11 @@ impl Engine {
         // Beside what a start alone decides, which `wanted` need not know.
         let with_mode = EngineConfig { mode: wanted.mode, ..self.config.clone() };
         check_mode(&with_mode, &self.below, self.copies.is_on())?;
+        let asked_before = self.config.mode_asked;
         self.config.take_over(wanted)?;
+        if self.config.mode_asked != asked_before {
+            self.mode.try_again();
+        }
         self.patience.shortest_limit_is(self.config.shortest_wait(self.below.is_volume()));
         if let Below::Volume(volume) = &mut self.below {
             volume.configure(&self.config);

@@ -63,7 +63,7 @@ pub(super) struct ModeSwitch {
     stage: Stage,
     /// Of the switch under way.
     since: Option<Time>,
-    /// Why the last one was given up; until another mode is wanted.
+    /// Why the last one was given up; until another mode is wanted, or the same is asked for again.
     given_up: Option<RequestError>,
     /// What was wanted then, or is.
     wanted: Mode,
@@ -120,6 +120,11 @@ impl ModeSwitch {
     /// Whether nothing new may be written to the cache-disk but what the switch needs.
     pub(super) fn is_about_to_pass(&self) -> bool {
         matches!(self.stage, Stage::Holding(..) | Stage::Listing(..))
+    }
+
+    /// Somebody has asked for the mode again: what stood in the way may be gone.
+    pub(super) fn try_again(&mut self) {
+        self.given_up = None;
     }
 
     fn is_returning(&self) -> bool {

@@ -186,6 +186,16 @@ pub fn state(report: &StatusReport) -> (String, Colour) {
     if let Some(words) = mode_words(&report.mode).filter(|_| is_for_the_mode) {
         return words;
     }
+    let (words, colour) = state_with_its_log(report);
+    // What is over comes behind what still lasts, which may be why.
+    match given_up_words(&report.mode).filter(|_| is_for_the_mode) {
+        Some(given_up) => (format!("{words}; {given_up}"), Colour::Bad),
+        None => (words, colour),
+    }
+}
+
+/// The same, whatever its mode.
+fn state_with_its_log(report: &StatusReport) -> (String, Colour) {
     let (words, colour) = if let Some(uncached) = &report.uncached {
         match uncached.as_str() {
             "writing-through" => {
@@ -216,7 +226,7 @@ pub fn state(report: &StatusReport) -> (String, Colour) {
 
 /// Where changes go, if not as ever.
 fn mode_words(mode: &ModeSummary) -> Option<(String, Colour)> {
-    let ModeSummary { mode, switch, error, lines_left, seconds } = mode;
+    let ModeSummary { mode, switch, lines_left, seconds, .. } = mode;
     let left = format_size(lines_left.saturating_mul(LINE_SIZE));
     let since = Duration::try_from_secs_f64(seconds.unwrap_or_default()).unwrap_or_default();
     let since = short(since);
@@ -229,16 +239,21 @@ fn mode_words(mode: &ModeSummary) -> Option<(String, Colour)> {
             "refuses writes: the data-disk has failed, and the log is not used".into(),
             Colour::Bad,
         ),
-        "given-up" => {
-            let why = error.as_deref().unwrap_or_default();
-            (format!("serves in {mode}: the switch was given up: {why}"), Colour::Bad)
-        }
+        "given-up" => return None,
         _ if mode == "pass-through" => ("serves past its log, as told".into(), Colour::Warning),
         _ if mode == "write-through" || mode == "write-around" => {
             ("serves, and writes past its log, as told".into(), Colour::Good)
         }
         _ => return None,
     })
+}
+
+/// That a switch of the mode was given up, and what was in its way then.
+fn given_up_words(mode: &ModeSummary) -> Option<String> {
+    let why = mode.error.as_deref().unwrap_or("no reason is known");
+    let ModeSummary { mode, switch, .. } = mode;
+    let words = format!("it stays in {mode}, the switch was given up: {why}");
+    (switch == "given-up").then_some(words)
 }
 
 fn ack_words(ack: &str) -> &str {
@@ -436,6 +451,22 @@ mod tests {
             }
         }
         assert!(shown > leaves, "{shown} of {leaves}");
+    }
+
+    #[test]
+    fn what_is_over_hides_nothing_that_lasts() {
+        let mut report = StatusReport::default();
+        report.mode.mode = "write-back".into();
+        assert_eq!(state(&report), ("serves".into(), Colour::Good));
+        report.mode.switch = "given-up".into();
+        report.mode.error = Some("3 lines are left".into());
+        let over = "it stays in write-back, the switch was given up: 3 lines are left";
+        assert_eq!(state(&report), (format!("serves; {over}"), Colour::Bad));
+        report.destage_held_back = true;
+        report.destage_error = Some("no-space".into());
+        let (words, _) = state(&report);
+        assert!(words.starts_with("serves, and waits to destage: no space"), "{words}");
+        assert!(words.ends_with(&format!("; {over}")), "{words}");
     }
 
     #[test]
