@@ -192,22 +192,25 @@ fn a_creation_that_was_killed_is_begun_again() {
 
 #[test]
 fn a_creation_that_is_stopped_leaves_nothing() {
+    use rustix::process::Signal;
     let folder = with_data_disk();
     let full = "create --cache-disk c --cache-size 2G --fill --data-disk d";
-    let child = Command::new(env!("CARGO_BIN_EXE_dcd"))
-        .args(full.split(' '))
-        .current_dir(folder.path(""))
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    while !folder.path("c").exists() {
-        std::thread::sleep(std::time::Duration::from_millis(1));
+    for signal in [Signal::INT, Signal::HUP] {
+        let child = Command::new(env!("CARGO_BIN_EXE_dcd"))
+            .args(full.split(' '))
+            .current_dir(folder.path(""))
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        while !folder.path("c").exists() {
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+        let pid = rustix::process::Pid::from_child(&child);
+        rustix::process::kill_process(pid, signal).unwrap();
+        let outcome = Outcome::of(full, child.wait_with_output().unwrap());
+        outcome.fails(7, "stopped before the cache was made", "run it again");
+        assert!(!folder.path("c").exists());
     }
-    let pid = rustix::process::Pid::from_child(&child);
-    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
-    let outcome = Outcome::of(full, child.wait_with_output().unwrap());
-    outcome.fails(7, "stopped before the cache was made", "run it again");
-    assert!(!folder.path("c").exists());
 }
 
 #[test]

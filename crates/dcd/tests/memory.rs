@@ -166,7 +166,7 @@ fn one_that_is_removed_or_replaced_while_it_is_served_is_put_back() {
     let site = site();
     let mut daemon = serve_in(&site, "mem", "");
     let memory = the_memory(&site, "mem");
-    for round in 1..=4 {
+    for round in 1..=7 {
         write(&site, round);
         match round {
             1 => fs::remove_file(&memory).unwrap(),
@@ -175,6 +175,18 @@ fn one_that_is_removed_or_replaced_while_it_is_served_is_put_back() {
                 fs::rename(site.path("other"), &memory).unwrap();
             }
             3 => fs::rename(&memory, site.path("moved")).unwrap(),
+            // What is no file is moved aside as well.
+            5 | 6 | 7 => {
+                fs::remove_file(&memory).unwrap();
+                match round {
+                    5 => std::os::unix::fs::symlink("/etc/passwd", &memory).unwrap(),
+                    6 => {
+                        fs::create_dir(&memory).unwrap();
+                        fs::write(memory.join("file"), "").unwrap();
+                    }
+                    _ => drop(site.tool("mkfifo", &[&memory])),
+                }
+            }
             // Of an earlier session.
             _ => {
                 fs::copy(&memory, site.path("copy")).unwrap();
@@ -195,7 +207,9 @@ fn one_that_is_removed_or_replaced_while_it_is_served_is_put_back() {
         assert_eq!(holds(&found, round + 100), LINES, "round {round}");
         for left in memory_files(&site, "mem").iter().filter(|left| **left != memory) {
             assert!(left.display().to_string().ends_with(".displaced"), "{left:?}");
-            fs::remove_file(left).unwrap();
+            if fs::remove_file(left).is_err() {
+                fs::remove_dir_all(left).unwrap();
+            }
         }
     }
     daemon.stop();

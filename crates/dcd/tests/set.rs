@@ -355,6 +355,28 @@ fn a_switch_that_is_given_up_hides_nothing_and_is_tried_again() {
     assert_eq!(served.stop().code, Some(0));
 }
 
+/// Past the log nothing else holds what no flush has covered: the end does not say otherwise.
+#[test]
+fn an_end_after_a_flush_that_failed_past_the_log_says_what_may_be_lost() {
+    let folder = pair();
+    let rules = |text: &str| std::fs::write(folder.path("rules"), text).unwrap();
+    rules("");
+    let disks = DISKS.replace(" d ", " faulty:d,control=rules ");
+    let served = folder.serve(&format!("serve {disks}"));
+    folder.dcd("set --control ctl mode=pass-through").ok();
+    let mut nbd = Nbd::connect(&folder.path("sock"));
+    assert_eq!(nbd.write(8 << 20, &[1; 4096]), 0);
+    rules("flush eio");
+    std::thread::sleep(Duration::from_millis(100));
+    assert_ne!(nbd.flush(), 0);
+    rules("");
+    drop(nbd);
+    let ended = served.stop();
+    assert_ne!(ended.code, Some(0), "{}", ended.stderr);
+    assert!(ended.stderr.contains("what no flush had covered may be lost"), "{}", ended.stderr);
+    assert!(!ended.stderr.contains("nothing that was acknowledged is lost"), "{}", ended.stderr);
+}
+
 /// What is wrong is said, and nothing is switched.
 #[test]
 fn a_mode_that_cannot_be_is_refused() {

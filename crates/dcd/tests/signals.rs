@@ -58,6 +58,14 @@ fn no_other_signal_kills_a_daemon() {
     let output = child.wait_with_output().unwrap();
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(0), "{stderr}");
+    // Those of mistakes, of somebody who has seen none: ILL, TRAP, FPE, SYS.
+    for signal in [4, 5, 8, 31] {
+        let child = serve(&folder, Stdio::piped());
+        send(&child, signal);
+        let output = child.wait_with_output().unwrap();
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(0), "signal {signal}: {stderr}");
+    }
     assert!(stderr.contains("SIGHUP: ") && stderr.contains("signal 14: "), "{stderr}");
     assert!(folder.dcd("check --cache-disk c --json").ok().contains("\"closed\""));
 }

@@ -45,10 +45,14 @@ impl Reach {
         self.add("/dev".into(), device);
     }
 
-    /// A file there is opened again, made anew if somebody removes it, and removed at the end.
+    /// A file there is opened again, made anew if somebody removes it, and removed at the end. What
+    /// took its name is moved aside, whatever it is: to rename takes the rights to make one and to
+    /// remove one.
     pub(crate) fn memory_directory(&mut self, directory: &Path) {
-        let rights =
-            make_bitflags!(AccessFs::{ReadFile | WriteFile | MakeReg | RemoveFile | Truncate});
+        let rights = make_bitflags!(AccessFs::{
+            ReadFile | WriteFile | MakeReg | RemoveFile | Truncate | MakeDir | RemoveDir | MakeFifo
+                | MakeSym | MakeSock
+        });
         self.add(directory.to_owned(), rights);
     }
 

@@ -3,7 +3,12 @@
 //!
 //! A process that has a cache open receives all others that would kill it as well: none of them may
 //! end it like `kill -9`. SIGQUIT ends it in order, SIGHUP has it read its settings again; of the
-//! rest (SIGALRM, real-time signals and so on) it is said that nothing is done.
+//! rest (SIGALRM, real-time signals and so on) it is said that nothing is done. SIGILL, SIGTRAP,
+//! SIGFPE and SIGSYS of somebody else end it in order, too: those of its own mistakes, which the
+//! kernel sends to the thread that made them, kill although they are blocked.
+//!
+//! Not received are SIGABRT, by which a service manager ends one that hangs, which would not look;
+//! and SIGSEGV and SIGBUS, which have handlers that tell what has happened, and have to find them.
 //!
 //! They are blocked in the calling thread, and so in those it starts afterwards, until the guard is
 //! dropped. All `unsafe` code around signals is in this file.
@@ -21,16 +26,20 @@ pub enum Signal {
     Stop,
     /// SIGUSR1: to end, and to leave what can be left to the next start.
     Restart,
-    /// SIGHUP: to read settings again. Only of [`Signals::install_all`].
+    /// SIGHUP: to read settings again, for who has some. Not of [`Signals::install`].
     ReadSettings,
 }
 
-/// What would end a process, but for those that tell of its own mistakes. Not SIGPIPE: it is
+/// What would end a process; see the module for those that are not in here. Not SIGPIPE: it is
 /// ignored, and one that is blocked is received all the same, and the message about it makes the
 /// next.
-const OTHERS: [i32; 11] = [
+const OTHERS: [i32; 15] = [
     libc::SIGHUP,
     libc::SIGQUIT,
+    libc::SIGILL,
+    libc::SIGTRAP,
+    libc::SIGFPE,
+    libc::SIGSYS,
     libc::SIGUSR2,
     libc::SIGALRM,
     libc::SIGXCPU,
@@ -54,6 +63,18 @@ impl Signals {
     /// started.
     pub fn install() -> io::Result<Signals> {
         Signals::receive([])
+    }
+
+    /// The same, and SIGHUP, for what would leave something half done when a terminal is closed. Not
+    /// where it is ignored: nohup(1) was told to go on.
+    pub fn install_with_hangup() -> io::Result<Signals> {
+        let mut action = MaybeUninit::<libc::sigaction>::uninit();
+        // SAFETY: without a new action it only fills in the one that counts, which is ours.
+        let is_ignored = unsafe {
+            libc::sigaction(libc::SIGHUP, std::ptr::null(), action.as_mut_ptr()) == 0
+                && action.assume_init().sa_sigaction == libc::SIG_IGN
+        };
+        Signals::receive((!is_ignored).then_some(libc::SIGHUP))
     }
 
     /// Begins to receive all signals that can be received and would end the process, too. To be
@@ -110,6 +131,9 @@ impl Signals {
             match i32::from_ne_bytes(*number) {
                 libc::SIGUSR1 => return Some(Signal::Restart),
                 libc::SIGTERM | libc::SIGINT | libc::SIGQUIT => return Some(Signal::Stop),
+                libc::SIGILL | libc::SIGTRAP | libc::SIGFPE | libc::SIGSYS => {
+                    return Some(Signal::Stop);
+                }
                 libc::SIGHUP => return Some(Signal::ReadSettings),
                 other => eprintln!("dcd: signal {other}: nothing to do; SIGTERM ends dcd in order"),
             }

@@ -210,6 +210,8 @@ pub enum ServeError {
         operation: &'static str,
         /// The engine's answer.
         source: RequestError,
+        /// Changes went past the log: what no flush has covered is nowhere else.
+        past_the_log: bool,
     },
 }
 
@@ -273,6 +275,13 @@ impl ServeError {
                 "check the name; a cache is made by: dcd create --cache-disk {} --cache-size 256M \
                  --data-disk ...",
                 path.display()
+            ),
+            // It is written to whoever reads.
+            ServeError::Device {
+                role: "cache-disk",
+                source: DeviceError::ReadOnly { way, .. },
+            } => format!(
+                "make it writable ({way}): dcd writes to the cache-disk with --read-only, too"
             ),
             ServeError::Device { source, .. } => return source.hint(),
             ServeError::Memory(source) => return source.hint(),
@@ -342,6 +351,9 @@ impl ServeError {
                  --data-disk {data_disk}"
             ),
             ServeError::LoopWithoutFuse => "add --fuse DIRECTORY".into(),
+            ServeError::MountHides { .. } => {
+                "give --fuse a directory of its own, with nothing in it: mkdir one".into()
+            }
             ServeError::System { operation: "make an io_uring", .. } => {
                 "io_uring may be switched off: sysctl kernel.io_uring_disabled, or the seccomp \
                  filter of a container"
@@ -351,11 +363,13 @@ impl ServeError {
             ServeError::NotDetached { .. } => NOT_DETACHED_HINT.into(),
             ServeError::Stuck { report, .. } => format!(
                 "{}. The cache was closed in order, and the pair stays one; nothing goes on by itself: try again, or serve it",
-            ServeError::MountHides { .. } => {
-                "give --fuse a directory of its own, with nothing in it: mkdir one".into()
-            }
                 report.way_out
             ),
+            ServeError::Stop { past_the_log: true, .. } => {
+                "changes went past the log: what no flush had covered may be lost, and is in no cache. See dmesg; then start again \
+                 with the same disks, and check what is on the data-disk (fsck) before it is used"
+                    .into()
+            }
             ServeError::Stop { .. } => {
                 "start again with the same disks: nothing that was acknowledged is lost if they are as they were; of a \
                  cache-disk that was cut off or overwritten `dcd salvage` reads what is left"
@@ -462,4 +476,26 @@ fn volume_hint(error: &VolumeOpenError) -> Option<String> {
         }
         VolumeOpenError::Format(_) => return None,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hints_are_true_of_what_was_asked_for() {
+        let read_only = |role| {
+            let (path, why, way) = ("/srv/disk".into(), "", "chmod".to_owned());
+            let hint = ServeError::device(role)(DeviceError::ReadOnly { path, why, way }).hint();
+            hint.unwrap()
+        };
+        assert!(read_only("data-disk").contains("can be served with --read-only"));
+        assert!(read_only("cache-disk").contains("writes to the cache-disk with --read-only, too"));
+        let stop = |past_the_log| {
+            let (operation, source) = ("shut down in order", RequestError::Io);
+            ServeError::Stop { operation, source, past_the_log }.hint().unwrap()
+        };
+        assert!(stop(false).contains("nothing that was acknowledged is lost"));
+        assert!(stop(true).contains("what no flush had covered may be lost"));
+    }
 }

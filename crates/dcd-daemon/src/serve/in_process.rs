@@ -37,7 +37,12 @@ impl InProcess {
         loop {
             if let Ok(result) = answer.try_recv() {
                 let operation = "answer a request";
-                return result.map_err(|source| ServeError::Stop { operation, source });
+                let past_the_log = false;
+                return result.map_err(|source| ServeError::Stop {
+                    operation,
+                    source,
+                    past_the_log,
+                });
             }
             self.event_loop.turn(None).map_err(ServeError::system("wait for the disks"))?;
         }

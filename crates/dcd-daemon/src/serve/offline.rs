@@ -180,7 +180,10 @@ pub fn run_offline(
             return Err(ServeError::NotDetached { lines });
         }
         (result, _) => {
-            result.map_err(|source| ServeError::Stop { operation: task.operation(), source })?
+            let operation = task.operation();
+            // Its modes are those of a daemon.
+            let past_the_log = false;
+            result.map_err(|source| ServeError::Stop { operation, source, past_the_log })?
         }
     }
     Ok(report)

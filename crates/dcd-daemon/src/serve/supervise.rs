@@ -73,6 +73,8 @@ struct Stop {
     waiting: Vec<Completion>,
     /// What the core was told, and where its answer comes.
     asked: Option<(StopKind, Answer)>,
+    /// How it was then; see [`is_past_the_log`].
+    past_the_log: bool,
     /// A detach that is a shutdown now.
     cancelled: bool,
     /// Somebody used the disk.
@@ -453,8 +455,15 @@ impl<C: Core> Supervisor<'_, C> {
     fn begin_stop(&mut self, kind: StopKind, terms: DetachTerms, waiting: Vec<Completion>) {
         self.event_loop.stop_listening();
         self.frontends.begin_stop(kind);
-        self.stop =
-            Some(Stop { kind, terms, waiting, asked: None, cancelled: false, under_users: false });
+        self.stop = Some(Stop {
+            kind,
+            terms,
+            waiting,
+            asked: None,
+            past_the_log: false,
+            cancelled: false,
+            under_users: false,
+        });
     }
 
     /// Steps 3 and 4.
@@ -462,6 +471,7 @@ impl<C: Core> Supervisor<'_, C> {
         let stop = self.stop.as_mut()?;
         let Some((asked, answer)) = &stop.asked else {
             if self.frontends.have_stopped() {
+                stop.past_the_log = is_past_the_log(self.event_loop);
                 let kind = if stop.cancelled { StopKind::Shutdown } else { stop.kind };
                 let accepted = std::mem::take(&mut stop.terms.accepted);
                 stop.asked = Some((kind, ask_to_stop(self.event_loop, kind, accepted)));
@@ -474,6 +484,7 @@ impl<C: Core> Supervisor<'_, C> {
             result = Err(RequestError::Cancelled);
         }
         let stop = self.stop.take().expect("looked at");
+        let past_the_log = stop.past_the_log;
         for completion in stop.waiting {
             completion.complete_with(result);
         }
@@ -493,7 +504,7 @@ impl<C: Core> Supervisor<'_, C> {
                 let report = StuckReport::of(lines, zero_lines, engine);
                 Err(ServeError::Stuck { operation: "detached", report })
             }
-            Err(source) => Err(ServeError::Stop { operation, source }),
+            Err(source) => Err(ServeError::Stop { operation, source, past_the_log }),
         })
     }
 }
@@ -549,14 +560,22 @@ fn ask_to_stop<C: Core>(
     answer
 }
 
+/// Whether changes go past the log, or did until the data-disk failed: what no flush has covered is
+/// nowhere else. To be asked before the end, for which the log is used again.
+fn is_past_the_log<C: Core>(event_loop: &EventLoop<C>) -> bool {
+    let mode = event_loop.core().engine().map(Engine::mode);
+    mode.is_some_and(|it| it.mode != Mode::WriteBack || it.state == ModeState::Failed)
+}
+
 /// Ends in order, at once.
 pub(crate) fn shut_down_now<C: Core>(event_loop: &mut EventLoop<C>) -> Result<(), ServeError> {
+    let past_the_log = is_past_the_log(event_loop);
     let answer = ask_to_stop(event_loop, StopKind::Shutdown, Vec::new());
     loop {
         event_loop.turn(None).map_err(ServeError::system("wait for the disks"))?;
         if let Ok(result) = answer.try_recv() {
             let operation = "shut down in order";
-            return result.map_err(|source| ServeError::Stop { operation, source });
+            return result.map_err(|source| ServeError::Stop { operation, source, past_the_log });
         }
     }
 }

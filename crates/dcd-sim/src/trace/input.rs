@@ -77,11 +77,25 @@ impl TraceInput {
         (self.read_bytes.get(), self.size_bytes)
     }
 
-    /// The first bytes, which stay to be read. To be called before anything else.
-    pub(super) fn beginning(&mut self) -> Result<Vec<u8>, TraceError> {
+    /// The first bytes, which stay to be read; where lines are empty up to there, those behind
+    /// them, if it is a text. To be called before anything else.
+    pub(super) fn beginning(&mut self, is_text: bool) -> Result<Vec<u8>, TraceError> {
         let mut beginning = Vec::new();
-        let read = self.bytes.by_ref().take(BEGINNING_BYTES).read_to_end(&mut beginning);
-        read.map_err(|source| self.failed(source))?;
+        loop {
+            let read = self.bytes.by_ref().take(BEGINNING_BYTES).read_to_end(&mut beginning);
+            read.map_err(|source| self.failed(source))?;
+            let is_blank = beginning.iter().all(u8::is_ascii_whitespace);
+            if !is_text || !is_blank || (beginning.len() as u64) < BEGINNING_BYTES {
+                break;
+            }
+            let lines = beginning.iter().filter(|byte| **byte == b'\n').count() as u64;
+            if lines == 0 {
+                return Err(self.is_too_long());
+            }
+            self.line_number += lines;
+            self.count_blank_lines(lines)?;
+            beginning.clear();
+        }
         let rest = std::mem::replace(&mut self.bytes, Box::new(std::io::empty()));
         self.bytes = Box::new(Cursor::new(beginning.clone()).chain(rest));
         Ok(beginning)
@@ -96,9 +110,8 @@ impl TraceInput {
         let read = read.map_err(|source| self.failed(source))?;
         self.line_number += 1;
         if read as u64 > LINE_BYTES_MAX {
-            let message =
-                format!("line {} is longer than {LINE_BYTES_MAX} bytes", self.line_number);
-            return Err(self.failed(std::io::Error::new(ErrorKind::InvalidData, message)));
+            self.line_number -= 1;
+            return Err(self.is_too_long());
         }
         if read == 0 {
             return Ok(None);
@@ -106,16 +119,9 @@ impl TraceInput {
         while matches!(self.line.last(), Some(b'\r' | b'\n')) {
             self.line.pop();
         }
-        self.blank_lines = match self.line.iter().all(u8::is_ascii_whitespace) {
-            true => self.blank_lines + 1,
-            false => 0,
-        };
-        if self.blank_lines > BLANK_LINES_MAX {
-            let message = format!(
-                "line {}: more than {BLANK_LINES_MAX} empty lines in a row",
-                self.line_number
-            );
-            return Err(self.failed(std::io::Error::new(ErrorKind::InvalidData, message)));
+        match self.line.iter().all(u8::is_ascii_whitespace) {
+            true => self.count_blank_lines(1)?,
+            false => self.blank_lines = 0,
         }
         let text = match std::str::from_utf8(&self.line) {
             Ok(text) => text,
@@ -139,6 +145,24 @@ impl TraceInput {
             }
         }
         Ok(filled)
+    }
+
+    /// So many more lines were empty, up to the one that was read last.
+    fn count_blank_lines(&mut self, lines: u64) -> Result<(), TraceError> {
+        self.blank_lines += lines;
+        if self.blank_lines <= BLANK_LINES_MAX {
+            return Ok(());
+        }
+        let number = self.line_number;
+        let message = format!("line {number}: more than {BLANK_LINES_MAX} empty lines in a row");
+        Err(self.failed(std::io::Error::new(ErrorKind::InvalidData, message)))
+    }
+
+    /// What is to be said of the line behind the last.
+    fn is_too_long(&self) -> TraceError {
+        let message =
+            format!("line {} is longer than {LINE_BYTES_MAX} bytes", self.line_number + 1);
+        self.failed(std::io::Error::new(ErrorKind::InvalidData, message))
     }
 
     fn failed(&self, source: std::io::Error) -> TraceError {

@@ -210,7 +210,8 @@ impl TraceReader {
         format: Option<TraceFormat>,
         parquet: impl FnOnce(&Path) -> Result<Box<dyn RecordParser>, TraceError>,
     ) -> Result<TraceReader, TraceError> {
-        let beginning = input.beginning()?;
+        // Whoever names a format of records has no lines that could be left out.
+        let beginning = input.beginning(format.is_none())?;
         let format = format.or_else(|| TraceFormat::of(&beginning)).ok_or_else(|| {
             let (path, text) = (input.path().to_owned(), String::from_utf8_lossy(&beginning));
             match text.lines().find(|line| !line.trim().is_empty()) {

@@ -52,6 +52,22 @@ fn what_looks_like_no_trace_is_refused() {
     assert!("hp".parse::<TraceFormat>().is_err());
 }
 
+/// More empty lines than are looked at for the format: they are passed over, up to their bound.
+#[test]
+fn a_trace_may_begin_with_many_empty_lines() {
+    for blank in ["\n", " \r\n"] {
+        let rows = "t_us,op,off,len\n30,R,1,1\n40,R,2,x\n";
+        let text = blank.repeat(150_000) + rows;
+        let shown = refused(&text, None);
+        assert!(shown.starts_with("t:150003:"), "{shown}");
+        assert_eq!(read(&text[..text.len() - 9], None).len(), 1);
+        let shown = refused(&(blank.repeat(3 << 20) + rows), None);
+        assert!(shown.contains("empty lines in a row"), "{shown}");
+    }
+    let shown = refused(&" ".repeat(200_000), None);
+    assert!(shown.contains("line 1 is longer than"), "{shown}");
+}
+
 #[test]
 fn requests_come_in_order_of_time_and_equals_as_in_the_file() {
     let text = "t_us,op,off,len\n30,R,1,1\n10,R,2,1\n20,R,3,1\n10,R,4,1\n";

@@ -139,7 +139,7 @@ const RANGES_LISTED: usize = 10;
 /// Written at once by --fill.
 const FILL_BYTES: usize = 4 << 20;
 
-/// SIGINT or SIGTERM, which end a creation in order until it begins to write.
+/// SIGINT, SIGTERM or SIGHUP, which end a creation in order until it begins to write.
 pub struct Stop {
     signals: Signals,
     is_stopped: Cell<bool>,
@@ -147,7 +147,8 @@ pub struct Stop {
 
 impl Stop {
     fn listen() -> Result<Stop, CommandError> {
-        let signals = Signals::install().map_err(ServeError::system("receive signals"))?;
+        let signals =
+            Signals::install_with_hangup().map_err(ServeError::system("receive signals"))?;
         Ok(Stop { signals, is_stopped: Cell::new(false) })
     }
 
