@@ -176,7 +176,7 @@ fn one_that_is_removed_or_replaced_while_it_is_served_is_put_back() {
             }
             3 => fs::rename(&memory, site.path("moved")).unwrap(),
             // What is no file is moved aside as well.
-            5 | 6 | 7 => {
+            5..=7 => {
                 fs::remove_file(&memory).unwrap();
                 match round {
                     5 => std::os::unix::fs::symlink("/etc/passwd", &memory).unwrap(),

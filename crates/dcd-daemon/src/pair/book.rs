@@ -404,7 +404,8 @@ impl PairBook {
                 .iter()
                 .any(|disk| record.data_disks.iter().any(|known| is_it(known, disk)));
             record.state.may_be_dirty()
-                && (is_here || has_data_disk && !matches!(where_it_was(record), Whereabouts::Detached))
+                && (is_here
+                    || has_data_disk && !matches!(where_it_was(record), Whereabouts::Detached))
         });
         if let Some(record) = attached {
             return Some(record.cache);
