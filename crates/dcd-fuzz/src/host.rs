@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 
 use dcd_engine::format::end_mark::END_MARK_BYTES;
+use dcd_engine::format::geometry::SUPERBLOCK_OFFSETS;
 use dcd_engine::format::superblock::CacheState;
 use dcd_engine::stats::{ModeState, Uncached};
 use dcd_engine::{
@@ -346,7 +347,16 @@ impl Host {
     }
 
     fn start(&mut self, io: Io) {
-        if io.device == Device::CacheDisk && self.is_passing_through() && !self.is_uncached() {
+        // Before changes are logged again the superblock is read.
+        let is_look = match &io.operation {
+            IoOperation::Read { offset, .. } => SUPERBLOCK_OFFSETS.contains(offset),
+            _ => false,
+        };
+        if io.device == Device::CacheDisk
+            && self.is_passing_through()
+            && !self.is_uncached()
+            && !is_look
+        {
             self.is_touched_in_passing = true;
         }
         if io.device == Device::DataDisk {
