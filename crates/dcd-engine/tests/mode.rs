@@ -632,3 +632,18 @@ fn a_cache_disk_that_was_overwritten_meanwhile_is_not_gone_back_to() {
     assert_eq!(d.data_disk.line(100), 2);
     assert!(d.cache_disk.current[..256 << 10].iter().all(|byte| *byte == 0));
 }
+
+/// What went past the log may be lost then: nothing is acknowledged behind it any more (C38).
+#[test]
+fn a_flush_that_fails_on_the_way_back_is_not_believed() {
+    let mut d = dirty(AckMode::Memory);
+    switch(&mut d, Mode::PassThrough);
+    d.done(|d| d.write(100, 2));
+    d.fail_next(Device::DataDisk, Kind::Flush, IoError::Failed);
+    want(&mut d, Mode::WriteBack);
+    d.run_until(|d| d.status().mode.state == ModeState::Failed);
+    let write = d.write_fua(101, 3);
+    assert_eq!(d.wait(write), Err(RequestError::Io));
+    let flush = d.flush();
+    assert_eq!(d.wait(flush), Err(RequestError::Io));
+}
