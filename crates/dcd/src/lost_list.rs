@@ -3,7 +3,6 @@
 use std::fmt::Write as _;
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Seek, Write as _};
-use std::os::fd::AsFd;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
@@ -40,10 +39,10 @@ impl LostList {
         // Opened by its name, a file behind stdout would be written from its beginning.
         let already_open = match path.to_str() {
             Some("/dev/stdout" | "/dev/fd/1" | "/proc/self/fd/1") => {
-                Some(io::stdout().as_fd().try_clone_to_owned())
+                Some(rustix::stdio::stdout().try_clone_to_owned())
             }
             Some("/dev/stderr" | "/dev/fd/2" | "/proc/self/fd/2") => {
-                Some(io::stderr().as_fd().try_clone_to_owned())
+                Some(rustix::stdio::stderr().try_clone_to_owned())
             }
             _ => None,
         };
