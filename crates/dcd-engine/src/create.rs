@@ -57,24 +57,16 @@ pub fn create(options: CreateOptions) -> Vec<(u64, Buffer)> {
         assert_eq!(header.uuid, uuid);
         VolumeArea::of(header, geometry.end()).expect("its size was checked")
     });
+    let position = LogPosition {
+        segment: SegmentIndex(0),
+        serial: SegmentSerial(1),
+        slot_in_segment: 0,
+        next_record: RecordNumber(1),
+        previous_checksum: 0,
+    };
     let checkpoint = Checkpoint {
-        uuid,
-        generation: 0,
-        epoch: 0,
-        position: LogPosition {
-            segment: SegmentIndex(0),
-            serial: SegmentSerial(1),
-            slot_in_segment: 0,
-            next_record: RecordNumber(1),
-            previous_checksum: 0,
-        },
         free: (1..geometry.segments).map(SegmentIndex).collect(),
-        filled: Vec::new(),
-        live: Vec::new(),
-        zeroes: Vec::new(),
-        poisoned: Vec::new(),
-        witnesses: Vec::new(),
-        copy_pages: Vec::new(),
+        ..Checkpoint::without_lists(uuid, 0, 0, position)
     };
     let superblock = |generation| Superblock {
         uuid,

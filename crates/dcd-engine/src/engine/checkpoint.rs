@@ -365,18 +365,11 @@ impl Engine {
     /// Zeroes and damage, as they are now. Segments, slots, witnesses and copy pages are left out.
     fn small_picture(&self, position: LogPosition) -> Checkpoint {
         let zeroes = self.zeroes_rebuilt.listed();
+        let Checkpointing { generation, epoch, .. } = self.checkpoint;
         Checkpoint {
-            uuid: self.superblock.uuid,
-            generation: self.checkpoint.generation,
-            epoch: self.checkpoint.epoch,
-            position,
-            filled: Vec::new(),
-            free: Vec::new(),
-            live: Vec::new(),
             zeroes: zeroes.iter().collect(),
             poisoned: self.poisoned.iter().map(|(line, mask)| (*line, *mask)).collect(),
-            witnesses: Vec::new(),
-            copy_pages: Vec::new(),
+            ..Checkpoint::without_lists(self.superblock.uuid, generation, epoch, position)
         }
     }
 

@@ -376,11 +376,7 @@ impl Engine {
                 recovery.areas[area] =
                     Err(FormatError::Unreadable { what: "the checkpoint", error });
             }
-            (Step::CheckpointAgain, Ok(bytes)) => self.write_checkpoint_piece_again(bytes),
-            (Step::CheckpointAgain, Err(error)) => {
-                let offset = geometry.checkpoint_offsets[0];
-                self.fail_open(OpenError::Io { device: Device::CacheDisk, offset, error });
-            }
+            (Step::CheckpointAgain, bytes) => self.checkpoint_piece_read_again(bytes),
             (Step::Segment, Ok(bytes)) => self.segment_read(bytes),
             (Step::Scan(_), Ok(bytes)) => self.note_later_record(bytes.bytes()),
             (Step::ScanForCheckpoint(_), Ok(bytes)) => {

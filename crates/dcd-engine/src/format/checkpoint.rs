@@ -342,8 +342,6 @@ pub struct CheckpointHeader {
     pub generation: u64,
     /// Bytes of payload, padding included.
     pub payload_bytes: u64,
-    /// CRC-32C of it.
-    pub payload_checksum: u32,
 }
 
 /// What can still be read of a checkpoint whose payload has a wrong checksum: for salvage, never
@@ -407,6 +405,28 @@ impl DamagedCheckpoint {
 }
 
 impl Checkpoint {
+    /// One that lists nothing.
+    pub(crate) fn without_lists(
+        uuid: Uuid,
+        generation: u64,
+        epoch: u64,
+        position: LogPosition,
+    ) -> Checkpoint {
+        Checkpoint {
+            uuid,
+            generation,
+            epoch,
+            position,
+            free: Vec::new(),
+            filled: Vec::new(),
+            live: Vec::new(),
+            zeroes: Vec::new(),
+            poisoned: Vec::new(),
+            witnesses: Vec::new(),
+            copy_pages: Vec::new(),
+        }
+    }
+
     /// Area that holds this generation: 0 or 1.
     pub fn area(&self) -> usize {
         (self.generation % 2) as usize
@@ -444,7 +464,6 @@ impl Checkpoint {
         Ok(CheckpointHeader {
             generation: header.generation.get(),
             payload_bytes: (items * ITEM_SIZE as u64).next_multiple_of(LINE_SIZE),
-            payload_checksum: header.payload_checksum.get(),
         })
     }
 

@@ -1,4 +1,5 @@
-//! Reads a checkpoint a part at a time, in the order of its bytes: of a large cache it is gigabytes.
+//! Reads a checkpoint a part at a time, in the order of its bytes: of a large cache it is
+//! gigabytes.
 //!
 //! What is handed on before the end may be wrong, because the checksum is that of the whole
 //! payload. Whoever loads it throws it away if [`CheckpointReader::finish`] says so.
@@ -64,19 +65,12 @@ impl CheckpointReader {
             bytes_left: bytes.next_multiple_of(LINE_SIZE),
             checksum: Crc32c::default(),
             payload_checksum: header.payload_checksum.get(),
-            read: Checkpoint {
+            read: Checkpoint::without_lists(
                 uuid,
-                generation: header.generation.get(),
-                epoch: header.epoch.get(),
-                position: position_of(header),
-                free: Vec::new(),
-                filled: Vec::new(),
-                live: Vec::new(),
-                zeroes: Vec::new(),
-                poisoned: Vec::new(),
-                witnesses: Vec::new(),
-                copy_pages: Vec::new(),
-            },
+                header.generation.get(),
+                header.epoch.get(),
+                position_of(header),
+            ),
             used: UsedOnce {
                 is_free: vec![false; geometry.segments as usize],
                 is_filled: vec![false; geometry.segments as usize],

@@ -14,6 +14,7 @@ use crate::engine::{Engine, Purpose};
 use crate::error::{FormatError, OpenError};
 use crate::format::checkpoint::{HEADER_SIZE, ITEM_SIZE};
 use crate::format::checkpoint_reader::CheckpointReader;
+use crate::format::checksum::crc32c;
 use crate::format::superblock::CacheState;
 use crate::io::IoError;
 
@@ -30,8 +31,8 @@ pub(super) struct Loading {
     asked_bytes: u64,
     /// In order; none for those that are on their way.
     pieces: VecDeque<Option<Buffer>>,
-    /// Pieces before these.
-    taken: u64,
+    /// Length and checksum of the pieces before these, for who writes them again.
+    taken: Vec<(u64, u32)>,
     /// Bytes of the first that were taken.
     taken_bytes: usize,
     /// Why it does not count.
@@ -60,7 +61,7 @@ impl Engine {
             reader,
             asked_bytes: 0,
             pieces: VecDeque::new(),
-            taken: 0,
+            taken: Vec::new(),
             taken_bytes: 0,
             problem: None,
         }));
@@ -68,7 +69,7 @@ impl Engine {
 
     pub(super) fn checkpoint_piece_read(&mut self, piece: u64, bytes: Result<Buffer, IoError>) {
         let loading = self.recovery().loading.as_mut().expect("it waits for what was asked for");
-        let index = (piece - loading.taken) as usize;
+        let index = (piece - loading.taken.len() as u64) as usize;
         match bytes {
             Ok(bytes) => loading.pieces[index] = Some(bytes),
             Err(error) => {
@@ -96,7 +97,7 @@ impl Engine {
         let piece_bytes = self.config.limits.checkpoint_write_bytes as u64;
         let before = loading.asked_bytes;
         while loading.pieces.len() < PIECES_AT_ONCE && loading.asked_bytes < loading.payload_bytes {
-            let piece = loading.taken + loading.pieces.len() as u64;
+            let piece = (loading.taken.len() + loading.pieces.len()) as u64;
             let length = piece_bytes.min(loading.payload_bytes - loading.asked_bytes);
             let purpose = Purpose::Recover(Step::Checkpoint(piece));
             self.start_read(Disk::CacheDisk, start + loading.asked_bytes, length, purpose);
@@ -122,8 +123,8 @@ impl Engine {
         });
         loading.taken_bytes = end;
         if end == piece.len() {
+            loading.taken.push((end as u64, crc32c(piece.bytes())));
             loading.pieces.pop_front();
-            loading.taken += 1;
             loading.taken_bytes = 0;
         }
         self.recovery().has_paused = loading.reader.bytes_left() > 0;
@@ -131,14 +132,14 @@ impl Engine {
     }
 
     fn end_loading(&mut self, loading: Loading) {
-        let Loading { area, reader, payload_bytes, problem, .. } = loading;
+        let Loading { area, reader, taken, problem, .. } = loading;
         let offset = self.superblock.geometry.checkpoint_offsets[area];
         match problem.map_or_else(|| reader.finish(), Err) {
             Ok(checkpoint) => {
                 let recovery = self.recovery();
                 let (_, header) = recovery.areas[area].as_mut().expect("it was loaded");
                 let header = std::mem::take(header);
-                recovery.checkpoint_copy = Some(CheckpointCopy::new(offset, header, payload_bytes));
+                recovery.checkpoint_copy = Some(CheckpointCopy::new(offset, header, taken));
                 recovery.checkpoint = Some(checkpoint);
                 self.plan_copy_pages();
             }

@@ -86,10 +86,12 @@ impl Engine {
             self.replay_remove(line, mask);
         }
         let step = match is_announced.contains(&true) {
-            true => ReplayStep::Drop,
+            true => {
+                self.table.begin_walk(Walker::Start);
+                ReplayStep::Drop
+            }
             false => ReplayStep::Records,
         };
-        self.table.begin_walk(Walker::Start);
         let (records, unfinished) = (found.into_iter(), Vec::new());
         let replay = Replay { step, is_announced, records, unfinished, serials };
         self.recovery().replay = Some(Box::new(replay));
@@ -200,7 +202,6 @@ impl Engine {
         // Perhaps more was damaged than the checkpoint had room for.
         self.has_unlisted_poison |= self.poisoned.len() as u64 >= self.config.limits.poisoned_lines;
         self.zeroes_rebuilt = RebuiltZeroes::found(&self.zeroes);
-        self.table.end_walk(Walker::Start);
         let recovery = self.recovery.as_mut().expect("under way");
         let checkpoint = recovery.checkpoint.as_ref().expect("read");
         self.checkpoint.generation = checkpoint.generation;

@@ -46,9 +46,10 @@ use crate::buffer::Buffer;
 use crate::engine::Disk;
 use crate::engine::Purpose;
 use crate::error::{FormatError, OpenError};
-use crate::format::checkpoint::{Checkpoint, HEADER_SIZE};
-use crate::format::checksum::Crc32c;
+use crate::format::checkpoint::HEADER_SIZE;
+use crate::format::checksum::crc32c;
 use crate::format::superblock::CacheState;
+use crate::io::{Device, IoError};
 use crate::units::RecordNumber;
 
 /// Where the bytes of a record of the chain are.
@@ -77,20 +78,26 @@ pub(super) struct Rewrite {
 /// The checkpoint, read again and written where it was read, in the order of its payload, and the
 /// header last.
 pub(super) struct CheckpointCopy {
+    /// Of its area.
     offset: u64,
     header: Buffer,
-    payload_bytes: u64,
-    /// So many were written, or are on their way.
+    /// Length and checksum of each piece of the payload, as it was loaded. A disk that shows
+    /// something else by now has dropped what it could not write, or reads badly: there is nothing
+    /// to build on, and that must not be written over what may be whole.
+    pieces: Vec<(u64, u32)>,
+    /// Pieces that were written, or are on their way, and their bytes.
+    written: usize,
     written_bytes: u64,
-    /// Of the payload as it is read now. A disk that shows something else than when it was loaded
-    /// has dropped what it could not write: there is nothing to build on.
-    checksum: Crc32c,
 }
 
 impl CheckpointCopy {
-    pub(super) fn new(offset: u64, header: Buffer, payload_bytes: u64) -> CheckpointCopy {
-        let checksum = Crc32c::default();
-        CheckpointCopy { offset, header, payload_bytes, written_bytes: 0, checksum }
+    pub(super) fn new(offset: u64, header: Buffer, pieces: Vec<(u64, u32)>) -> CheckpointCopy {
+        CheckpointCopy { offset, header, pieces, written: 0, written_bytes: 0 }
+    }
+
+    /// Where the next piece belongs.
+    fn at(&self) -> u64 {
+        self.offset + HEADER_SIZE as u64 + self.written_bytes
     }
 }
 
@@ -143,45 +150,41 @@ impl Engine {
 
     /// Step 1: the checkpoint, if there is a copy to be made, a piece at a time.
     pub(super) fn write_checkpoint_again(&mut self) {
-        let uuid = self.superblock.uuid;
-        let geometry = self.superblock.geometry;
-        let piece_bytes = self.config.limits.checkpoint_write_bytes as u64;
         let recovery = self.recovery();
         recovery.stage = Stage::CheckpointAgain;
-        let Some(copy) = &mut recovery.checkpoint_copy else { return self.start_rewrites() };
-        let offset = copy.offset + HEADER_SIZE as u64 + copy.written_bytes;
-        let length = piece_bytes.min(copy.payload_bytes - copy.written_bytes);
-        if length > 0 {
-            recovery.ios_left = 1;
+        let Some(copy) = &recovery.checkpoint_copy else { return self.start_rewrites() };
+        let (at, next) = (copy.at(), copy.pieces.get(copy.written).copied());
+        recovery.ios_left = 1;
+        if let Some((length, _)) = next {
             let purpose = Purpose::Recover(Step::CheckpointAgain);
-            return self.start_read(Disk::CacheDisk, offset, length, purpose);
+            return self.start_read(Disk::CacheDisk, at, length, purpose);
         }
         let copy = recovery.checkpoint_copy.take().expect("looked at");
-        let header = Checkpoint::decode_header(copy.header.bytes(), uuid, &geometry);
-        let (expected, found) = (header.expect("it was loaded").payload_checksum, copy.checksum);
-        if found.finish() != expected {
-            let what = "the payload of the checkpoint";
-            let found = found.finish();
-            return self.fail_open(OpenError::Format(FormatError::Checksum {
-                what,
-                expected,
-                found,
-            }));
-        }
-        recovery.ios_left = 1;
         let purpose = Purpose::Recover(Step::Rewrite);
         self.start_write(Disk::CacheDisk, copy.offset, copy.header, purpose);
     }
 
-    pub(super) fn write_checkpoint_piece_again(&mut self, piece: Buffer) {
-        let recovery = self.recovery();
-        let copy = recovery.checkpoint_copy.as_mut().expect("it was read for it");
-        copy.checksum.update(piece.bytes());
-        let offset = copy.offset + HEADER_SIZE as u64 + copy.written_bytes;
-        copy.written_bytes += piece.len() as u64;
-        recovery.ios_left += 1;
+    pub(super) fn checkpoint_piece_read_again(&mut self, piece: Result<Buffer, IoError>) {
+        let copy = self.recovery().checkpoint_copy.as_mut().expect("it was read for it");
+        let (at, (length, expected)) = (copy.at(), copy.pieces[copy.written]);
+        let piece = match piece {
+            Ok(piece) => piece,
+            Err(error) => {
+                let device = Device::CacheDisk;
+                return self.fail_open(OpenError::Io { device, offset: at, error });
+            }
+        };
+        let found = crc32c(piece.bytes());
+        if found != expected {
+            let what = "the payload of the checkpoint, which is read for the second time,";
+            let error = FormatError::Checksum { what, expected, found };
+            return self.fail_open(OpenError::Format(error));
+        }
+        copy.written += 1;
+        copy.written_bytes += length;
+        self.recovery().ios_left += 1;
         let purpose = Purpose::Recover(Step::Rewrite);
-        self.start_write(Disk::CacheDisk, offset, piece, purpose);
+        self.start_write(Disk::CacheDisk, at, piece, purpose);
     }
 
     /// Step 1: the records.
