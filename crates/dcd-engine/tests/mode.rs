@@ -595,9 +595,9 @@ fn either_checkpoint_lists_the_copies_of_now() {
     }
 }
 
-/// Nobody looks at the cache-disk in pass-through. What is there when changes are to be logged again
-/// may be nothing, or another cache: they are not, and what no start could find is acknowledged from
-/// the data-disk alone.
+/// Nobody looks at the cache-disk in pass-through. What is there when changes are to be logged
+/// again may be nothing, or another cache: they are not, and what no start could find is
+/// acknowledged from the data-disk alone.
 #[test]
 fn a_cache_disk_that_was_overwritten_meanwhile_is_not_gone_back_to() {
     let zeroes: fn(&mut Driver) = |d| {
@@ -631,6 +631,35 @@ fn a_cache_disk_that_was_overwritten_meanwhile_is_not_gone_back_to() {
     d.data_disk.drop_unflushed();
     assert_eq!(d.data_disk.line(100), 2);
     assert!(d.cache_disk.current[..256 << 10].iter().all(|byte| *byte == 0));
+}
+
+/// However short the waits are, and however often it is tried again with so little left: nobody is
+/// held for longer than a drain would wait.
+#[test]
+fn few_lines_that_go_nowhere_end_the_switch_in_time() {
+    let mut d = dirty(AckMode::Memory);
+    d.configure(|config| config.drain_timeout = Duration::from_secs(10)).expect("a time");
+    d.fail_always(Device::DataDisk, Kind::Write, 0..u64::MAX, IoError::NoSpace);
+    let began = d.now;
+    want(&mut d, Mode::PassThrough);
+    d.run_until(|d| matches!(d.status().mode.state, ModeState::GivenUp(_)));
+    assert!(d.now.since(began) <= Duration::from_secs(20), "{:?}", d.now.since(began));
+}
+
+/// One failed transfer is no other disk, two are.
+#[test]
+fn a_cache_disk_that_cannot_be_read_once_is_gone_back_to() {
+    for (fails, is_gone_back_to) in [(1, true), (2, false)] {
+        let mut d = dirty(AckMode::Memory);
+        switch(&mut d, Mode::PassThrough);
+        for _ in 0..fails {
+            d.fail_next(Device::CacheDisk, Kind::Read, IoError::Failed);
+        }
+        want(&mut d, Mode::WriteBack);
+        d.done(|d| d.write_fua(101, 3));
+        assert_eq!(d.status().cache_disk_failed, !is_gone_back_to, "{fails} reads");
+        assert_eq!(d.data_disk.line(101) == 3, !is_gone_back_to);
+    }
 }
 
 /// What went past the log may be lost then: nothing is acknowledged behind it any more (C38).

@@ -25,15 +25,15 @@
 //!
 //! ```text
 //! 1. Hold: changes wait, those under way end.
-//! 2. Read the superblock: nobody has looked at the cache-disk in pass-through. If it is not that of
-//!    this session, the cache-disk has failed.
+//! 2. Read the superblock: nobody has looked at the cache-disk in pass-through. If it is not that
+//!    of this session, the cache-disk has failed.
 //!      Crash: nothing was written.
 //! 3. Flush the data-disk.
 //!      Crash before: as on any disk, what no flush had covered may be lost. Behind a record in the
 //!      log all that was acknowledged before it is taken to be durable (C3).
 //! 4. From a mode that keeps copies: two checkpoints, likewise.
-//!      Crash before they are durable: as in step 4 above. Behind a record in the log a start believes
-//!      the copies that a checkpoint lists; now they are those of now.
+//!      Crash before they are durable: as in step 4 above. Behind a record in the log a start
+//!      believes the copies that a checkpoint lists; now they are those of now.
 //! 5. The segment memory counts again, and changes go to the log.
 //! ```
 //! To and from pass-through it goes by way of the log; the two that keep copies lead straight to
@@ -353,7 +353,17 @@ impl Engine {
             return self.give_up_switch(error);
         }
         let longer = Duration(hold_max.0 * 2).min(self.config.full_timeout);
-        self.mode.stage = Stage::Draining(self.draining_from_here(longer));
+        let (Stage::Holding(before, ..) | Stage::Listing(before, ..)) =
+            std::mem::take(&mut self.mode.stage)
+        else {
+            unreachable!("looked at");
+        };
+        let mut draining = self.draining_from_here(longer);
+        // While nothing gets to the data-disk, one wait after the other is a single long one.
+        if self.counters.destaged_lines == before.destaged {
+            draining.headway = before.headway;
+        }
+        self.mode.stage = Stage::Draining(draining);
         true
     }
 

@@ -106,6 +106,8 @@ enum Look {
     #[default]
     None,
     UnderWay,
+    /// The first time it could not be read, or was not ours: one failed transfer is no other disk.
+    Again,
     IsOurs,
 }
 
@@ -689,7 +691,7 @@ impl Engine {
                 }
             }
             Step::Close => self.close_io_done(result),
-            Step::Look => self.looked_at_cache_disk(result.ok().and(buffer)),
+            Step::Look => self.looked_at_cache_disk(result.map(|()| buffer)),
             Step::Return => self.return_flushed(result),
             Step::LogZero { .. } | Step::LogWrite | Step::LogFlush => {
                 if let Step::LogZero { blocks } = step {
@@ -733,32 +735,48 @@ impl Engine {
 
     /// Steps 2 and 3 of the way back ([`super::mode`]). No change is admitted any more.
     pub(super) fn begin_return(&mut self) -> bool {
-        if !self.is_quiet_past_the_log() || self.passing().look == Look::UnderWay {
+        if !self.is_quiet_past_the_log() {
             return false;
         }
         let passing = self.passing();
-        if passing.look == Look::None {
-            passing.look = Look::UnderWay;
-            let (offset, purpose) = (self.superblock.offset(), Purpose::Uncached(Step::Look));
-            self.start_read(Disk::CacheDisk, offset, SUPERBLOCK_SIZE as u64, purpose);
-            return true;
+        match passing.look {
+            Look::None => {
+                passing.look = Look::UnderWay;
+                self.look_at_cache_disk();
+                return true;
+            }
+            Look::UnderWay | Look::Again => return false,
+            Look::IsOurs => passing.look = Look::None,
         }
-        passing.look = Look::None;
         passing.last_flush = LastFlush::UnderWay;
         self.start_flush(Disk::DataDisk, Purpose::Uncached(Step::Return));
         true
     }
 
+    fn look_at_cache_disk(&mut self) {
+        let (offset, purpose) = (self.superblock.offset(), Purpose::Uncached(Step::Look));
+        self.start_read(Disk::CacheDisk, offset, SUPERBLOCK_SIZE as u64, purpose);
+    }
+
     /// What was put in its place, or over it, while nobody looked would take changes that no start
     /// could find.
-    fn looked_at_cache_disk(&mut self, copy: Option<Buffer>) {
-        let found = copy.and_then(|copy| Superblock::decode(copy.bytes()).ok());
+    fn looked_at_cache_disk(&mut self, copy: Result<Option<Buffer>, IoError>) {
+        let is_gone = matches!(copy, Err(IoError::Gone | IoError::TimedOut));
+        let found = copy.ok().flatten().and_then(|copy| Superblock::decode(copy.bytes()).ok());
         let is_ours = found.is_some_and(|found| {
             (found.uuid, found.generation) == (self.superblock.uuid, self.superblock.generation)
         });
-        self.passing().look = if is_ours { Look::IsOurs } else { Look::None };
-        if !is_ours {
-            self.cache_disk_error(IoError::Gone);
+        let look = &mut self.passing().look;
+        match (is_ours, *look) {
+            (true, _) => *look = Look::IsOurs,
+            (false, Look::UnderWay) if !is_gone => {
+                *look = Look::Again;
+                self.look_at_cache_disk();
+            }
+            (false, _) => {
+                *look = Look::None;
+                self.cache_disk_error(IoError::Gone);
+            }
         }
     }
 
