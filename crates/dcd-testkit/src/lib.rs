@@ -1,7 +1,7 @@
 //! What those who drive the engine without real disks have in common: what an I/O does to the bytes
-//! of a disk ([`perform`]) and what the engine is told of it ([`ended`]), and the loop that ends each
-//! I/O at once ([`settle`]). Who needs I/Os that wait, fail, tear or lie has a machine of its own,
-//! and each has faults of its own: the tests of the engine, the fuzzer, the simulator.
+//! of a disk ([`perform`]) and what the engine is told of it ([`ended`]), and the loop that ends
+//! each I/O at once ([`settle`]). Who needs I/Os that wait, fail, tear or lie has a machine of its
+//! own, and each has faults of its own: the tests of the engine, the fuzzer, the simulator.
 
 use std::ops::Range;
 

@@ -187,30 +187,50 @@ fn until_full(count: &AtomicUsize) {
     until("a crowd has all places", || (count.load(Ordering::Relaxed) > PLACES).then_some(()));
 }
 
-#[test]
-fn an_honest_client_gets_in_beside_all_crowds_at_once() {
-    let site = Site::new("16M", 16 << 20);
-    let line = "serve --cache-disk c --data-disk d --control ctl --memory-directory . --nbd tcp:127.0.0.1:0 --quiet";
+/// A crowd at a port, until it is told to end; it counts those that have connected.
+type Crowd<'a> = &'a (dyn Fn(u16, &AtomicBool, &AtomicUsize) + Sync);
+
+/// Serves and measures beside crowds, and tells how many had connected. `measure` gets the port and
+/// their count.
+fn beside(
+    site: &Site,
+    line: &str,
+    crowds: &[Crowd<'_>],
+    measure: impl FnOnce(u16, &AtomicUsize),
+) -> usize {
     let daemon = site.start_line(line).ready();
     let port = daemon.told("nbd").and_then(|address| address.rsplit(':').next()).unwrap();
     let port: u16 = port.parse().unwrap();
     let (end, connected) = (AtomicBool::new(false), AtomicUsize::new(0));
     std::thread::scope(|scope| {
-        let _idle: Vec<_> = (0..127).map(|_| connect_from(HOME, port).unwrap()).collect();
-        scope.spawn(|| connects(port, &end, &connected));
-        scope.spawn(|| negotiators(port, 140, LIST, &end));
-        std::thread::sleep(Duration::from_secs(1));
-        let measured = std::panic::catch_unwind(|| {
-            measure(|from| {
-                honest(from, port, Duration::ZERO).unwrap_or_else(|error| panic!("{from}: {error}"))
-            });
-        });
+        for crowd in crowds {
+            scope.spawn(|| crowd(port, &end, &connected));
+        }
+        let measure = std::panic::AssertUnwindSafe(|| measure(port, &connected));
+        let measured = std::panic::catch_unwind(measure);
         end.store(true, Ordering::Relaxed);
         measured.unwrap();
     });
-    assert!(connected.load(Ordering::Relaxed) > 200, "there was a crowd");
     daemon.assert_no_panic();
     daemon.stop();
+    connected.into_inner()
+}
+
+const SERVE: &str = "serve --cache-disk c --data-disk d --control ctl --memory-directory . \
+                     --nbd tcp:127.0.0.1:0 --quiet";
+
+#[test]
+fn an_honest_client_gets_in_beside_all_crowds_at_once() {
+    let site = Site::new("16M", 16 << 20);
+    let negotiators = |port, end: &_, _: &_| negotiators(port, 140, LIST, end);
+    let connected = beside(&site, SERVE, &[&connects, &negotiators], |port, _| {
+        let _idle: Vec<_> = (0..127).map(|_| connect_from(HOME, port).unwrap()).collect();
+        std::thread::sleep(Duration::from_secs(1));
+        measure(|from| {
+            honest(from, port, Duration::ZERO).unwrap_or_else(|error| panic!("{from}: {error}"));
+        });
+    });
+    assert!(connected > 200, "there was a crowd");
 }
 
 /// Whoever has few places does not lose them to one who has all others, though that one has spoken
@@ -219,24 +239,13 @@ fn an_honest_client_gets_in_beside_all_crowds_at_once() {
 fn a_client_over_a_long_line_gets_in_beside_an_address_that_has_all_places() {
     allow_descriptors();
     let site = Site::new("16M", 16 << 20);
-    let line = "serve --cache-disk c --data-disk d --control ctl --memory-directory . --nbd tcp:127.0.0.1:0 --quiet";
-    let daemon = site.start_line(line).ready();
-    let port = daemon.told("nbd").and_then(|address| address.rsplit(':').next()).unwrap();
-    let port: u16 = port.parse().unwrap();
-    let (end, connected) = (AtomicBool::new(false), AtomicUsize::new(0));
-    std::thread::scope(|scope| {
-        scope.spawn(|| fillers(HOME, port, LIST, &end, &connected));
-        let measured = std::panic::catch_unwind(|| {
-            until_full(&connected);
-            measure_from(ELSEWHERE, || {
-                honest(ELSEWHERE, port, ROUND_TRIP).unwrap_or_else(|error| panic!("{error}"));
-            });
+    let fillers = |port, end: &_, count: &_| fillers(HOME, port, LIST, end, count);
+    beside(&site, SERVE, &[&fillers], |port, connected| {
+        until_full(connected);
+        measure_from(ELSEWHERE, || {
+            honest(ELSEWHERE, port, ROUND_TRIP).unwrap_or_else(|error| panic!("{error}"));
         });
-        end.store(true, Ordering::Relaxed);
-        measured.unwrap();
     });
-    daemon.assert_no_panic();
-    daemon.stop();
 }
 
 /// Each connection that transmits has its place, and no more than may.
@@ -284,9 +293,16 @@ fn site_of_tls() -> (Site, String) {
     let recipe = document.split("```sh\n").nth(1).and_then(|rest| rest.split("```").next());
     fs::create_dir_all(site.path("pki")).unwrap();
     site.tool("sh", &["-c", &format!("cd pki && set -e\n{}", recipe.unwrap())]);
-    let line = "serve --cache-disk c --data-disk d --control ctl --memory-directory . --nbd tcp:127.0.0.1:0 --quiet \
-                --tls-cert pki/server-cert.pem --tls-key pki/server-key.pem --tls-ca pki/ca-cert.pem";
-    (site, line.to_owned())
+    let keys =
+        "--tls-cert pki/server-cert.pem --tls-key pki/server-key.pem --tls-ca pki/ca-cert.pem";
+    (site, format!("{SERVE} {keys}"))
+}
+
+fn enters_with_its_certificate(site: &Site, port: u16) {
+    let pki = site.path("pki");
+    let uri = format!("nbds://127.0.0.1:{port}/?tls-certificates={}", pki.display());
+    let found = site.try_tool("nbdinfo", &[&uri]);
+    assert!(found.status.success(), "{}", String::from_utf8_lossy(&found.stderr));
 }
 
 /// Over TLS, beside handshakes of those who have no certificate.
@@ -294,26 +310,11 @@ fn site_of_tls() -> (Site, String) {
 fn an_honest_client_of_tls_gets_in_beside_handshakes_without_end() {
     skip_without!("an_honest_client_of_tls_gets_in", "nbdinfo", "openssl");
     let (site, line) = site_of_tls();
-    let daemon = site.start_line(&line).ready();
-    let port = daemon.told("nbd").and_then(|address| address.rsplit(':').next()).unwrap();
-    let port: u16 = port.parse().unwrap();
-    let (end, connected) = (AtomicBool::new(false), AtomicUsize::new(0));
-    let uri = format!("nbds://127.0.0.1:{port}/?tls-certificates={}", site.path("pki").display());
-    std::thread::scope(|scope| {
-        scope.spawn(|| connects(port, &end, &connected));
-        scope.spawn(|| negotiators(port, 140, STARTTLS, &end));
+    let negotiators = |port, end: &_, _: &_| negotiators(port, 140, STARTTLS, end);
+    beside(&site, &line, &[&connects, &negotiators], |port, _| {
         std::thread::sleep(Duration::from_secs(1));
-        let measured = std::panic::catch_unwind(|| {
-            measure(|_| {
-                let found = site.try_tool("nbdinfo", &[&uri]);
-                assert!(found.status.success(), "{}", String::from_utf8_lossy(&found.stderr));
-            });
-        });
-        end.store(true, Ordering::Relaxed);
-        measured.unwrap();
+        measure(|_| enters_with_its_certificate(&site, port));
     });
-    daemon.assert_no_panic();
-    daemon.stop();
 }
 
 /// Over TLS, beside an address that has all places with handshakes that it does not go on with.
@@ -322,23 +323,9 @@ fn an_honest_client_of_tls_gets_in_beside_an_address_that_has_all_places() {
     skip_without!("an_honest_client_of_tls_gets_in_beside", "nbdinfo", "openssl");
     allow_descriptors();
     let (site, line) = site_of_tls();
-    let daemon = site.start_line(&line).ready();
-    let port = daemon.told("nbd").and_then(|address| address.rsplit(':').next()).unwrap();
-    let port: u16 = port.parse().unwrap();
-    let (end, connected) = (AtomicBool::new(false), AtomicUsize::new(0));
-    let uri = format!("nbds://127.0.0.1:{port}/?tls-certificates={}", site.path("pki").display());
-    std::thread::scope(|scope| {
-        scope.spawn(|| fillers(ELSEWHERE, port, STARTTLS, &end, &connected));
-        let measured = std::panic::catch_unwind(|| {
-            until_full(&connected);
-            measure_from(HOME, || {
-                let found = site.try_tool("nbdinfo", &[&uri]);
-                assert!(found.status.success(), "{}", String::from_utf8_lossy(&found.stderr));
-            });
-        });
-        end.store(true, Ordering::Relaxed);
-        measured.unwrap();
+    let fillers = |port, end: &_, count: &_| fillers(ELSEWHERE, port, STARTTLS, end, count);
+    beside(&site, &line, &[&fillers], |port, connected| {
+        until_full(connected);
+        measure_from(HOME, || enters_with_its_certificate(&site, port));
     });
-    daemon.assert_no_panic();
-    daemon.stop();
 }

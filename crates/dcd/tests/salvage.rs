@@ -77,8 +77,8 @@ fn lines_of(found: &Value, kind: &str) -> Vec<u64> {
 fn a_flipped_bit_in_the_newest_checkpoint_costs_nothing() {
     let site = dirty(1000);
     let untouched = fs::read(site.path("c")).unwrap();
-    // The line, the slot and the checksum of an item; and a bit of the header of one, with which the
-    // other counts.
+    // The line, the slot and the checksum of an item; and a bit of the header of one, with which
+    // the other counts.
     for (areas, at, bits) in [(0, 1), (3, 4), (8, 1), (10, 2), (13, 0x80), (15, 1)]
         .map(|(byte, bits)| (&AREAS[..], 4096 + 600 * 16 + byte, bits))
         .into_iter()

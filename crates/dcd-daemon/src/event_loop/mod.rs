@@ -433,7 +433,7 @@ impl<C: Core> EventLoop<C> {
             .filter_map(|disk| disk.next_due(self.now))
             .chain(deadline)
             .chain(self.nbd.next_due())
-            .chain(self.memory.as_ref().and_then(MemoryWatch::due))
+            .chain(self.memory.as_ref().filter(|_| !self.is_closing).and_then(MemoryWatch::due))
             .min();
         let due = due.map(|due| std::time::Duration::from_nanos(due.since(self.clock.now()).0));
         due.into_iter().chain(wait_max).min()

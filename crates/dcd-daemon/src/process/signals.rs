@@ -65,8 +65,8 @@ impl Signals {
         Signals::receive([])
     }
 
-    /// The same, and SIGHUP, for what would leave something half done when a terminal is closed. Not
-    /// where it is ignored: nohup(1) was told to go on.
+    /// The same, and SIGHUP, for what would leave something half done when a terminal is closed.
+    /// Not where it is ignored: nohup(1) was told to go on.
     pub fn install_with_hangup() -> io::Result<Signals> {
         let mut action = MaybeUninit::<libc::sigaction>::uninit();
         // SAFETY: without a new action it only fills in the one that counts, which is ours.

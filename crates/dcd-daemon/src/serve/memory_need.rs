@@ -48,8 +48,8 @@ impl MemoryNeed {
             ("read-ahead", only(has_copies, config.read_ahead_bytes)),
             ("segment buffers", Engine::segment_memory_size(geometry, config) as u64),
             ("buffers of reads", BufferPool::BYTES_MAX as u64),
-            // Pieces of the one that is read or written, and a bit for each slot; what the log holds
-            // behind it, at worst records of one line each in an eighth of the segments.
+            // Pieces of the one that is read or written, and a bit for each slot; what the log
+            // holds behind it, at worst records of one line each in an eighth of the segments.
             ("checkpoint", (16 << 20) + slots / 8 + slots * 16 + copy_slots * LINE_SIZE / 248),
             ("destage batch", (8 << 20) + geometry.segment_size_bytes),
             ("FUSE", only(clients.fuse, FUSE_BYTES)),
@@ -103,8 +103,8 @@ mod tests {
         let clients = Clients { nbd: true, fuse: false, ublk: false, vhost_user: false };
         let mut need = MemoryNeed::of(&geometry, &config, clients);
         let total = need.total();
-        // docs/architecture.md: 24 MiB for each GiB at worst, 16 MiB of segment buffers, 9 MiB of a
-        // batch.
+        // docs/architecture.md: 17 MiB for each GiB at worst, 24 MiB of program, 16 MiB of segment
+        // buffers and as much for checkpoints, 9 MiB of a batch.
         assert!((60 << 20..100 << 20).contains(&total), "{}", need.words());
         let within = |bytes, clients| {
             need.clients_within(&MemoryLimit { bytes, clients, connections_max: 100 })

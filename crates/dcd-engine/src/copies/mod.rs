@@ -218,13 +218,13 @@ impl Copies {
         self.chain(line).any(counts)
     }
 
-    /// Whether the newest durable checkpoint may list a true copy of any of these lines, or the
     /// All are about to be given up without a record: until a checkpoint without them is durable,
     /// whoever changes one past the log has to say so there.
     pub(crate) fn all_depart(&mut self) {
         self.all_departed = true;
     }
 
+    /// Whether the newest durable checkpoint may list a true copy of any of these lines, or the
     /// next one will. Then the lines may only change together with the log.
     pub(crate) fn may_be_listed(&self, line: Line, lines: u64) -> bool {
         if !self.is_on() {

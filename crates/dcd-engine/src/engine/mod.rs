@@ -1077,8 +1077,8 @@ fn check_sizes(
     Ok(())
 }
 
-/// The first of these times. In a loop, which the compiler unrolls: with iterators of optional times
-/// it took several times as much.
+/// The first of these times. In a loop, which the compiler unrolls: with iterators of optional
+/// times it took several times as much.
 fn first_of<const N: usize>(times: [Option<Time>; N]) -> Option<Time> {
     let mut first: Option<Time> = None;
     for at in times {

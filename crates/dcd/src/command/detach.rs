@@ -94,8 +94,8 @@ pub struct DetachArguments {
     /// what it has there, which is older.
     #[arg(long)]
     pub accept_damage: bool,
-    /// If something is lost, write what it is to this new file, before anything is given up. Nothing
-    /// is overwritten; a pipe, /dev/stdout and /dev/null will do.
+    /// If something is lost, write what it is to this new file, before anything is given up.
+    /// Nothing is overwritten; a pipe, /dev/stdout and /dev/null will do.
     #[arg(long, value_name = "FILE")]
     pub lost_list: Option<PathBuf>,
     /// Go on although the record of pairs of this host says that these disks do not belong

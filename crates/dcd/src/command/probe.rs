@@ -39,9 +39,10 @@ pub const CONFIGURATIONS: &str = "/etc/dcd";
 ///
 /// With --all: whether a cache of any service may hold what its data-disk does not. It looks at the
 /// settings of each, at the disks that they name, and at the daemons that run. What cannot be known
-/// counts as dirty: a file that cannot be read or has a mistake, a disk that is missing, or lost the
-/// beginning of its cache, a daemon that does not answer within 10 s. The exit code is 0 if all are detached, and 1 if one is not,
-/// is in use or is not known. A removal of the package asks this first.
+/// counts as dirty: a file that cannot be read or has a mistake, a disk that is missing, or lost
+/// the beginning of its cache, a daemon that does not answer within 10 s. The exit code is 0 if all
+/// are detached, and 1 if one is not, is in use or is not known. A removal of the package asks this
+/// first.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:

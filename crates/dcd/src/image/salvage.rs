@@ -13,9 +13,9 @@
 //! 3. Begin with what the newest checkpoint says that can be read, or can be read in part.
 //! 4. Apply the records in their order: the newest copy of a block counts, and where that is
 //!    damaged, none.
-//! 5. A copy is *certain* if the newest checkpoint is there and no gap lies behind the copy. Otherwise a newer
-//!    one may have been there, and may have reached the data-disk: it is told, and nothing chooses
-//!    it without being asked to.
+//! 5. A copy is *certain* if the newest checkpoint is there and no gap lies behind the copy.
+//!    Otherwise a newer one may have been there, and may have reached the data-disk: it is told,
+//!    and nothing chooses it without being asked to.
 //! ```
 //!
 //! Without any checkpoint nothing is certain. What a checkpoint does not list any more may be
