@@ -662,6 +662,27 @@ fn a_cache_disk_that_cannot_be_read_once_is_gone_back_to() {
     }
 }
 
+/// What was seen for a return that was not made says nothing of the next one.
+#[test]
+fn the_cache_disk_is_looked_at_for_each_return() {
+    for ends_first in [true, false] {
+        let mut d = dirty(AckMode::Memory);
+        switch(&mut d, Mode::PassThrough);
+        // The look ends, and what is behind it waits; or the look itself does.
+        let kind = if ends_first { Kind::Flush } else { Kind::Read };
+        d.hold(move |io| io.kind == kind);
+        want(&mut d, Mode::WriteBack);
+        d.finish_all();
+        want(&mut d, Mode::PassThrough);
+        d.release();
+        d.finish_all();
+        d.cache_disk.rot(0, &[0; 256 << 10]);
+        want(&mut d, Mode::WriteBack);
+        d.done(|d| d.write_fua(100, 2));
+        assert!(d.status().cache_disk_failed && d.data_disk.line(100) == 2);
+    }
+}
+
 /// What went past the log may be lost then: nothing is acknowledged behind it any more (C38).
 #[test]
 fn a_flush_that_fails_on_the_way_back_is_not_believed() {

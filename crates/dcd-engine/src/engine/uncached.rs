@@ -237,6 +237,9 @@ impl Engine {
         if passing.last_flush == LastFlush::UnderWay {
             passing.last_flush = LastFlush::Void;
         }
+        if passing.look == Look::IsOurs {
+            passing.look = Look::None;
+        }
         for stalled in std::mem::take(&mut self.stalled) {
             self.pass(stalled.owner, stalled.change, stalled.fua);
         }
@@ -766,9 +769,11 @@ impl Engine {
         let is_ours = found.is_some_and(|found| {
             (found.uuid, found.generation) == (self.superblock.uuid, self.superblock.generation)
         });
+        // Who comes back later looks again.
+        let is_returning = self.mode.holds_changes();
         let look = &mut self.passing().look;
         match (is_ours, *look) {
-            (true, _) => *look = Look::IsOurs,
+            (true, _) => *look = if is_returning { Look::IsOurs } else { Look::None },
             (false, Look::UnderWay) if !is_gone => {
                 *look = Look::Again;
                 self.look_at_cache_disk();
