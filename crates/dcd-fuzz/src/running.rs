@@ -115,6 +115,9 @@ impl Running {
                     self.replies.push(reply);
                 }
                 Output::Wait { until } => {
+                    // A driver would come back at once, and again, without end.
+                    let is_later = until.is_none_or(|until| until > self.now);
+                    assert!(is_later, "{until:?} is no time to wait for at {:?}", self.now);
                     self.wake_up = until;
                     return None;
                 }

@@ -1205,3 +1205,42 @@ fn raid5_seed_117831() {
         ],
     });
 }
+
+// Something else asked for a checkpoint while one that said "empty" ended and a zeroed range was
+// still being dropped: the engine wanted to be woken at a moment that had passed.
+#[test]
+fn raid1_seed_4000099() {
+    replay(VolumeScript {
+        kind: VolumeKind::Raid1,
+        seed: 4000099,
+        plain: vec![
+            Plain::Probes,
+            Plain::CacheDiskStumbles,
+            Plain::CacheDiskRots,
+            Plain::MembersFail,
+            Plain::Shears,
+            Plain::Bypass,
+        ],
+        start: 0x9351722861bfe0ea,
+        events: vec![
+            // discard 176+368
+            CalmOp(0x4a6567d3792edbd2),
+            // 2 I/Os end
+            CalmOp(0x789029127217b4a4),
+            // 3 I/Os end
+            CalmOp(0x29b351201fd7ee28),
+            // write 352+8
+            // write 232+280
+            CalmOp(0x40c8b1bf9c4c5a91),
+            // write 744+120
+            // zero 224+392
+            // write 128+8, FUA
+            // discard 192+32
+            CalmOp(0xe705d23c2c44ef87),
+            // write 224+112
+            // write 16+8
+            CalmOp(0x259bf903e5814e2f),
+            CalmOp(0xdae8d35ce14036ad),
+        ],
+    });
+}

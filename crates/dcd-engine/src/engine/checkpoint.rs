@@ -234,11 +234,13 @@ impl Engine {
     }
 
     fn begin_checkpoint_if_due(&mut self) -> bool {
-        let due = self.checkpoint.forced
+        // Asked each time: it notes since when the cache is empty.
+        let clean_is_due = self.clean_checkpoint_is_due();
+        let due = clean_is_due
+            || self.checkpoint.forced
             || self.checkpoint_is_due()
             || self.zero_ranges_want_checkpoint()
-            || self.copies.wants_checkpoint()
-            || self.clean_checkpoint_is_due();
+            || self.copies.wants_checkpoint();
         let begins = due && self.may_gather();
         if begins {
             self.begin_checkpoint();
