@@ -10,6 +10,10 @@ use crate::units::{Duration, LINE_SIZE};
 /// Lines destaged last that are witnesses, at most.
 pub(crate) const RECENT_WITNESSES_MAX: usize = 16;
 
+/// Free segments that a checkpoint lists: of a large log the others are announced when it comes to
+/// them, so that nothing grows with what is empty.
+pub(crate) const LISTED_FREE_MAX: u32 = 1024;
+
 /// Fewest segment buffers: one fills while others are written.
 pub(crate) const SEGMENT_BUFFERS_MIN: u32 = 3;
 
@@ -183,7 +187,7 @@ impl Limits {
         checkpoint_lines: 2048,
         discarded_lines: 8192,
         announced_ahead: 64,
-        listed_free: usize::MAX,
+        listed_free: LISTED_FREE_MAX as usize,
         checkpoint_part: 8,
         checkpoint_log_bytes: 256 << 20,
     };

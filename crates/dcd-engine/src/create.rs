@@ -1,6 +1,7 @@
 //! The first bytes of a new cache.
 
 use crate::buffer::Buffer;
+use crate::config::LISTED_FREE_MAX;
 use crate::format::Geometry;
 use crate::format::checkpoint::{Checkpoint, LogPosition};
 use crate::format::end_mark;
@@ -65,7 +66,7 @@ pub fn create(options: CreateOptions) -> Vec<(u64, Buffer)> {
         previous_checksum: 0,
     };
     let checkpoint = Checkpoint {
-        free: (1..geometry.segments).map(SegmentIndex).collect(),
+        free: (1..geometry.segments.min(1 + LISTED_FREE_MAX)).map(SegmentIndex).collect(),
         ..Checkpoint::without_lists(uuid, 0, 0, position)
     };
     let superblock = |generation| Superblock {

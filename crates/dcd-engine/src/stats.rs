@@ -234,7 +234,8 @@ pub struct Status {
     pub segments_total: u32,
     /// Bytes in a segment.
     pub segment_size_bytes: u64,
-    /// State of each segment in place order, as `f`, `e`, `b`, `d` (free, empty, buffered, dirty).
+    /// State of each segment in place order, as `f`, `e`, `b`, `d` (free, empty, buffered, dirty);
+    /// of a large log a letter stands for some neighbours, so that there are at most 4,096.
     pub segment_map: String,
     /// Lines with a copy newer than the data-disk.
     pub dirty_lines: u64,

@@ -29,23 +29,42 @@ impl UsedPlaces {
         }
     }
 
+    /// All of so many places.
+    pub fn all(places: usize) -> UsedPlaces {
+        let mut all = UsedPlaces::new(places);
+        let mut used = places;
+        for words in &mut all.levels {
+            let (whole, rest) = (used / BITS, used % BITS);
+            words[..whole].fill(u64::MAX);
+            if rest > 0 {
+                words[whole] = (1 << rest) - 1;
+            }
+            used = used.div_ceil(BITS);
+        }
+        all
+    }
+
     /// Bytes of memory.
     pub fn memory_bytes(&self) -> usize {
         self.levels.iter().map(|words| words.capacity() * size_of::<u64>()).sum()
     }
 
-    /// The place is in use.
-    pub fn insert(&mut self, place: usize) {
+    /// The place is in use. Tells whether it was not.
+    pub fn insert(&mut self, place: usize) -> bool {
+        if self.contains(place) {
+            return false;
+        }
         let mut at = place;
         for words in &mut self.levels {
             let word = &mut words[at / BITS];
             let was_empty = *word == 0;
             *word |= 1 << (at % BITS);
             if !was_empty {
-                return;
+                break;
             }
             at /= BITS;
         }
+        true
     }
 
     /// It is not.
@@ -152,6 +171,11 @@ mod tests {
             used.insert(0);
             let last = (size > 1).then_some(size - 1);
             assert!(used.iter().eq([0].into_iter().chain(last)), "{size}");
+
+            let mut all = UsedPlaces::all(size);
+            assert!(all.iter().eq(0..size), "{size}");
+            (0..size).for_each(|place| all.remove(place));
+            assert_eq!(all.iter().next(), None, "{size}");
         }
     }
 

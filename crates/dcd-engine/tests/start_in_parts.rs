@@ -66,6 +66,46 @@ fn a_large_index_is_written_when_eight_times_as_much_was_logged() {
     assert!((3..=5).contains(&large), "{large} checkpoints");
 }
 
+/// A checkpoint lists a part of what is free: what is read and written does not grow with what is
+/// empty. All of it can be filled, and is found.
+#[test]
+fn of_a_large_log_a_checkpoint_lists_a_part() {
+    const LISTED: usize = 1024;
+    const SEGMENTS_AT_ONCE: u64 = 4;
+    let started = |segments| {
+        let mut d = filled(segments, |options| options.data_disk.blocks = 65_536 * 8);
+        d.reopen();
+        let free = d.newest_checkpoint().0.free.len();
+        (d.engine().recovery_report().bytes_read, free, d)
+    };
+    let (read, free, _) = started(1100);
+    let (read_of_larger, free_of_larger, mut d) = started(1400);
+    assert_eq!((read_of_larger, free_of_larger), (read, free));
+    assert!(free <= LISTED, "{free} are listed");
+
+    let before = d.status().counters.checkpoints;
+    let written = |number: u64| {
+        segment(number * SEGMENTS_AT_ONCE).start..segment((number + 1) * SEGMENTS_AT_ONCE).start
+    };
+    for number in 0..320 {
+        for line in written(number) {
+            d.write(line, number as u8);
+        }
+        d.finish_all();
+        // It costs this driver a copy of the disk.
+        if number % 16 == 15 {
+            d.done(Driver::flush);
+        }
+    }
+    let made = d.status().counters.checkpoints - before;
+    assert!((1..=10).contains(&made), "{made} checkpoints: one for each eighth of the log");
+    d.power_cut();
+    d.reopen();
+    for number in 0..320 {
+        assert_eq!(d.read(written(number).end - 1), number as u8, "write {number}");
+    }
+}
+
 /// An index of some pages, in a checkpoint that nothing says to be durable, and what is in it.
 fn with_an_index(lines_at_once: usize) -> Driver {
     let mut d = filled(256, |options| {

@@ -27,7 +27,7 @@ use crate::report::lost::LostReport;
 use crate::report::status_report::StatusReport;
 use crate::report::stuck::StuckReport;
 
-/// Answers may be long: the segment map has a letter for each segment.
+/// Answers may be long: a volume tells of each member and extent.
 const ANSWER_BYTES_MAX: usize = 16 << 20;
 /// The lines of a sequence are a few bytes each.
 const SEQUENCE_BYTES_MAX: usize = 64 << 20;

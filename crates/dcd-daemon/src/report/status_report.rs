@@ -188,7 +188,7 @@ pub struct SegmentsReport {
     pub buffered: u32,
     /// On the cache-disk, with live slots.
     pub dirty: u32,
-    /// One letter for each, in place order: `f`, `e`, `b`, `d`.
+    /// One letter for each, in place order: `f`, `e`, `b`, `d`; of a large log for some neighbours.
     pub map: String,
 }
 
@@ -427,7 +427,10 @@ impl StatusReport {
             recorders: 0,
             volume_bytes: status.volume_blocks * BLOCK_SIZE,
             dirty_bytes: status.dirty_lines * LINE_SIZE,
-            utilisation: 1.0 - ratio(segments.free.into(), status.segments_total.into()),
+            utilisation: ratio(
+                (segments.buffered + segments.dirty).into(),
+                status.segments_total.into(),
+            ),
             segments: SegmentsReport {
                 total: status.segments_total,
                 size_bytes: status.segment_size_bytes,

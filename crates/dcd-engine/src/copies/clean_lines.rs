@@ -20,7 +20,7 @@ pub struct CleanLines {
     hash: LineHash,
     slots_per_segment: u32,
     /// Of each segment, the filling that is known of.
-    serials: Vec<SegmentSerial>,
+    serials: Vec<u64>,
     /// Of each slot: its line, and one.
     lines: Vec<u64>,
     /// Slots that hold one, and how many those are: a trim of much does not walk all slots.
@@ -38,7 +38,7 @@ impl CleanLines {
         CleanLines {
             hash,
             slots_per_segment,
-            serials: vec![SegmentSerial(0); segments as usize],
+            serials: vec![0; segments as usize],
             lines: vec![EMPTY; slots],
             used: UsedPlaces::new(slots),
             count: 0,
@@ -49,7 +49,7 @@ impl CleanLines {
 
     /// Bytes of memory.
     pub fn memory_bytes(&self) -> usize {
-        self.serials.len() * size_of::<SegmentSerial>()
+        self.serials.len() * size_of::<u64>()
             + self.lines.len() * (size_of::<u64>() + size_of::<u32>())
             + self.heads.len() * size_of::<u32>()
             + self.used.memory_bytes()
@@ -63,7 +63,7 @@ impl CleanLines {
     pub fn insert(&mut self, line: Line, slot: SlotIndex, serial: SegmentSerial) {
         self.remove(line);
         let segment = slot.0 / self.slots_per_segment;
-        if std::mem::replace(&mut self.serials[segment as usize], serial) != serial {
+        if std::mem::replace(&mut self.serials[segment as usize], serial.0) != serial.0 {
             let first = segment * self.slots_per_segment;
             (first..first + self.slots_per_segment).for_each(|slot| self.clear(slot));
         }
@@ -83,7 +83,8 @@ impl CleanLines {
             let slot = at - 1;
             if self.lines[slot as usize] == line.0 + 1 {
                 let segment = slot / self.slots_per_segment;
-                return Some((SlotIndex(slot), self.serials[segment as usize]));
+                let serial = SegmentSerial(self.serials[segment as usize]);
+                return Some((SlotIndex(slot), serial));
             }
             at = self.next[slot as usize];
         }

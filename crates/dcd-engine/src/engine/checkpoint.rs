@@ -252,24 +252,29 @@ impl Engine {
         let counts = self.log.segments.counts();
         let total = self.log.segments.total();
         let since = self.log.newest_serial().0 - self.checkpoint.last_serial.0;
-        let few_free = counts.free <= (total / 16).max(3) || self.someone_waits_for_destaging();
-        let is_long_ago = since >= self.checkpoint_segments(few_free).max(2);
+        let few = (total / 16).max(3);
+        let is_full = counts.free + counts.empty <= few || self.someone_waits_for_destaging();
+        let is_long_ago = since >= self.checkpoint_segments(is_full).max(2);
+        // Of a large log a checkpoint lists a part.
+        let listed_free = self.config.limits.listed_free;
+        let few_free = counts.free <= few.min((listed_free - listed_free / 4) as u32)
+            || self.someone_waits_for_destaging();
         // What a record can say, or has said, needs no checkpoint.
         let few_free = few_free && self.log.announced().len() == 0 && !self.can_announce();
         // With writers waiting, one segment is worth it; else several, or checkpoints would come
         // one after the other while the cache is nearly full.
         let worth_it = counts.empty >= (total / 32).max(2)
             || counts.empty > 0 && (self.someone_waits_for_destaging() || self.table.lines() == 0);
-        is_long_ago || few_free && worth_it && !self.log.segments.reusable().is_empty()
+        is_long_ago || few_free && worth_it && !self.log.segments.reusable(1).is_empty()
     }
 
     /// With so many segments filled since the last, a checkpoint is due: while the log has room, so
     /// that a start reads little; when it is full, and whatever is logged takes the place of
     /// something else, so that the cache-disk writes little more than the log.
-    fn checkpoint_segments(&self, few_free: bool) -> u64 {
+    fn checkpoint_segments(&self, is_full: bool) -> u64 {
         let part = u64::from(self.log.segments.total() / self.config.limits.checkpoint_part);
         let index_bytes = self.table.lines() as u64 * ITEM_SIZE as u64;
-        let log_bytes = match few_free {
+        let log_bytes = match is_full {
             true => index_bytes * LOG_FOR_INDEX_WHEN_FULL,
             false => index_bytes * LOG_FOR_INDEX,
         };
@@ -312,10 +317,11 @@ impl Engine {
         free.extend(self.log.announced());
         let mut reusable = Vec::new();
         if !self.may_announce() {
-            reusable = self.log.segments.reusable();
-            if !self.someone_waits_for_destaging() {
-                reusable.truncate(self.config.limits.listed_free.saturating_sub(free.len()));
-            }
+            let most = match self.someone_waits_for_destaging() {
+                true => usize::MAX,
+                false => self.config.limits.listed_free.saturating_sub(free.len()),
+            };
+            reusable = self.log.segments.reusable(most);
         }
         free.extend(&reusable);
         let position = self.log.position(&mut free);
@@ -385,7 +391,7 @@ impl Engine {
             }
         }
         let filled = self.log.segments.iter().filter(|(_, segment)| segment.live_slots > 0);
-        let filled = filled.map(|(index, segment)| (index, segment.serial)).collect();
+        let filled = filled.map(|(index, segment)| (index, segment.serial())).collect();
         let witnesses = self.witnesses.list();
         Checkpoint { filled, live, witnesses, ..self.small_picture(position) }
     }

@@ -73,12 +73,13 @@ impl Engine {
         let total = self.log.segments.total();
         let segments = u32::try_from(lines).unwrap_or(u32::MAX).saturating_mul(SEGMENTS_FOR_LINE);
         let end = gathering.segment.saturating_add(segments).min(total);
-        for index in (gathering.segment..end).map(SegmentIndex) {
-            let segment = self.log.segments.get(index);
-            let is_behind = segment.serial > from.serial
-                || segment.serial == from.serial && from.slot_in_segment == 0;
-            if segment.live_slots > 0 && !is_behind {
-                gathering.writer.put_filled(index, segment.serial);
+        let live = self.log.segments.live_from(SegmentIndex(gathering.segment));
+        for (index, segment) in live.take_while(|(index, _)| index.0 < end) {
+            let serial = segment.serial();
+            let is_behind =
+                serial > from.serial || serial == from.serial && from.slot_in_segment == 0;
+            if !is_behind {
+                gathering.writer.put_filled(index, serial);
             }
         }
         let looked_at = end - gathering.segment;
@@ -90,7 +91,7 @@ impl Engine {
             self.table.walk(Walker::Checkpoint, lines.max(1), |table, line, pieces| {
                 for (slot, mask) in pieces.as_slice() {
                     let (segment, slot_in_segment) = geometry.locate(*slot);
-                    let serial = segments.get(segment).serial;
+                    let serial = segments.get(segment).serial();
                     let is_behind = serial > from.serial
                         || serial == from.serial && slot_in_segment >= from.slot_in_segment;
                     if !is_behind {

@@ -24,7 +24,7 @@ impl Engine {
     /// A damaged slot for which there is no room in the list of poison.
     pub(super) fn remember_unlisted(&mut self, line: Line, slot: SlotIndex) {
         let (segment, _) = self.superblock.geometry.locate(slot);
-        let serial = self.log.segments.get(segment).serial;
+        let serial = self.log.segments.get(segment).serial();
         self.unlisted.0.insert(line, (slot, serial));
     }
 
@@ -34,7 +34,7 @@ impl Engine {
         let is_as_found = move |line: Line, slot: SlotIndex, serial: SegmentSerial| {
             let pieces = self.table.find(line);
             pieces.as_slice().iter().any(|(known, _)| *known == slot)
-                && self.log.segments.get(geometry.locate(slot).0).serial == serial
+                && self.log.segments.get(geometry.locate(slot).0).serial() == serial
         };
         let found = self.unlisted.0.iter();
         found

@@ -251,7 +251,7 @@ impl Engine {
     /// A whole line has been destaged from this slot, which still holds it.
     pub(super) fn keep_clean(&mut self, line: Line, slot: SlotIndex) {
         let (segment, _) = self.superblock.geometry.locate(slot);
-        let serial = self.log.segments.get(segment).serial;
+        let serial = self.log.segments.get(segment).serial();
         if let Some(clean) = &mut self.clean {
             clean.insert(line, slot, serial);
         }
@@ -262,7 +262,7 @@ impl Engine {
         let clean = self.clean.as_ref().filter(|_| !self.has_no_use_for_copies())?;
         let (slot, serial) = clean.find(line)?;
         let (segment, _) = self.superblock.geometry.locate(slot);
-        let is_there = self.log.segments.get(segment).serial == serial;
+        let is_there = self.log.segments.get(segment).serial() == serial;
         is_there.then(|| (slot, self.table.checksum(slot)))
     }
 

@@ -66,6 +66,7 @@ use crate::stats::RecoveryReport;
 use crate::units::{
     FragmentMask, LINE_SIZE, Line, RecordNumber, SegmentIndex, SegmentSerial, SlotIndex, Time,
 };
+use crate::used_places::UsedPlaces;
 use crate::zero_ranges::ZeroRange;
 
 /// Segments that are looked at together for what they say of checkpoints.
@@ -108,8 +109,6 @@ pub(super) struct Recovery {
     checkpoint: Option<Checkpoint>,
     /// Where it was read, if it is to be written there again.
     checkpoint_copy: Option<CheckpointCopy>,
-    /// Live slots of each segment, as the table is.
-    live_slots: Vec<u32>,
     replay: Option<Box<Replay>>,
     /// Copy pages that it names and that are still to be read: neighbours together.
     copy_pages: VecDeque<Vec<CopyPageRef>>,
@@ -176,7 +175,7 @@ struct Chain {
     /// What records announce, each with the record.
     announced: Vec<(RecordNumber, SegmentIndex)>,
     /// Whether each segment is or was in the list.
-    is_listed: Vec<bool>,
+    is_listed: UsedPlaces,
     /// Newest serial of which a record was found.
     newest_serial: SegmentSerial,
 }
@@ -193,7 +192,8 @@ impl Chain {
         announced_by(record).all(|(first, count)| {
             first.0 + count <= segments
                 && (first.0..first.0 + count).map(SegmentIndex).all(|index| {
-                    seen.insert(index) && (!self.is_listed[index.0 as usize] || is_replaced(index))
+                    seen.insert(index)
+                        && (!self.is_listed.contains(index.0 as usize) || is_replaced(index))
                 })
         })
     }
@@ -203,7 +203,7 @@ impl Chain {
         for (first, count) in announced_by(record) {
             for segment in (first.0..first.0 + count).map(SegmentIndex) {
                 self.announced.push((record.header.number, segment));
-                self.is_listed[segment.0 as usize] = true;
+                self.is_listed.insert(segment.0 as usize);
                 self.segments.push_back(segment);
             }
         }
@@ -215,7 +215,7 @@ impl Chain {
         let taken: BTreeSet<SegmentIndex> =
             self.announced.split_off(kept).into_iter().map(|(_, segment)| segment).collect();
         for segment in &taken {
-            self.is_listed[segment.0 as usize] = false;
+            self.is_listed.remove(segment.0 as usize);
         }
         self.segments.retain(|segment| !taken.contains(segment));
     }
@@ -272,7 +272,6 @@ impl Engine {
             loading: None,
             checkpoint: None,
             checkpoint_copy: None,
-            live_slots: vec![0; self.superblock.geometry.segments as usize],
             replay: None,
             copy_pages: VecDeque::new(),
             chain: Chain {
@@ -282,7 +281,7 @@ impl Engine {
                 number: RecordNumber(0),
                 previous_checksum: 0,
                 announced: Vec::new(),
-                is_listed: Vec::new(),
+                is_listed: UsedPlaces::new(0),
                 newest_serial: SegmentSerial(0),
             },
             marks: Vec::new(),
@@ -537,6 +536,7 @@ impl Engine {
             }
         };
         let marks_page = self.log.memory()[..CONTROL_SIZE].to_vec();
+        let total = self.log.segments.total() as usize;
         let recovery = self.recovery();
         let checkpoint = recovery.checkpoint.as_ref().expect("it was read");
         if checkpoint.epoch < epoch_min {
@@ -555,8 +555,10 @@ impl Engine {
         let position = checkpoint.position;
         let segments: VecDeque<SegmentIndex> =
             [position.segment].into_iter().chain(checkpoint.free.iter().copied()).collect();
-        let mut is_listed = vec![false; recovery.live_slots.len()];
-        segments.iter().for_each(|segment| is_listed[segment.0 as usize] = true);
+        let mut is_listed = UsedPlaces::new(total);
+        for segment in &segments {
+            is_listed.insert(segment.0 as usize);
+        }
         recovery.chain = Chain {
             announced: Vec::new(),
             is_listed,

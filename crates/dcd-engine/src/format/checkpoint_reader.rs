@@ -15,6 +15,7 @@ use super::checksum::Crc32c;
 use super::geometry::Geometry;
 use crate::error::FormatError;
 use crate::units::{CopyPageIndex, LINE_SIZE, SegmentIndex, SegmentSerial, SlotIndex, Uuid};
+use crate::used_places::UsedPlaces;
 use crate::zero_ranges::ZeroRange;
 
 /// A checkpoint of which a part was read.
@@ -36,8 +37,8 @@ pub(crate) struct CheckpointReader {
 /// Whether each place has one use. A segment that is filled twice, or one that is filled while it
 /// holds live slots, or a slot of two lines would break what the engine counts.
 struct UsedOnce {
-    is_free: Vec<bool>,
-    is_filled: Vec<bool>,
+    is_free: UsedPlaces,
+    is_filled: UsedPlaces,
     /// A bit for each slot.
     is_live: Vec<u64>,
 }
@@ -72,8 +73,8 @@ impl CheckpointReader {
                 position_of(header),
             ),
             used: UsedOnce {
-                is_free: vec![false; geometry.segments as usize],
-                is_filled: vec![false; geometry.segments as usize],
+                is_free: UsedPlaces::new(geometry.segments as usize),
+                is_filled: UsedPlaces::new(geometry.segments as usize),
                 is_live: vec![0; geometry.slots().div_ceil(64) as usize],
             },
             problem: None,
@@ -141,9 +142,11 @@ impl CheckpointReader {
     }
 
     fn take_free(&mut self, segment: SegmentIndex) -> Result<(), FormatError> {
-        let is_free = self.used.is_free.get_mut(segment.0 as usize);
-        let is_taken = is_free.is_none_or(|is_free| std::mem::replace(is_free, true));
-        if is_taken || segment == self.read.position.segment {
+        let is_there = segment.0 < self.geometry.segments;
+        if !is_there
+            || segment == self.read.position.segment
+            || !self.used.is_free.insert(segment.0 as usize)
+        {
             return Err(field("free segment", segment.0.into()));
         }
         self.read.free.push(segment);
@@ -155,10 +158,8 @@ impl CheckpointReader {
         segment: SegmentIndex,
         serial: SegmentSerial,
     ) -> Result<(), FormatError> {
-        let index = segment.0 as usize;
-        let is_filled = self.used.is_filled.get_mut(index);
-        let is_taken = is_filled.is_none_or(|is_filled| std::mem::replace(is_filled, true));
-        if is_taken || self.used.is_free[index] {
+        let (index, is_there) = (segment.0 as usize, segment.0 < self.geometry.segments);
+        if !is_there || self.used.is_free.contains(index) || !self.used.is_filled.insert(index) {
             return Err(field("filled segment", segment.0.into()));
         }
         if serial > self.read.position.serial {
@@ -176,7 +177,7 @@ impl CheckpointReader {
         }
         let (segment, slot_in_segment) = self.geometry.locate(slot);
         let position = &self.read.position;
-        let will_be_filled = self.used.is_free[segment.0 as usize]
+        let will_be_filled = self.used.is_free.contains(segment.0 as usize)
             || segment == position.segment && slot_in_segment >= position.slot_in_segment;
         let (word, bit) = (&mut self.used.is_live[(slot.0 / 64) as usize], 1 << (slot.0 % 64));
         if will_be_filled || *word & bit != 0 {

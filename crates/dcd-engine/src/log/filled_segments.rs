@@ -4,6 +4,8 @@
 
 use std::collections::BTreeSet;
 
+use zerocopy::FromZeros;
+
 use crate::config::DestagePolicyKind;
 use crate::units::{SegmentIndex, SegmentSerial};
 
@@ -20,7 +22,7 @@ pub(super) struct FilledSegments {
 
 /// Numbers of segments, from 1 on; 0: none, so that a table of them is memory that nothing has
 /// touched.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy, Default, FromZeros)]
 struct Ends {
     before: u32,
     behind: u32,
@@ -42,7 +44,7 @@ impl FilledSegments {
         FilledSegments {
             buffered: BTreeSet::new(),
             dirty: BTreeSet::new(),
-            neighbours: vec![Ends::default(); count as usize + 1],
+            neighbours: Ends::new_vec_zeroed(count as usize + 1).expect("there is memory"),
             lists: Vec::new(),
         }
     }
@@ -53,6 +55,10 @@ impl FilledSegments {
 
     pub(super) fn remove_buffered(&mut self, index: SegmentIndex, serial: SegmentSerial) {
         assert!(self.buffered.remove(&(serial, index)), "it was there");
+    }
+
+    pub(super) fn buffered(&self) -> impl Iterator<Item = SegmentIndex> {
+        index_of(self.buffered.iter())
     }
 
     pub(super) fn insert_dirty(&mut self, index: SegmentIndex, serial: SegmentSerial, live: u32) {

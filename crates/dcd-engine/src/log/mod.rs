@@ -432,7 +432,7 @@ impl Log {
         let header = RecordHeader {
             uuid: self.uuid,
             epoch: self.epoch,
-            serial: self.segments.get(segment).serial,
+            serial: self.segments.get(segment).serial(),
             segment,
             slot_in_segment: header_slot,
             number: self.next_record,
@@ -766,7 +766,7 @@ impl Log {
             Some(buffer) => {
                 let state = &self.buffers[buffer.0 as usize];
                 let segment = state.segment.expect("a buffer that is filled has a segment");
-                (segment, self.segments.get(segment).serial, state.used_slots)
+                (segment, self.segments.get(segment).serial(), state.used_slots)
             }
             None => match free.pop_front() {
                 Some(segment) => (segment, self.next_serial, 0),

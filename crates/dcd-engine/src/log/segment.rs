@@ -9,6 +9,9 @@
 //! nothing in it is live, but a start would not know that yet.
 
 use std::collections::{BTreeSet, VecDeque};
+use std::ops::Range;
+
+use zerocopy::FromZeros;
 
 use super::filled_segments::FilledSegments;
 use crate::config::DestagePolicyKind;
@@ -16,27 +19,31 @@ use crate::stats::SegmentCounts;
 use crate::units::{SegmentIndex, SegmentSerial};
 use crate::used_places::UsedPlaces;
 
+/// Letters of a map: no status grows with the log.
+const MAP_LETTERS_MAX: usize = 4096;
+
 /// Number of a segment buffer.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, FromZeros)]
 pub(crate) struct BufferIndex(pub u32);
 
 /// State of a segment.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, FromZeros)]
+#[repr(u32)]
 pub(crate) enum SegmentState {
+    /// Without live slots. The first: a table of empty segments is memory that nothing has touched.
+    Empty,
+    /// The same, and a record says that it is filled next.
+    Announced,
     /// May be filled.
     Free,
     /// Is filled, or was and is not durable yet: its bytes are in this segment buffer.
     Buffered(BufferIndex),
     /// On the cache-disk, durable, with live slots.
     Dirty,
-    /// Without live slots.
-    Empty,
-    /// The same, and a record says that it is filled next.
-    Announced,
 }
 
 /// A segment.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, FromZeros)]
 pub struct Segment {
     /// State.
     pub(crate) state: SegmentState,
@@ -44,8 +51,14 @@ pub struct Segment {
     pub(crate) live_slots: u32,
     /// Reads of its slots under way: it may not be filled meanwhile (trap 10 of the design).
     pub(crate) readers: u32,
-    /// Its last filling.
-    pub(crate) serial: SegmentSerial,
+    serial: u64,
+}
+
+impl Segment {
+    /// Its last filling; 0: none yet.
+    pub(crate) fn serial(&self) -> SegmentSerial {
+        SegmentSerial(self.serial)
+    }
 }
 
 /// All segments.
@@ -55,6 +68,8 @@ pub(crate) struct SegmentTable {
     filled: FilledSegments,
     /// Live slots of all.
     live_slots: u64,
+    /// Those that have some.
+    live: UsedPlaces,
     /// The empty ones that may be announced.
     empty: UsedPlaces,
     /// The other empty ones.
@@ -71,20 +86,13 @@ pub(crate) struct SegmentTable {
 impl SegmentTable {
     /// `count` empty segments.
     pub(crate) fn new(count: u32) -> SegmentTable {
-        let segment = Segment {
-            state: SegmentState::Empty,
-            live_slots: 0,
-            readers: 0,
-            serial: SegmentSerial(0),
-        };
-        let mut empty = UsedPlaces::new(count as usize);
-        (0..count as usize).for_each(|index| empty.insert(index));
         SegmentTable {
-            segments: vec![segment; count as usize],
-            free: VecDeque::with_capacity(count as usize),
+            segments: Segment::new_vec_zeroed(count as usize).expect("there is memory"),
+            free: VecDeque::new(),
             filled: FilledSegments::new(count),
             live_slots: 0,
-            empty,
+            live: UsedPlaces::new(count as usize),
+            empty: UsedPlaces::all(count as usize),
             empty_for_checkpoint: BTreeSet::new(),
             chain_from: SegmentSerial(u64::MAX),
             above_zeroes: BTreeSet::new(),
@@ -128,7 +136,8 @@ impl SegmentTable {
     }
 
     fn set_state(&mut self, index: SegmentIndex, state: SegmentState) {
-        let Segment { state: old, live_slots, serial, .. } = *self.get(index);
+        let Segment { state: old, live_slots, .. } = *self.get(index);
+        let serial = self.get(index).serial();
         *self.count(old) -= 1;
         *self.count(state) += 1;
         self.segments[index.0 as usize].state = state;
@@ -152,12 +161,12 @@ impl SegmentTable {
     fn list_empty(&mut self, index: SegmentIndex) {
         match self.only_a_checkpoint_may_name(index) {
             false => self.empty.insert(index.0 as usize),
-            true => drop(self.empty_for_checkpoint.insert(index)),
-        }
+            true => self.empty_for_checkpoint.insert(index),
+        };
     }
 
     fn only_a_checkpoint_may_name(&self, index: SegmentIndex) -> bool {
-        self.get(index).serial >= self.chain_from
+        self.get(index).serial() >= self.chain_from
             || self.above_zeroes.contains(&index)
             || self.above_zeroes_before.contains(&index)
     }
@@ -214,7 +223,7 @@ impl SegmentTable {
         let index = self.free.pop_front().expect("a free segment");
         let segment = &mut self.segments[index.0 as usize];
         assert!(segment.live_slots == 0, "a free segment holds nothing live");
-        segment.serial = serial;
+        segment.serial = serial.0;
         self.set_state(index, SegmentState::Buffered(buffer));
         index
     }
@@ -231,6 +240,9 @@ impl SegmentTable {
         let segment = &mut self.segments[index.0 as usize];
         segment.live_slots += 1;
         self.live_slots += 1;
+        if segment.live_slots == 1 {
+            self.live.insert(index.0 as usize);
+        }
         if segment.state == SegmentState::Dirty {
             self.filled.live_changed(index, segment.live_slots - 1, segment.live_slots);
         }
@@ -242,6 +254,9 @@ impl SegmentTable {
         assert!(segment.live_slots > 0, "a dead slot cannot die");
         segment.live_slots -= 1;
         self.live_slots -= 1;
+        if segment.live_slots == 0 {
+            self.live.remove(index.0 as usize);
+        }
         if segment.state == SegmentState::Dirty {
             self.filled.live_changed(index, segment.live_slots + 1, segment.live_slots);
             if segment.live_slots == 0 {
@@ -253,6 +268,15 @@ impl SegmentTable {
     /// Live slots of all segments.
     pub(crate) fn live_slots(&self) -> u64 {
         self.live_slots
+    }
+
+    /// Segments with live slots from this one on, in place order.
+    pub(crate) fn live_from(
+        &self,
+        first: SegmentIndex,
+    ) -> impl Iterator<Item = (SegmentIndex, &Segment)> {
+        let indices = self.live.iter_from(first.0 as usize).map(|index| SegmentIndex(index as u32));
+        indices.map(|index| (index, self.get(index)))
     }
 
     /// The first to be destaged of those that are suitable: dirty, or in a segment buffer.
@@ -280,13 +304,16 @@ impl SegmentTable {
         *readers = readers.checked_sub(1).expect("a read that had started");
     }
 
-    /// The empty segments that a checkpoint made now may list as free.
-    pub(crate) fn reusable(&self) -> Vec<SegmentIndex> {
+    /// The first empty segments that a checkpoint made now may list as free, in place order, at
+    /// most so many.
+    pub(crate) fn reusable(&self, most: usize) -> Vec<SegmentIndex> {
         let others = self.empty_for_checkpoint.iter().copied();
         let others = others.filter(|index| self.get(*index).readers == 0);
-        let mut all: Vec<SegmentIndex> = self.announceable().chain(others).collect();
-        all.sort_unstable();
-        all
+        let mut first: Vec<SegmentIndex> =
+            self.announceable().take(most).chain(others.take(most)).collect();
+        first.sort_unstable();
+        first.truncate(most);
+        first
     }
 
     /// A checkpoint that lists these segments as free is durable, or the records that announce
@@ -301,14 +328,18 @@ impl SegmentTable {
         }
     }
 
-    /// Recovery: the segment holds `live_slots` live slots of an earlier session.
-    pub(crate) fn restore(&mut self, index: SegmentIndex, live_slots: u32, serial: SegmentSerial) {
-        let state = if live_slots == 0 { SegmentState::Empty } else { SegmentState::Dirty };
-        let segment = &mut self.segments[index.0 as usize];
-        segment.live_slots = live_slots;
-        segment.serial = serial;
-        self.live_slots += u64::from(live_slots);
-        self.set_state(index, state);
+    /// Recovery: what the segment holds is of this filling.
+    pub(crate) fn found_filling(&mut self, index: SegmentIndex, serial: SegmentSerial) {
+        self.segments[index.0 as usize].serial = serial.0;
+    }
+
+    /// Recovery: all live slots of these segments are known.
+    pub(crate) fn found_all_of(&mut self, segments: Range<u32>) {
+        let live = self.live.iter_from(segments.start as usize);
+        let live: Vec<usize> = live.take_while(|index| *index < segments.end as usize).collect();
+        for index in live {
+            self.set_state(SegmentIndex(index as u32), SegmentState::Dirty);
+        }
     }
 
     /// Checks that states, counts and the free list speak of the same, and that what may be filled
@@ -318,13 +349,11 @@ impl SegmentTable {
     /// If something does not hold.
     pub(crate) fn check_invariants(&self) {
         let mut counted = SegmentTable::new(0);
+        let free = BTreeSet::from_iter(&self.free);
         for (index, segment) in self.iter() {
             *counted.count(segment.state) += 1;
             let holds = match segment.state {
-                SegmentState::Free => {
-                    let in_list = self.free.iter().filter(|free| **free == index).count();
-                    in_list == 1 && segment.live_slots == 0
-                }
+                SegmentState::Free => free.contains(&index) && segment.live_slots == 0,
                 SegmentState::Empty => {
                     let for_checkpoint = self.empty_for_checkpoint.contains(&index);
                     segment.live_slots == 0
@@ -337,13 +366,16 @@ impl SegmentTable {
                 SegmentState::Dirty => segment.live_slots > 0,
                 SegmentState::Buffered(_) => true,
             };
+            let holds = holds && self.live.contains(index.0 as usize) == (segment.live_slots > 0);
             assert!(holds, "{index:?}: {segment:?}, free {:?}", self.free);
         }
         assert_eq!(counted.counts, self.counts);
-        assert_eq!(self.free.len() as u32, self.counts.free);
+        assert_eq!((free.len(), self.free.len()), (self.counts.free as usize, free.len()));
         assert_eq!(self.live_slots, self.iter().map(|(_, s)| u64::from(s.live_slots)).sum::<u64>());
         let in_state = |is: fn(&Segment) -> bool| {
-            self.iter().filter(move |(_, segment)| is(segment)).map(|(index, s)| (s.serial, index))
+            self.iter()
+                .filter(move |(_, segment)| is(segment))
+                .map(|(index, s)| (s.serial(), index))
         };
         self.filled.check_invariants(
             in_state(|segment| matches!(segment.state, SegmentState::Buffered(_))).collect(),
@@ -352,23 +384,38 @@ impl SegmentTable {
         );
     }
 
-    /// One letter for each segment in place order.
+    /// One letter for each segment in place order; of a large log for so many neighbours: is one of
+    /// them in a buffer, else dirty, else free, else all are empty.
     pub(crate) fn map(&self) -> String {
-        self.segments
-            .iter()
-            .map(|segment| match segment.state {
-                SegmentState::Free => 'f',
-                SegmentState::Buffered(_) => 'b',
-                SegmentState::Dirty => 'd',
-                SegmentState::Empty | SegmentState::Announced => 'e',
-            })
-            .collect()
+        let each = self.segments.len().div_ceil(MAP_LETTERS_MAX).max(1);
+        let mut map = vec![b'e'; self.segments.len().div_ceil(each)];
+        for index in &self.free {
+            map[index.0 as usize / each] = b'f';
+        }
+        for (group, letter) in map.iter_mut().enumerate() {
+            let live = self.live.iter_from(group * each).next();
+            if live.is_some_and(|index| index / each == group) {
+                *letter = b'd';
+            }
+        }
+        for index in self.filled.buffered() {
+            map[index.0 as usize / each] = b'b';
+        }
+        map.into_iter().map(char::from).collect()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    impl SegmentTable {
+        fn restore(&mut self, index: SegmentIndex, live_slots: u32, serial: SegmentSerial) {
+            self.found_filling(index, serial);
+            (0..live_slots).for_each(|_| self.add_live(index));
+            self.found_all_of(index.0..index.0 + 1);
+        }
+    }
 
     const SEGMENT: SegmentIndex = SegmentIndex(0);
 
@@ -388,14 +435,14 @@ mod tests {
         assert!(!table.next_is_ready());
         table.make_free(&[SegmentIndex(2), SEGMENT]);
         assert_eq!(states(&table), ("fef".into(), counts(2, 1, 0, 0)));
-        assert_eq!(table.reusable(), [SegmentIndex(1)], "a free one need not become free");
+        assert_eq!(table.reusable(9), [SegmentIndex(1)], "a free one need not become free");
 
         // In the order of the list, not of the places.
         assert_eq!(table.fill_next(BufferIndex(1), SegmentSerial(7)), SegmentIndex(2));
         assert_eq!(table.fill_next(BufferIndex(0), SegmentSerial(8)), SEGMENT);
         let segment = table.get(SEGMENT);
         assert_eq!(segment.state, SegmentState::Buffered(BufferIndex(0)));
-        assert_eq!(segment.serial, SegmentSerial(8));
+        assert_eq!(segment.serial(), SegmentSerial(8));
         assert_eq!(states(&table), ("beb".into(), counts(0, 1, 2, 0)));
 
         table.add_live(SEGMENT);
@@ -409,6 +456,23 @@ mod tests {
         assert_eq!(states(&table), ("eee".into(), counts(0, 3, 0, 0)));
     }
 
+    #[test]
+    fn the_map_of_a_large_log_has_a_letter_for_some_neighbours() {
+        let count = MAP_LETTERS_MAX as u32 * 3 + 1;
+        let mut table = SegmentTable::new(count);
+        let map = |table: &SegmentTable| (table.map()[..4].to_owned(), table.map().len());
+        let length = (count as usize).div_ceil(4);
+        assert_eq!(map(&table), ("eeee".into(), length));
+        table.make_free(&[7, 9, 14, 5].map(SegmentIndex));
+        assert_eq!(map(&table), ("efff".into(), length));
+        table.restore(SegmentIndex(11), 1, SegmentSerial(1));
+        table.fill_next(BufferIndex(0), SegmentSerial(2));
+        assert_eq!(map(&table), ("ebdf".into(), length));
+        table.restore(SegmentIndex(4), 1, SegmentSerial(1));
+        assert_eq!(map(&table), ("ebdf".into(), length), "it says what is being filled");
+        table.check_invariants();
+    }
+
     /// One whose last slot dies while it is in a buffer has still to be written.
     #[test]
     fn a_buffered_segment_without_live_slots_stays_buffered() {
@@ -417,7 +481,7 @@ mod tests {
         table.fill_next(BufferIndex(0), SegmentSerial(1));
         table.add_live(SEGMENT);
         table.drop_live(SEGMENT);
-        assert_eq!((table.map(), table.reusable()), ("b".into(), vec![]));
+        assert_eq!((table.map(), table.reusable(9)), ("b".into(), vec![]));
         table.check_invariants();
     }
 
@@ -439,7 +503,7 @@ mod tests {
         assert_eq!(announceable(&table), [1, 2]);
         table.checkpoint_begun();
         empty(&mut table, SegmentIndex(2));
-        assert_eq!((announceable(&table), table.reusable().len()), (vec![1], 3));
+        assert_eq!((announceable(&table), table.reusable(9).len()), (vec![1], 3));
         // One that comes to nothing makes no difference.
         table.checkpoint_begun();
         table.checkpoint_durable(SegmentSerial(5));
@@ -457,11 +521,11 @@ mod tests {
         let mut table = SegmentTable::new(2);
         table.add_reader(SEGMENT);
         table.add_reader(SEGMENT);
-        assert_eq!(table.reusable(), [SegmentIndex(1)]);
+        assert_eq!(table.reusable(9), [SegmentIndex(1)]);
         table.drop_reader(SEGMENT);
-        assert_eq!(table.reusable(), [SegmentIndex(1)], "one of two still reads");
+        assert_eq!(table.reusable(9), [SegmentIndex(1)], "one of two still reads");
         table.drop_reader(SEGMENT);
-        assert_eq!(table.reusable(), [SEGMENT, SegmentIndex(1)]);
+        assert_eq!(table.reusable(9), [SEGMENT, SegmentIndex(1)]);
         table.make_free(&[SEGMENT]);
         assert!(table.next_is_ready());
         table.add_reader(SEGMENT);
@@ -475,7 +539,7 @@ mod tests {
         table.restore(SegmentIndex(1), 0, SegmentSerial(8));
         assert_eq!((table.map(), table.counts()), ("de".into(), counts(0, 1, 0, 1)));
         let segment = table.get(SEGMENT);
-        assert_eq!((segment.live_slots, segment.serial), (4, SegmentSerial(9)));
+        assert_eq!((segment.live_slots, segment.serial()), (4, SegmentSerial(9)));
         table.check_invariants();
     }
 

@@ -13,8 +13,8 @@ fn log_with(size: u64, segment_size: u64, buffers: usize, free: usize) -> Log {
     let geometry = Geometry::fit(size, segment_size).unwrap();
     let memory = Buffer::zeroed(CONTROL_SIZE + buffers * segment_size as usize);
     let mut log = Log::new(Uuid([1; 16]), geometry, Box::new(memory));
-    let reusable = log.segments.reusable();
-    log.segments.make_free(&reusable[..free.min(reusable.len())]);
+    let reusable = log.segments.reusable(free);
+    log.segments.make_free(&reusable);
     log.start(1, SegmentSerial(1), RecordNumber(1), 0);
     log
 }

@@ -281,7 +281,7 @@ fn segments(report: &StatusReport, paint: Paint) -> String {
     );
     text += &format!("  [{}]\n", bar(&parts, segments.total.into(), BAR_WIDTH));
     text += &format!(
-        "  # dirty {}   + in a buffer {}   - empty, until a checkpoint {}   . free {}\n",
+        "  # dirty {}   + in a buffer {}   - empty {}   . free {}\n",
         segments.dirty, segments.buffered, segments.empty, segments.free
     );
     let zeroes = match report.zero_ranges {

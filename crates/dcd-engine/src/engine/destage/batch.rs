@@ -145,7 +145,7 @@ impl Engine {
         image: &[u8],
     ) -> Vec<(Line, SlotIndex)> {
         let geometry = self.superblock.geometry;
-        let serial = self.log.segments.get(segment).serial;
+        let serial = self.log.segments.get(segment).serial();
         let end = self.log.durable_slots(segment).min(geometry.slots_per_segment());
         let mut lines = Vec::new();
         let mut slot = 0;
@@ -522,7 +522,7 @@ impl Engine {
             // The same slots may hold something newer, after a whole lap of the log.
             let is_refilled = entry.pieces.as_slice().iter().any(|(slot, _)| {
                 let (segment, _) = self.superblock.geometry.locate(*slot);
-                self.log.segments.get(segment).serial > batch.newest_serial
+                self.log.segments.get(segment).serial() > batch.newest_serial
             });
             let is_overwritten = self.table.find(entry.line) != entry.pieces;
             if entry.failed || is_refilled || is_overwritten {

@@ -219,7 +219,7 @@ impl Engine {
         let newer = serial.map(|serial| segments.newer(serial).map(|s| u64::from(s.live_slots)));
         let lost = self.stuck_slots().into_iter().filter_map(|(index, lost)| {
             let segment = segments.get(index);
-            let is_waited_for = serial.is_none_or(|newest| segment.serial <= newest);
+            let is_waited_for = serial.is_none_or(|newest| segment.serial() <= newest);
             is_waited_for.then(|| u64::from(lost.min(segment.live_slots)))
         });
         segments.live_slots() - newer.map_or(0, Iterator::sum) - lost.sum::<u64>()

@@ -401,7 +401,7 @@ impl Engine {
         let is_tight = self.log_is_tight();
         if let Some((victim, serial)) = self.destage.tight_victim.take()
             && is_tight
-            && self.log.segments.get(victim).serial == serial
+            && self.log.segments.get(victim).serial() == serial
             && self.is_candidate(victim, blocked)
         {
             self.destage.tight_victim = Some((victim, serial));
@@ -411,7 +411,7 @@ impl Engine {
         let is_suitable = |index| self.is_candidate(index, blocked);
         let victim = self.log.segments.first_to_destage(policy, is_suitable)?;
         if is_tight {
-            self.destage.tight_victim = Some((victim, self.log.segments.get(victim).serial));
+            self.destage.tight_victim = Some((victim, self.log.segments.get(victim).serial()));
         }
         Some(victim)
     }

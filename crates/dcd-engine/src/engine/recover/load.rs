@@ -17,6 +17,7 @@ use crate::format::checkpoint_reader::CheckpointReader;
 use crate::format::checksum::crc32c;
 use crate::format::superblock::CacheState;
 use crate::io::IoError;
+use crate::log::segment::SegmentTable;
 
 /// Pieces that were read or are on their way, and not taken yet.
 const PIECES_AT_ONCE: usize = 4;
@@ -145,7 +146,7 @@ impl Engine {
             }
             Err(problem) => {
                 self.recovery().areas[area] = Err(problem);
-                self.recovery().live_slots.fill(0);
+                self.log.segments = SegmentTable::new(self.log.segments.total());
                 self.table = self.table.emptied();
                 self.load_newest_checkpoint();
             }

@@ -19,9 +19,8 @@ use crate::error::{FormatError, OpenError};
 use crate::format::record::Entry;
 use crate::log::lookup_table::{DeadSlots, Walker};
 use crate::log::rebuilt_zeroes::RebuiltZeroes;
-use crate::units::{
-    FRAGMENTS_PER_LINE, FragmentMask, Line, SegmentIndex, SegmentSerial, SlotIndex,
-};
+use crate::units::{FRAGMENTS_PER_LINE, FragmentMask, Line, SlotIndex};
+use crate::used_places::UsedPlaces;
 use crate::zero_ranges::ZeroRange;
 
 /// Segments learn what they hold so many times as fast as entries are replayed.
@@ -35,12 +34,10 @@ pub(super) struct TooManyLines;
 pub(super) struct Replay {
     step: ReplayStep,
     /// Segments whose slots in the checkpoint do not count.
-    is_announced: Vec<bool>,
+    is_announced: UsedPlaces,
     records: vec::IntoIter<FoundRecord>,
     /// Entries of a request that goes on in the next record, which wait for its rest (C14).
     unfinished: Vec<(Entry, SlotIndex, bool)>,
-    /// Of what each segment holds.
-    serials: Vec<Option<SegmentSerial>>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -48,15 +45,15 @@ enum ReplayStep {
     Drop,
     Records,
     /// Segments from this one on.
-    Segments(usize),
+    Segments(u32),
 }
 
 impl Engine {
     pub(super) fn begin_replay(&mut self) {
         let segments = self.superblock.geometry.segments as usize;
-        let mut is_announced = vec![false; segments];
+        let mut is_announced = UsedPlaces::new(segments);
         for (_, segment) in &self.recovery().chain.announced {
-            is_announced[segment.0 as usize] = true;
+            is_announced.insert(segment.0 as usize);
         }
         let recovery = self.recovery();
         recovery.stage = Stage::Replay;
@@ -66,9 +63,8 @@ impl Engine {
         let zeroes = std::mem::take(&mut checkpoint.zeroes);
         let witnesses = std::mem::take(&mut checkpoint.witnesses);
         let poisoned = std::mem::take(&mut checkpoint.poisoned);
-        let mut serials = vec![None; segments];
         for (segment, serial) in std::mem::take(&mut checkpoint.filled) {
-            serials[segment.0 as usize] = Some(serial);
+            self.log.segments.found_filling(segment, serial);
         }
         for range in zeroes {
             self.replay_zeroes(range);
@@ -85,7 +81,7 @@ impl Engine {
         for (line, mask) in poisoned {
             self.replay_remove(line, mask);
         }
-        let step = match is_announced.contains(&true) {
+        let step = match is_announced.iter().next().is_some() {
             true => {
                 self.table.begin_walk(Walker::Start);
                 ReplayStep::Drop
@@ -93,7 +89,7 @@ impl Engine {
             false => ReplayStep::Records,
         };
         let (records, unfinished) = (found.into_iter(), Vec::new());
-        let replay = Replay { step, is_announced, records, unfinished, serials };
+        let replay = Replay { step, is_announced, records, unfinished };
         self.recovery().replay = Some(Box::new(replay));
     }
 
@@ -120,10 +116,11 @@ impl Engine {
                     None => replay.step = ReplayStep::Segments(0),
                 },
                 ReplayStep::Segments(first) => {
-                    let end = first.saturating_add(left.saturating_mul(SEGMENTS_FOR_ENTRY));
-                    let end = end.min(replay.serials.len());
-                    self.restore_segments(first, &replay.serials[first..end]);
-                    if end == replay.serials.len() {
+                    let total = self.log.segments.total();
+                    let part = u32::try_from(left.saturating_mul(SEGMENTS_FOR_ENTRY));
+                    let end = first.saturating_add(part.unwrap_or(u32::MAX)).min(total);
+                    self.log.segments.found_all_of(first..end);
+                    if end == total {
                         self.end_replay();
                         return self.judge_what_was_replayed();
                     }
@@ -137,12 +134,12 @@ impl Engine {
     }
 
     /// Tells whether there is more to drop than in so many lines.
-    fn drop_announced(&mut self, is_announced: &[bool], lines: usize) -> bool {
+    fn drop_announced(&mut self, is_announced: &UsedPlaces, lines: usize) -> bool {
         let geometry = self.superblock.geometry;
         let mut dropped = Vec::new();
         let has_more = self.table.walk(Walker::Start, lines, |_, line, pieces| {
             for (slot, mask) in pieces.as_slice() {
-                if is_announced[geometry.locate(*slot).0.0 as usize] {
+                if is_announced.contains(geometry.locate(*slot).0.0 as usize) {
                     dropped.push((line, *mask));
                 }
             }
@@ -164,7 +161,7 @@ impl Engine {
         let whole = found.whole_entries();
         let FoundRecord { record, damaged, source } = found;
         let header = record.header;
-        replay.serials[header.segment.0 as usize] = Some(header.serial);
+        self.log.segments.found_filling(header.segment, header.serial);
         self.recovery().report.records_from_memory += u64::from(source.is_memory());
         let mut lines = 0;
         if whole > 0 {
@@ -187,15 +184,6 @@ impl Engine {
             }
         }
         Ok(lines.max(1))
-    }
-
-    fn restore_segments(&mut self, first: usize, serials: &[Option<SegmentSerial>]) {
-        for (index, serial) in (first..).zip(serials) {
-            if let Some(serial) = serial {
-                let live_slots = self.recovery().live_slots[index];
-                self.log.segments.restore(SegmentIndex(index as u32), live_slots, *serial);
-            }
-        }
     }
 
     fn end_replay(&mut self) {
@@ -222,7 +210,7 @@ impl Engine {
         }
         let dead = self.table.insert(line, mask, slot, checksum);
         let segment = self.superblock.geometry.locate(slot).0;
-        self.recovery().live_slots[segment.0 as usize] += 1;
+        self.log.segments.add_live(segment);
         self.replay_died(&dead);
         Ok(())
     }
@@ -235,7 +223,7 @@ impl Engine {
     fn replay_died(&mut self, dead: &DeadSlots) {
         let geometry = self.superblock.geometry;
         for slot in dead.as_slice() {
-            self.recovery().live_slots[geometry.locate(*slot).0.0 as usize] -= 1;
+            self.log.segments.drop_live(geometry.locate(*slot).0);
         }
     }
 

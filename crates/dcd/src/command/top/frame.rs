@@ -163,7 +163,7 @@ fn segments(report: &StatusReport, size: Size) -> Vec<String> {
     let rows = ring.chunks(width).map(|row| row.iter().collect::<String>());
     lines.extend(rows.map(|row| format!("  {row}")));
     lines.push(format!(
-        "  # dirty {}   + in a buffer {}   - empty, until a checkpoint {}   . free {}",
+        "  # dirty {}   + in a buffer {}   - empty {}   . free {}",
         segments.dirty, segments.buffered, segments.empty, segments.free
     ));
     lines

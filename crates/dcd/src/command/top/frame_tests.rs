@@ -60,7 +60,7 @@ fn one_daemon_fills_a_small_terminal() {
         "empty in 10s",
         "begins after 120ms of quiet",
         "87% hits",
-        "# dirty 240   + in a buffer 16   - empty, until a checkpoint 0   . free 768",
+        "# dirty 240   + in a buffer 16   - empty 0   . free 768",
         "   longer",
     ] {
         assert!(text.contains(words), "{words}: {text}");
