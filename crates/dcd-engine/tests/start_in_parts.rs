@@ -6,7 +6,7 @@ mod common;
 use common::{Driver, Kind, LINE, LINES_PER_SEGMENT, Options, Seen, never_idle};
 use dcd_engine::error::FormatError;
 use dcd_engine::format::checkpoint::HEADER_SIZE;
-use dcd_engine::{Device, OpenError, Phase};
+use dcd_engine::{Device, LbaRange, OpenError, Operation, Phase};
 
 /// Segments of an index of some pages.
 const SEGMENTS: u64 = 40;
@@ -155,6 +155,33 @@ fn a_start_in_small_parts_finds_the_same() {
         inputs.push(count);
     }
     assert!(inputs[0] > 1000 && inputs[1] < inputs[0] && inputs[2] < 100, "{inputs:?}");
+}
+
+/// A discard of everything is as long as what it discards, in a start as well.
+#[test]
+fn a_large_discard_is_replayed_in_parts() {
+    for lines in [SEGMENTS * LINES_PER_SEGMENT - 20, 16_384] {
+        let mut d = with_an_index(7);
+        d.reopen();
+        d.done(|d| d.submit(Operation::Discard { range: LbaRange::new(0, lines * 8) }, false));
+        d.write_durably([3], 77);
+        d.power_cut();
+        d.start_open().expect("it begins");
+        let mut inputs = 0;
+        while *d.engine().phase() == Phase::Opening {
+            d.step();
+            inputs += 1;
+        }
+        assert!(inputs > 2 * SEGMENTS * LINES_PER_SEGMENT / 7, "{inputs}: the index, and again");
+        let shown = |line| match line {
+            3 => 77,
+            _ if line < lines => 0,
+            _ => (line / LINES_PER_SEGMENT) as u8 + 1,
+        };
+        for line in 0..SEGMENTS * LINES_PER_SEGMENT {
+            assert_eq!(d.read(line), shown(line), "line {line}");
+        }
+    }
 }
 
 /// What was loaded of a checkpoint before it turned out to be damaged does not count.

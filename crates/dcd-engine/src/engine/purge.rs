@@ -18,6 +18,7 @@
 
 use super::Engine;
 use crate::log::lookup_table::{Pieces, Walker};
+use crate::log::sweep::Sweep;
 use crate::units::{Duration, FragmentMask, LbaRange, Line, Time};
 
 /// As short as an engine can say: others have their turn between.
@@ -25,18 +26,12 @@ const PAUSE: Duration = Duration::from_micros(1);
 
 /// A discard that is being carried out.
 pub(super) struct Purge {
-    lines: std::ops::Range<Line>,
-    /// Lines before this one are gone; `None`: the whole table is walked, which is less.
-    next: Option<Line>,
+    sweep: Sweep,
     /// A part went since the last input.
     has_paused: bool,
 }
 
 impl Purge {
-    fn covers(&self, line: Line) -> bool {
-        self.lines.contains(&line)
-    }
-
     pub(super) fn go_on(&mut self) {
         self.has_paused = false;
     }
@@ -53,13 +48,14 @@ impl Engine {
 
     /// Whether the line is discarded, and perhaps still in the table.
     pub(super) fn is_purged(&self, line: Line) -> bool {
-        self.purge.as_ref().is_some_and(|purge| purge.covers(line))
+        self.purge.as_ref().is_some_and(|purge| purge.sweep.covers(line))
     }
 
     /// Whether changes of these blocks have to wait.
     pub(super) fn is_being_purged(&self, range: LbaRange) -> bool {
         let Some(purge) = &self.purge else { return false };
-        range.start.line() < purge.lines.end && purge.lines.start.lba().0 < range.end()
+        let lines = purge.sweep.lines();
+        range.start.line() < lines.end && lines.start.lba().0 < range.end()
     }
 
     /// Whether so many lines are too many to leave the table at once.
@@ -76,12 +72,8 @@ impl Engine {
     pub(super) fn begin_purge(&mut self, line: Line, lines: u64) {
         assert!(self.may_begin_purge(), "one at a time, and nothing is destaged");
         self.forget_poison(line, lines);
-        let next = (lines < self.table.lines() as u64).then_some(line);
-        if next.is_none() {
-            self.table.begin_walk(Walker::Purge);
-        }
-        let lines = line..Line(line.0 + lines);
-        self.purge = Some(Purge { lines, next, has_paused: false });
+        let sweep = Sweep::new(&mut self.table, Walker::Purge, line..Line(line.0 + lines));
+        self.purge = Some(Purge { sweep, has_paused: false });
     }
 
     /// Step 3. Tells whether a part went.
@@ -106,21 +98,7 @@ impl Engine {
 
     fn purge_part(&mut self, count: usize) {
         let mut purge = self.purge.take().expect("under way");
-        let mut found = Vec::new();
-        let has_more = match purge.next {
-            Some(next) => {
-                let end = Line(next.0.saturating_add(count as u64)).min(purge.lines.end);
-                let lines = (next.0..end.0).map(Line);
-                found.extend(lines.filter(|line| self.table.contains(*line)));
-                purge.next = Some(end);
-                end < purge.lines.end
-            }
-            None => self.table.walk(Walker::Purge, count, |_, line, _| {
-                if purge.covers(line) {
-                    found.push(line);
-                }
-            }),
-        };
+        let (found, has_more) = purge.sweep.part(&mut self.table, count);
         for line in found {
             self.forget(line, FragmentMask::FULL);
         }

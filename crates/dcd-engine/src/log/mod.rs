@@ -7,6 +7,7 @@ mod filled_segments;
 pub mod lookup_table;
 pub(crate) mod rebuilt_zeroes;
 pub mod segment;
+pub(crate) mod sweep;
 
 use std::collections::VecDeque;
 use std::ops::Range;

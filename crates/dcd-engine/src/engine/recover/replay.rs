@@ -11,6 +11,7 @@
 //! ```
 //! All of it is in memory, and done a part at a time.
 
+use std::collections::VecDeque;
 use std::vec;
 
 use super::{FoundRecord, Stage};
@@ -19,6 +20,7 @@ use crate::error::{FormatError, OpenError};
 use crate::format::record::Entry;
 use crate::log::lookup_table::{DeadSlots, Walker};
 use crate::log::rebuilt_zeroes::RebuiltZeroes;
+use crate::log::sweep::Sweep;
 use crate::units::{FRAGMENTS_PER_LINE, FragmentMask, Line, SlotIndex};
 use crate::used_places::UsedPlaces;
 use crate::zero_ranges::ZeroRange;
@@ -37,8 +39,15 @@ pub(super) struct Replay {
     is_announced: UsedPlaces,
     records: vec::IntoIter<FoundRecord>,
     /// Entries of a request that goes on in the next record, which wait for its rest (C14).
-    unfinished: Vec<(Entry, SlotIndex, bool)>,
+    unfinished: Vec<FoundEntry>,
+    /// Those of the records before that are still to be carried out, in order.
+    entries: VecDeque<FoundEntry>,
+    /// Lines that the last of those before leaves nothing of.
+    forgotten: Option<Sweep>,
 }
+
+/// An entry, the slot that it speaks of if it is data, and whether that is damaged.
+type FoundEntry = (Entry, SlotIndex, bool);
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum ReplayStep {
@@ -88,9 +97,14 @@ impl Engine {
             }
             false => ReplayStep::Records,
         };
-        let (records, unfinished) = (found.into_iter(), Vec::new());
-        let replay = Replay { step, is_announced, records, unfinished };
-        self.recovery().replay = Some(Box::new(replay));
+        self.recovery().replay = Some(Box::new(Replay {
+            step,
+            is_announced,
+            records: found.into_iter(),
+            unfinished: Vec::new(),
+            entries: VecDeque::new(),
+            forgotten: None,
+        }));
     }
 
     /// The next part of what [`Engine::begin_replay`] has begun.
@@ -103,17 +117,15 @@ impl Engine {
                     true => left = 0,
                     false => replay.step = ReplayStep::Records,
                 },
-                ReplayStep::Records => match replay.records.next() {
-                    Some(found) => match self.replay_record(&mut replay, found) {
-                        Ok(lines) => left = left.saturating_sub(lines),
-                        Err(TooManyLines) => {
-                            let found = self.table.lines() as u64;
-                            let (what, field) = ("the log", "number of lines");
-                            let error = FormatError::Field { what, field, found };
-                            return self.fail_open(OpenError::Format(error));
-                        }
-                    },
-                    None => replay.step = ReplayStep::Segments(0),
+                ReplayStep::Records => match self.replay_more(&mut replay, left) {
+                    Ok(Some(lines)) => left = left.saturating_sub(lines),
+                    Ok(None) => replay.step = ReplayStep::Segments(0),
+                    Err(TooManyLines) => {
+                        let found = self.table.lines() as u64;
+                        let (what, field) = ("the log", "number of lines");
+                        let error = FormatError::Field { what, field, found };
+                        return self.fail_open(OpenError::Format(error));
+                    }
                 },
                 ReplayStep::Segments(first) => {
                     let total = self.log.segments.total();
@@ -152,38 +164,54 @@ impl Engine {
         has_more
     }
 
-    /// Tells how many lines that was.
-    fn replay_record(
+    /// The next entry, or a part of what it leaves nothing of: so many lines at most, but for those
+    /// of the entry itself. Tells how many lines that was; `None`: there is no more.
+    fn replay_more(
         &mut self,
         replay: &mut Replay,
-        found: FoundRecord,
-    ) -> Result<usize, TooManyLines> {
+        lines_max: usize,
+    ) -> Result<Option<usize>, TooManyLines> {
+        if let Some(sweep) = &mut replay.forgotten {
+            let looked_at = sweep.left(&self.table).min(lines_max);
+            let (lines, has_more) = sweep.part(&mut self.table, lines_max);
+            if !has_more {
+                replay.forgotten = None;
+            }
+            lines.into_iter().for_each(|line| self.replay_remove(line, FragmentMask::FULL));
+            return Ok(Some(looked_at));
+        }
+        if let Some((entry, slot, is_damaged)) = replay.entries.pop_front() {
+            replay.forgotten = self.replay_entry(entry, slot, is_damaged)?;
+            return Ok(Some(1));
+        }
+        let Some(found) = replay.records.next() else { return Ok(None) };
+        self.replay_record(replay, found);
+        Ok(Some(1))
+    }
+
+    /// Its entries are carried out next, as far as they are of whole requests.
+    fn replay_record(&mut self, replay: &mut Replay, found: FoundRecord) {
         let whole = found.whole_entries();
         let FoundRecord { record, damaged, source } = found;
         let header = record.header;
         self.log.segments.found_filling(header.segment, header.serial);
         self.recovery().report.records_from_memory += u64::from(source.is_memory());
-        let mut lines = 0;
         if whole > 0 {
-            for (entry, slot, lost) in std::mem::take(&mut replay.unfinished) {
-                lines += self.replay_entry(entry, slot, lost)?;
-            }
+            replay.entries.extend(replay.unfinished.drain(..));
         }
         let mut slot = header.slot_in_segment + 1;
         for (index, entry) in record.entries.iter().enumerate() {
             let at = self.superblock.geometry.slot(header.segment, slot);
-            let mut lost = false;
+            let mut is_damaged = false;
             if let Entry::Data { line, mask, .. } = entry {
                 slot += 1;
-                lost = damaged.contains(&(*line, *mask));
+                is_damaged = damaged.contains(&(*line, *mask));
             }
-            if index < whole {
-                lines += self.replay_entry(*entry, at, lost)?;
-            } else {
-                replay.unfinished.push((*entry, at, lost));
+            match index < whole {
+                true => replay.entries.push_back((*entry, at, is_damaged)),
+                false => replay.unfinished.push((*entry, at, is_damaged)),
             }
         }
-        Ok(lines.max(1))
     }
 
     fn end_replay(&mut self) {
@@ -227,15 +255,14 @@ impl Engine {
         }
     }
 
-    /// Tells how many lines that was.
+    /// Tells of which lines nothing is left.
     fn replay_entry(
         &mut self,
         entry: Entry,
         slot: SlotIndex,
         is_damaged: bool,
-    ) -> Result<usize, TooManyLines> {
-        let Some((line, lines)) = entry.lines() else { return Ok(0) };
-        let walked = lines.min(self.table.lines() as u64 + 1) as usize;
+    ) -> Result<Option<Sweep>, TooManyLines> {
+        let Some((line, lines)) = entry.lines() else { return Ok(None) };
         let valid = self.copies.counts().valid;
         self.copies_changed(line, lines);
         let changed = valid - self.copies.counts().valid;
@@ -244,7 +271,7 @@ impl Engine {
             Entry::Data { line, mask, checksum } => {
                 let mask = mask.and(self.line_mask(line));
                 if mask.is_empty() {
-                    return Ok(1);
+                    return Ok(None);
                 }
                 self.clear_poison(line, mask);
                 let has_room = !self.poison_has_no_room(line);
@@ -256,23 +283,23 @@ impl Engine {
                 } else {
                     self.replay_slot(line, mask, slot, checksum)?;
                 }
+                Ok(None)
             }
             Entry::Zero { line, lines, may_unmap } => {
-                self.replay_forget(line, lines);
                 self.replay_zeroes(ZeroRange { line, lines, may_unmap });
+                Ok(Some(self.replay_forget(line, lines)))
             }
             Entry::Bypass { range } => {
                 let start = range.start.line();
                 let lines = range.end().div_ceil(FRAGMENTS_PER_LINE) - start.0;
-                self.replay_forget(start, lines);
                 self.zeroes.remove(start, lines);
                 for witness in self.witnesses.within(start, lines) {
                     self.witnesses.forget(witness);
                 }
+                Ok(Some(self.replay_forget(start, lines)))
             }
-            Entry::Announce { .. } => {}
+            Entry::Announce { .. } => Ok(None),
         }
-        Ok(walked)
     }
 
     fn replay_zeroes(&mut self, range: ZeroRange) {
@@ -283,10 +310,9 @@ impl Engine {
         }
     }
 
-    fn replay_forget(&mut self, line: Line, lines: u64) {
-        for line in self.table.lines_within(line, lines) {
-            self.replay_remove(line, FragmentMask::FULL);
-        }
+    fn replay_forget(&mut self, line: Line, lines: u64) -> Sweep {
         self.forget_poison(line, lines);
+        let end = Line(line.0.saturating_add(lines));
+        Sweep::new(&mut self.table, Walker::Start, line..end)
     }
 }
