@@ -656,3 +656,74 @@ fn found_by_seed_991002070() {
         ],
     });
 }
+
+// A read that the cache-disk answered late, and with an error, was asked of it again while changes
+// went past the log: the cache-disk is left alone then, and the data-disk has the line.
+#[test]
+fn found_by_seed_993016207() {
+    replay(Script {
+        options: Options {
+            max_delay_ms: 2,
+            destage_writes_max: 50,
+            limits: Limits {
+                checkpoint_lines: 3,
+                discarded_lines: 1,
+                announced_ahead: 18446744073709551615,
+                listed_free: 5,
+                checkpoint_part: 2,
+                ..Limits::MOST
+            },
+            ..Options::default()
+        },
+        steps: vec![
+            Step(Write { start: 16, blocks: 4, fua: false }, 0),
+            Step(EndIo, 0),
+            Step(Settle, 0),
+            Step(Mode(PassThrough), 0),
+            Step(Write { start: 128, blocks: 2, fua: false }, 0),
+            Step(Drain, 0),
+            Step(Settle, 0),
+            Step(Wake, 0),
+            Step(Fault(Slow), 1811661390),
+            Step(Read { start: 128, blocks: 1 }, 0),
+            Step(Settle, 0),
+            Step(Fault(ReadErrorOnce), 3748174569),
+            Step(Idle, 0),
+        ],
+    });
+}
+
+// The data-disk failed on the way back from write-through, in an end in order: who waited for a
+// checkpoint was never answered.
+#[test]
+fn found_by_seed_993028554() {
+    replay(Script {
+        options: Options {
+            copy_pages: 2,
+            limits: Limits {
+                zero_ranges: 8,
+                poisoned_lines: 1,
+                recent_witnesses: 1,
+                checkpoint_write_bytes: 4096,
+                checkpoint_lines: 1,
+                discarded_lines: 1,
+                announced_ahead: 2,
+                listed_free: 5,
+                checkpoint_part: 1,
+                ..Limits::MOST
+            },
+            ..Options::default()
+        },
+        steps: vec![
+            Step(Read { start: 560, blocks: 2 }, 0),
+            Step(Store { name: 2, line: 92, lines: 1, step: 1, is_detected: false }, 0),
+            Step(Mode(WriteThrough), 0),
+            Step(Settle, 0),
+            Step(Pass(22943), 0),
+            Step(Settle, 0),
+            Step(Fault(FlushErrorDropped), 0),
+            Step(Remove { name: 2 }, 0),
+            Step(Shutdown, 0),
+        ],
+    });
+}

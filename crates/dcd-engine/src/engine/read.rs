@@ -441,6 +441,10 @@ impl Engine {
             if let Some(bytes) = read.filter(is_right) {
                 let buffer = reading.buffer.as_mut().expect("a read of several parts");
                 copy_fragments(bytes, part.line, part.mask, buffer, reading.range);
+            } else if !self.is_in_slot(part.line, part.slot) {
+                // It was destaged or overwritten meanwhile, and the cache-disk is perhaps to be
+                // left alone by now.
+                self.read_line_anew(id, &mut reading, part.line);
             } else if !is_again && matches!(result, Ok(()) | Err(IoError::Failed)) {
                 reading.parts_left += 1;
                 self.start_slots(id, vec![*part], true);
@@ -453,6 +457,10 @@ impl Engine {
         }
         self.buffers.put(bytes);
         self.go_on_reading(id, reading);
+    }
+
+    fn is_in_slot(&self, line: Line, slot: SlotIndex) -> bool {
+        self.pieces(line).as_slice().iter().any(|(known, _)| *known == slot)
     }
 
     /// Adjacent copies have been read, from the read area or ahead; `None`: they could not be.
@@ -478,17 +486,22 @@ impl Engine {
                 // It was being filled again, or is damaged: it has been destaged.
                 CopyPlace::Log => self.forget_clean(part.line, 1),
             }
-            // As if the read had come just now, to this line.
-            let start = part.line.lba().0.max(reading.range.start.0);
-            let end = (part.line.lba().0 + FRAGMENTS_PER_LINE).min(reading.range.end());
-            let wanted = LbaRange::new(start, end - start);
-            match self.find(id, wanted, reading.range, buffer) {
-                // Not to be promoted: it has a copy by now, or had one that was bad.
-                Ok(sources) => reading.parts_left += self.start_parts(id, sources, true),
-                Err(Poisoned) => reading.failed = true,
-            }
+            self.read_line_anew(id, &mut reading, part.line);
         }
         self.go_on_reading(id, reading);
+    }
+
+    /// As if the read had come just now, to this line.
+    fn read_line_anew(&mut self, id: RequestId, reading: &mut Reading, line: Line) {
+        let start = line.lba().0.max(reading.range.start.0);
+        let end = (line.lba().0 + FRAGMENTS_PER_LINE).min(reading.range.end());
+        let wanted = LbaRange::new(start, end - start);
+        let buffer = reading.buffer.as_mut().expect("a read of several parts");
+        match self.find(id, wanted, reading.range, buffer) {
+            // Not to be promoted: it has a copy by now, or had one that was bad.
+            Ok(sources) => reading.parts_left += self.start_parts(id, sources, true),
+            Err(Poisoned) => reading.failed = true,
+        }
     }
 
     fn go_on_reading(&mut self, id: RequestId, reading: Reading) {

@@ -25,9 +25,7 @@ impl Engine {
     /// What is answered is to last: no checkpoint is made while the cache-disk is left alone.
     pub(super) fn may_use_read_area(&self) -> Result<(), SequenceError> {
         match self.has_no_use_for_copies() {
-            _ if !self.copies.is_on() || self.health.cache_disk_failed() => {
-                Err(SequenceError::NoReadArea)
-            }
+            _ if !self.copies.is_on() || self.log_is_given_up() => Err(SequenceError::NoReadArea),
             true => Err(SequenceError::ReadAreaUnused),
             false => Ok(()),
         }
