@@ -252,19 +252,20 @@ impl Engine {
         let counts = self.log.segments.counts();
         let total = self.log.segments.total();
         let since = self.log.newest_serial().0 - self.checkpoint.last_serial.0;
+        let someone_waits = self.someone_waits_for_destaging();
         let few = (total / 16).max(3);
-        let is_full = counts.free + counts.empty <= few || self.someone_waits_for_destaging();
+        let is_full = self.log.segments.usable() <= few || someone_waits;
         let is_long_ago = since >= self.checkpoint_segments(is_full).max(2);
         // Of a large log a checkpoint lists a part.
         let listed_free = self.config.limits.listed_free;
-        let few_free = counts.free <= few.min((listed_free - listed_free / 4) as u32)
-            || self.someone_waits_for_destaging();
+        let few_free =
+            counts.free <= few.min((listed_free - listed_free / 4) as u32) || someone_waits;
         // What a record can say, or has said, needs no checkpoint.
         let few_free = few_free && self.log.announced().len() == 0 && !self.can_announce();
         // With writers waiting, one segment is worth it; else several, or checkpoints would come
         // one after the other while the cache is nearly full.
         let worth_it = counts.empty >= (total / 32).max(2)
-            || counts.empty > 0 && (self.someone_waits_for_destaging() || self.table.lines() == 0);
+            || counts.empty > 0 && (someone_waits || self.table.lines() == 0);
         is_long_ago || few_free && worth_it && !self.log.segments.reusable(1).is_empty()
     }
 

@@ -121,6 +121,11 @@ impl SegmentTable {
         self.counts
     }
 
+    /// Segments that may be filled, now or when a record has announced them.
+    pub(crate) fn usable(&self) -> u32 {
+        self.counts.free + self.counts.empty - self.empty_for_checkpoint.len() as u32
+    }
+
     /// Segments that may be filled, in the order in which they will be.
     pub(crate) fn free(&self) -> &VecDeque<SegmentIndex> {
         &self.free
@@ -429,6 +434,7 @@ mod tests {
         let mut table = SegmentTable::new(3);
         let states = |table: &SegmentTable| {
             table.check_invariants();
+            assert_eq!(table.usable(), table.counts().free + table.counts().empty);
             (table.map(), table.counts())
         };
         assert_eq!((table.total(), states(&table)), (3, ("eee".into(), counts(0, 3, 0, 0))));
@@ -492,7 +498,9 @@ mod tests {
         let mut table = SegmentTable::new(3);
         let announceable = |table: &SegmentTable| {
             table.check_invariants();
-            table.announceable().map(|index| index.0).collect::<Vec<_>>()
+            let announceable: Vec<u32> = table.announceable().map(|index| index.0).collect();
+            assert_eq!(table.usable() as usize, announceable.len(), "none is free or read");
+            announceable
         };
         let empty = |table: &mut SegmentTable, index| {
             table.restore(index, 1, SegmentSerial(1));
