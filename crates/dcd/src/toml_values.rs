@@ -9,6 +9,9 @@ use clap::ValueEnum;
 use toml::Spanned;
 use toml::de::{DeInteger, DeTable, DeValue};
 
+/// So much of a string that should be something else is shown.
+const FOUND_CHARS_MAX: usize = 40;
+
 /// The table of a whole file; where and why it is none.
 pub(crate) fn parse_table<'t>(
     path: &Path,
@@ -49,9 +52,11 @@ pub(crate) fn number<T: FromStr<Err: fmt::Display>>(
 
 /// The digits of a number; TOML also knows 0x10 and the like, whose digits mean something else.
 fn decimal<'a>(number: &'a DeInteger<'_>) -> Result<&'a str, ValueProblem> {
-    let found = "number of another base";
     let decimal = (number.radix() == 10).then(|| number.as_str());
-    decimal.ok_or(ValueProblem::Type { expected: "a decimal number", found })
+    decimal.ok_or_else(|| {
+        let found = "number of another base".into();
+        ValueProblem::Type { expected: "a decimal number", found }
+    })
 }
 
 pub(crate) fn boolean(value: &DeValue<'_>) -> Result<bool, ValueProblem> {
@@ -138,8 +143,8 @@ pub enum ValueProblem {
     Type {
         /// What it should be.
         expected: &'static str,
-        /// TOML's word for what it is.
-        found: &'static str,
+        /// TOML's word for what it is, and a string itself.
+        found: String,
     },
     /// None of the choices.
     #[error("`{}` is none of: {choices}", found.escape_debug())]
@@ -162,7 +167,14 @@ pub enum ValueProblem {
 
 impl ValueProblem {
     pub(crate) fn expected(expected: &'static str, value: &DeValue<'_>) -> ValueProblem {
-        ValueProblem::Type { expected, found: value.type_str() }
+        let found = match value.as_str() {
+            Some(text) => {
+                let beginning: String = text.chars().take(FOUND_CHARS_MAX).collect();
+                format!("the string `{}`", beginning.escape_debug())
+            }
+            None => value.type_str().to_owned(),
+        };
+        ValueProblem::Type { expected, found }
     }
 
     pub(crate) fn unreadable(error: impl fmt::Display) -> ValueProblem {

@@ -620,7 +620,7 @@ mod tests {
             "v.toml:2:9: level: expected the RAID level 0, 1 or 5, found 6",
             "",
         );
-        check("[[set]]\nlevel = \"5\"", "expected a number, found string", "quotes");
+        check("[[set]]\nlevel = \"5\"", "expected a number, found the string `5`", "quotes");
         check("[set]\nlevel = 5", "expected tables in double brackets", "");
         check("migrate-max = 0", "v.toml:1:1: a volume has 1 to 8 sets, not 0", "[[set]]");
         check(
