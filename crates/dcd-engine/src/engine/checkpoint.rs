@@ -258,8 +258,8 @@ impl Engine {
         let is_long_ago = since >= self.checkpoint_segments(is_full).max(2);
         // Of a large log a checkpoint lists a part.
         let listed_free = self.config.limits.listed_free;
-        let few_free =
-            counts.free <= few.min((listed_free - listed_free / 4) as u32) || someone_waits;
+        let few_listed = u32::try_from(listed_free - listed_free / 4).unwrap_or(u32::MAX);
+        let few_free = counts.free <= few.min(few_listed) || someone_waits;
         // What a record can say, or has said, needs no checkpoint.
         let few_free = few_free && self.log.announced().len() == 0 && !self.can_announce();
         // With writers waiting, one segment is worth it; else several, or checkpoints would come

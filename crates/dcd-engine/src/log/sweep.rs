@@ -1,4 +1,5 @@
-//! Finds the lines of a range that are in the lookup table, a part at a time while the table changes.
+//! Finds the lines of a range that are in the lookup table, a part at a time while the table
+//! changes.
 
 use std::ops::Range;
 
