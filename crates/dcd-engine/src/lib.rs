@@ -95,6 +95,7 @@ pub mod error;
 pub mod format;
 pub mod io;
 pub mod line_hash;
+mod line_map;
 pub mod log;
 mod memory_wanted;
 pub mod nvram;

@@ -23,12 +23,20 @@ impl LineHash {
 
     /// A place in a table of `places` places.
     pub(crate) fn place(self, line: u64, places: usize) -> usize {
+        self.bucket(line, places).0
+    }
+
+    /// One of so many buckets, and how far behind its begin the line would be in a table of
+    /// 2^64 places there.
+    #[inline]
+    pub(crate) fn bucket(self, line: u64, buckets: usize) -> (usize, u64) {
         // The secret product spreads lines that were chosen without knowing it; the second one
         // mixes its halves, so that no seed is bad for neighbours. The high half of the third
         // scales to any size.
         let secret = line.wrapping_add(1).wrapping_mul(self.multiplier);
         let mixed = (secret ^ secret >> 32).wrapping_mul(GOLDEN);
-        ((u128::from(mixed) * places as u128) >> 64) as usize
+        let scaled = u128::from(mixed) * buckets as u128;
+        ((scaled >> 64) as usize, scaled as u64)
     }
 }
 

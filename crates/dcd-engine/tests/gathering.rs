@@ -49,7 +49,7 @@ fn is_gathering(d: &Driver) -> bool {
 #[test]
 fn damage_that_is_found_meanwhile_is_not_forgotten() {
     let mut tried = 0;
-    for parts in (0..).step_by(40) {
+    for parts in (0..).step_by(4) {
         let Some(mut d) = gathering(parts) else { break };
         let checkpoints = d.status().counters.checkpoints;
         let place = d.slot_of(7);

@@ -73,11 +73,14 @@ fn segment_memory_tells_its_number_of_buffers() {
 /// Noticed: the index is said to take another amount of memory.
 #[test]
 fn the_size_of_the_index_is_told() {
-    let d = Driver::new();
-    // 240 data slots at 90 %, 10 bytes each; 256 checksums; about 32 bytes for each of 16 segments.
-    let table = (240 * 100 / 90 + 16) * 10 + 256 * 4;
+    let mut d = Driver::new();
+    // 256 checksums; about 32 bytes for each of 16 segments, and 20 for each of 64 buckets.
+    let empty = 256 * 4 + 64 * 20;
     let index = d.status().index_bytes;
-    assert!((table + 16 * 16..=table + 16 * 32).contains(&index), "{index}");
+    assert!((empty + 16 * 16..=empty + 16 * 32).contains(&index), "{index}");
+    d.write_durably(100..140, 1);
+    let lines = d.status().index_bytes - index;
+    assert!((40 * 10..40 * 80).contains(&lines), "a bucket has eight entries at least: {lines}");
 }
 
 /// Noticed: a counter that counts otherwise.

@@ -37,12 +37,12 @@ impl MemoryNeed {
         let only = |is: bool, bytes: u64| if is { bytes } else { 0 };
         let parts = vec![
             ("program", PROGRAM_BYTES),
-            // 10 bytes an entry at 90 % load, a checksum for each slot, for scattered lines at
-            // worst 16, and an eighth more while they grow, and 2 to note which are free; the
-            // segments.
-            ("index", slots * (12 + 4 + 18 + 2) + u64::from(geometry.segments) * 64),
-            // A line and a link for each slot, and the heads of the chains.
-            ("destaged lines", only(config.hot_blocks, slots * 12 + slots.next_power_of_two() * 4)),
+            // 10 bytes an entry of which 7 of 9 are in use, and what lies between buckets; a
+            // checksum for each slot; for scattered lines at worst 16, and an eighth more while
+            // they grow, and 2 to note which are free; the segments.
+            ("index", slots * (15 + 4 + 18 + 2) + u64::from(geometry.segments) * 64),
+            // A line for each slot, and 9 bytes an entry as above.
+            ("destaged lines", only(config.hot_blocks, slots * (8 + 14))),
             ("copies", copy_slots * (24 + 29)),
             ("detector", only(has_copies && config.detector.is_some(), 9 << 20)),
             ("read-ahead", only(has_copies, config.read_ahead_bytes)),

@@ -6,29 +6,43 @@
 //! slots is over.
 
 use crate::line_hash::LineHash;
+use crate::line_map::{LineMap, LineValue};
 use crate::units::{Line, SegmentSerial, SlotIndex};
-use crate::used_places::UsedPlaces;
 
-/// No slot: the end of a chain. Slots and lines are kept with one added: zero is memory that
-/// nothing has touched.
-const NONE: u32 = 0;
-/// No line.
+/// No line. Lines are kept with one added: zero is memory that nothing has touched.
 const EMPTY: u64 = 0;
+
+/// A slot and one.
+#[derive(Clone, Copy)]
+struct SlotAndOne([u8; 4]);
+
+impl LineValue for SlotAndOne {
+    const NONE: SlotAndOne = SlotAndOne([0; 4]);
+
+    fn is_none(&self) -> bool {
+        self.0 == SlotAndOne::NONE.0
+    }
+}
+
+impl SlotAndOne {
+    fn new(slot: SlotIndex) -> SlotAndOne {
+        SlotAndOne((slot.0 + 1).to_le_bytes())
+    }
+
+    fn slot(self) -> SlotIndex {
+        SlotIndex(u32::from_le_bytes(self.0) - 1)
+    }
+}
 
 /// The lines, by slot and by line.
 pub struct CleanLines {
-    hash: LineHash,
     slots_per_segment: u32,
     /// Of each segment, the filling that is known of.
     serials: Vec<u64>,
     /// Of each slot: its line, and one.
     lines: Vec<u64>,
-    /// Slots that hold one, and how many those are: a trim of much does not walk all slots.
-    used: UsedPlaces,
-    count: u64,
-    /// Chains of slots by line: first of each bucket, next of each slot; each and one.
-    heads: Vec<u32>,
-    next: Vec<u32>,
+    /// The slot of each line.
+    slots: LineMap<SlotAndOne>,
 }
 
 impl CleanLines {
@@ -36,27 +50,16 @@ impl CleanLines {
     pub fn new(segments: u32, slots_per_segment: u32, hash: LineHash) -> CleanLines {
         let slots = (segments * slots_per_segment) as usize;
         CleanLines {
-            hash,
             slots_per_segment,
             serials: vec![0; segments as usize],
             lines: vec![EMPTY; slots],
-            used: UsedPlaces::new(slots),
-            count: 0,
-            heads: vec![NONE; slots.next_power_of_two()],
-            next: vec![NONE; slots],
+            slots: LineMap::new(slots, hash),
         }
     }
 
-    /// Bytes of memory.
+    /// Bytes of memory; of what is kept by slot also those that nothing has touched.
     pub fn memory_bytes(&self) -> usize {
-        self.serials.len() * size_of::<u64>()
-            + self.lines.len() * (size_of::<u64>() + size_of::<u32>())
-            + self.heads.len() * size_of::<u32>()
-            + self.used.memory_bytes()
-    }
-
-    fn bucket(&self, line: u64) -> usize {
-        self.hash.place(line, self.heads.len())
+        (self.serials.len() + self.lines.len()) * size_of::<u64>() + self.slots.memory_bytes()
     }
 
     /// The line is in this slot, of a segment with this serial, and on the data-disk.
@@ -65,70 +68,44 @@ impl CleanLines {
         let segment = slot.0 / self.slots_per_segment;
         if std::mem::replace(&mut self.serials[segment as usize], serial.0) != serial.0 {
             let first = segment * self.slots_per_segment;
-            (first..first + self.slots_per_segment).for_each(|slot| self.clear(slot));
+            (first..first + self.slots_per_segment).for_each(|slot| self.clear(SlotIndex(slot)));
         }
-        self.clear(slot.0);
-        let bucket = self.bucket(line.0);
+        self.clear(slot);
         self.lines[slot.0 as usize] = line.0 + 1;
-        self.used.insert(slot.0 as usize);
-        self.count += 1;
-        self.next[slot.0 as usize] = self.heads[bucket];
-        self.heads[bucket] = slot.0 + 1;
+        let known = self.slots.get_or_insert(line, SlotAndOne::new(slot)).is_some();
+        assert!(!known, "a line is in one slot");
     }
 
     /// The slot of a line, and the serial that its segment must still have.
     pub fn find(&self, line: Line) -> Option<(SlotIndex, SegmentSerial)> {
-        let mut at = self.heads[self.bucket(line.0)];
-        while at != NONE {
-            let slot = at - 1;
-            if self.lines[slot as usize] == line.0 + 1 {
-                let segment = slot / self.slots_per_segment;
-                let serial = SegmentSerial(self.serials[segment as usize]);
-                return Some((SlotIndex(slot), serial));
-            }
-            at = self.next[slot as usize];
-        }
-        None
+        let slot = self.slots.get(line)?.slot();
+        Some((slot, SegmentSerial(self.serials[(slot.0 / self.slots_per_segment) as usize])))
     }
 
     /// The line has changed.
     pub fn remove(&mut self, line: Line) {
-        if let Some((slot, _)) = self.find(line) {
-            self.clear(slot.0);
+        if let Some(slot) = self.slots.remove(line) {
+            self.lines[slot.slot().0 as usize] = EMPTY;
         }
     }
 
     /// The same of a run of lines, which may be longer than the disk.
     pub fn remove_all(&mut self, line: Line, lines: u64) {
-        if lines < self.count {
+        if lines < self.slots.lines() as u64 {
             return (line.0..line.0.saturating_add(lines)).for_each(|line| self.remove(Line(line)));
         }
-        let is_within = |slot: &usize| {
-            let of = self.lines[*slot] - 1;
-            of >= line.0 && of - line.0 < lines
-        };
-        let within: Vec<usize> = self.used.iter().filter(is_within).collect();
-        within.into_iter().for_each(|slot| self.clear(slot as u32));
+        let known = self.slots.iter().map(|(line, _)| line);
+        let within: Vec<Line> =
+            known.filter(|of| of.0 >= line.0 && of.0 - line.0 < lines).collect();
+        within.into_iter().for_each(|line| self.remove(line));
     }
 
-    fn clear(&mut self, slot: u32) {
-        let line = std::mem::replace(&mut self.lines[slot as usize], EMPTY);
-        if line == EMPTY {
-            return;
+    /// What the slot held is over.
+    fn clear(&mut self, slot: SlotIndex) {
+        let line = std::mem::replace(&mut self.lines[slot.0 as usize], EMPTY);
+        if line != EMPTY {
+            self.slots.remove(Line(line - 1));
         }
-        self.used.remove(slot as usize);
-        self.count -= 1;
-        let bucket = self.bucket(line - 1);
-        let behind = self.next[slot as usize];
-        let mut link = self.heads[bucket];
-        if link == slot + 1 {
-            self.heads[bucket] = behind;
-            return;
-        }
-        while self.next[link as usize - 1] != slot + 1 {
-            link = self.next[link as usize - 1];
-        }
-        self.next[link as usize - 1] = behind;
     }
 }
 
@@ -163,11 +140,11 @@ mod tests {
         for line in 0..100 {
             clean.insert(Line(line * 1000), SlotIndex(line as u32 * 256), SegmentSerial(1));
         }
-        clean.used.take_steps();
+        clean.slots.take_steps();
         clean.remove_all(Line(0), 50_000);
-        let steps = clean.used.take_steps();
+        let steps = clean.slots.take_steps();
         assert!(steps < 2000, "{steps} steps");
-        assert_eq!((clean.count, clean.find(Line(49_000)).is_some()), (50, false));
+        assert_eq!((clean.slots.lines(), clean.find(Line(49_000)).is_some()), (50, false));
         assert!(clean.find(Line(50_000)).is_some());
     }
 
@@ -192,8 +169,9 @@ mod tests {
                         model.retain(|known, _| *known < line || *known >= line + u64::from(slot));
                     }
                 }
-                prop_assert_eq!(clean.count, model.len() as u64);
-                prop_assert_eq!(clean.used.iter().count(), model.len());
+                prop_assert_eq!(clean.slots.lines(), model.len());
+                let in_slots = clean.lines.iter().filter(|line| **line != EMPTY).count();
+                prop_assert_eq!(in_slots, model.len());
                 for line in 0..40 {
                     let found = clean.find(Line(line)).map(|(slot, _)| slot.0);
                     prop_assert_eq!(found, model.get(&line).copied());
