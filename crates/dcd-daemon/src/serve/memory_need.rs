@@ -37,12 +37,12 @@ impl MemoryNeed {
         let only = |is: bool, bytes: u64| if is { bytes } else { 0 };
         let parts = vec![
             ("program", PROGRAM_BYTES),
-            // 10 bytes an entry of which 7 of 9 are in use, and what lies between buckets; a
+            // 10 bytes an entry of which two of three are in use, and what lies between buckets; a
             // checksum for each slot; for scattered lines at worst 16, and an eighth more while
             // they grow, and 2 to note which are free; the segments.
-            ("index", slots * (15 + 4 + 18 + 2) + u64::from(geometry.segments) * 64),
+            ("index", slots * (18 + 4 + 18 + 2) + u64::from(geometry.segments) * 64),
             // A line for each slot, and 9 bytes an entry as above.
-            ("destaged lines", only(config.hot_blocks, slots * (8 + 14))),
+            ("destaged lines", only(config.hot_blocks, slots * (8 + 17))),
             ("copies", copy_slots * (24 + 29)),
             ("detector", only(has_copies && config.detector.is_some(), 9 << 20)),
             ("read-ahead", only(has_copies, config.read_ahead_bytes)),
@@ -103,7 +103,7 @@ mod tests {
         let clients = Clients { nbd: true, fuse: false, ublk: false, vhost_user: false };
         let mut need = MemoryNeed::of(&geometry, &config, clients);
         let total = need.total();
-        // docs/architecture.md: 17 MiB for each GiB at worst, 24 MiB of program, 16 MiB of segment
+        // docs/architecture.md: 21 MiB for each GiB at worst, 24 MiB of program, 16 MiB of segment
         // buffers and as much for checkpoints, 9 MiB of a batch.
         assert!((60 << 20..100 << 20).contains(&total), "{}", need.words());
         let within = |bytes, clients| {

@@ -109,7 +109,8 @@ impl<'a> Machine<'a> {
         data_disk: DataDiskInfo,
         clock: &'a dyn Fn() -> std::time::Duration,
     ) -> Result<Machine<'a>, OpenError> {
-        let config = EngineConfig::default();
+        // Each start has a seed of its own, as in the daemon: the index is listed by the one before.
+        let config = EngineConfig { hash_seed: superblock.generation, ..EngineConfig::default() };
         let (geometry, end) = (superblock.geometry, superblock.geometry.end());
         let memory = Buffer::zeroed(Engine::segment_memory_size(&geometry, &config));
         let started = clock();
