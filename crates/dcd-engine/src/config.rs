@@ -160,7 +160,8 @@ pub struct Limits {
     pub checkpoint_write_bytes: usize,
     /// Lines of the index that are gathered for a checkpoint at a time: requests get in between.
     pub checkpoint_lines: usize,
-    /// Lines of a discard that leave the lookup table at once, and at a time when it covers more.
+    /// Lines of a discard that leave the lookup table at once, and at a time when it covers more;
+    /// the same of lines that are on the data-disk and in the log.
     pub discarded_lines: usize,
     /// Free segments with which no more are announced; the number of all: whatever is empty is
     /// announced at once.

@@ -3,7 +3,12 @@
 //! begins without.
 //!
 //! Nothing is taken out when a segment is filled again: its serial tells that what was known of its
-//! slots is over.
+//! slots is over. A change of very many lines is noted as a range, whose lines are not found any
+//! more; they are taken out a bucket at a time, with each line that comes. One that comes
+//! meanwhile may be taken out with the others: it is read from the data-disk then.
+
+use std::collections::VecDeque;
+use std::ops::Range;
 
 use crate::line_hash::LineHash;
 use crate::line_map::{LineMap, LineValue};
@@ -34,6 +39,16 @@ impl SlotAndOne {
     }
 }
 
+/// Ranges that are noted at a time; with one more, the last two become one that covers both.
+const FORGOTTEN_MAX: usize = 16;
+
+/// Lines of this range are taken out.
+struct Forgotten {
+    lines: Range<u64>,
+    /// Buckets before this one were looked at.
+    bucket: usize,
+}
+
 /// The lines, by slot and by line.
 pub struct CleanLines {
     slots_per_segment: u32,
@@ -43,17 +58,28 @@ pub struct CleanLines {
     lines: Vec<u64>,
     /// The slot of each line.
     slots: LineMap<SlotAndOne>,
+    /// So many lines are taken out at once.
+    at_once: u64,
+    forgotten: VecDeque<Forgotten>,
 }
 
 impl CleanLines {
-    /// None of the slots of so many segments holds a clean line.
-    pub fn new(segments: u32, slots_per_segment: u32, hash: LineHash) -> CleanLines {
+    /// None of the slots of so many segments holds a clean line. A change takes out `at_once` at
+    /// most; of more the others follow.
+    pub fn new(
+        segments: u32,
+        slots_per_segment: u32,
+        at_once: usize,
+        hash: LineHash,
+    ) -> CleanLines {
         let slots = (segments * slots_per_segment) as usize;
         CleanLines {
             slots_per_segment,
             serials: vec![0; segments as usize],
             lines: vec![EMPTY; slots],
             slots: LineMap::new(slots, hash),
+            at_once: at_once as u64,
+            forgotten: VecDeque::new(),
         }
     }
 
@@ -65,6 +91,7 @@ impl CleanLines {
     /// The line is in this slot, of a segment with this serial, and on the data-disk.
     pub fn insert(&mut self, line: Line, slot: SlotIndex, serial: SegmentSerial) {
         self.remove(line);
+        self.forget_more();
         let segment = slot.0 / self.slots_per_segment;
         if std::mem::replace(&mut self.serials[segment as usize], serial.0) != serial.0 {
             let first = segment * self.slots_per_segment;
@@ -78,6 +105,9 @@ impl CleanLines {
 
     /// The slot of a line, and the serial that its segment must still have.
     pub fn find(&self, line: Line) -> Option<(SlotIndex, SegmentSerial)> {
+        if self.forgotten.iter().any(|forgotten| forgotten.lines.contains(&line.0)) {
+            return None;
+        }
         let slot = self.slots.get(line)?.slot();
         Some((slot, SegmentSerial(self.serials[(slot.0 / self.slots_per_segment) as usize])))
     }
@@ -91,12 +121,40 @@ impl CleanLines {
 
     /// The same of a run of lines, which may be longer than the disk.
     pub fn remove_all(&mut self, line: Line, lines: u64) {
-        if lines < self.slots.lines() as u64 {
-            return (line.0..line.0.saturating_add(lines)).for_each(|line| self.remove(Line(line)));
+        self.forget_more();
+        let range = line.0..line.0.saturating_add(lines);
+        if lines <= self.at_once {
+            range.for_each(|line| self.remove(Line(line)));
+        } else if self.slots.lines() as u64 <= self.at_once {
+            let known = self.slots.iter().map(|(line, _)| line);
+            let within: Vec<Line> = known.filter(|line| range.contains(&line.0)).collect();
+            within.into_iter().for_each(|line| self.remove(line));
+        } else {
+            self.note(range);
         }
-        let known = self.slots.iter().map(|(line, _)| line);
-        let within: Vec<Line> =
-            known.filter(|of| of.0 >= line.0 && of.0 - line.0 < lines).collect();
+    }
+
+    /// The lines are found no more, and will be taken out.
+    fn note(&mut self, lines: Range<u64>) {
+        let covering = match self.forgotten.len() {
+            FORGOTTEN_MAX => self.forgotten.pop_back().map(|last| last.lines),
+            _ => None,
+        };
+        let covering = covering.unwrap_or_else(|| lines.clone());
+        let lines = lines.start.min(covering.start)..lines.end.max(covering.end);
+        self.forgotten.push_back(Forgotten { lines, bucket: 0 });
+    }
+
+    /// Takes out what of one bucket is to be.
+    fn forget_more(&mut self) {
+        let Some(forgotten) = self.forgotten.front_mut() else { return };
+        let Some(bucket) = self.slots.bucket_from(forgotten.bucket) else {
+            self.forgotten.pop_front();
+            return;
+        };
+        forgotten.bucket = bucket + 1;
+        let known = self.slots.bucket(bucket).map(|(line, _)| line);
+        let within: Vec<Line> = known.filter(|line| forgotten.lines.contains(&line.0)).collect();
         within.into_iter().for_each(|line| self.remove(line));
     }
 
@@ -119,7 +177,7 @@ mod tests {
 
     #[test]
     fn a_segment_that_is_filled_again_is_known_by_its_serial() {
-        let mut clean = CleanLines::new(2, 4, LineHash::new(0));
+        let mut clean = CleanLines::new(2, 4, 100, LineHash::new(0));
         clean.insert(Line(7), SlotIndex(1), SegmentSerial(10));
         clean.insert(Line(8), SlotIndex(2), SegmentSerial(10));
         assert_eq!(clean.find(Line(7)), Some((SlotIndex(1), SegmentSerial(10))));
@@ -136,7 +194,7 @@ mod tests {
     /// A discard of much walks what is there, not every slot and not every line.
     #[test]
     fn a_large_discard_walks_what_is_there() {
-        let mut clean = CleanLines::new(100_000, 256, LineHash::new(0));
+        let mut clean = CleanLines::new(100_000, 256, 1000, LineHash::new(0));
         for line in 0..100 {
             clean.insert(Line(line * 1000), SlotIndex(line as u32 * 256), SegmentSerial(1));
         }
@@ -148,10 +206,38 @@ mod tests {
         assert!(clean.find(Line(50_000)).is_some());
     }
 
+    /// A change of very many is carried out in parts, and none of it is found meanwhile.
+    #[test]
+    fn many_lines_are_forgotten_in_parts() {
+        const LINES: u32 = 20_000;
+        let mut clean = CleanLines::new(100, 256, 50, LineHash::new(3));
+        (0..LINES).for_each(|line| {
+            clean.insert(Line(line.into()), SlotIndex(line), SegmentSerial(1));
+        });
+        for first in 0..40 {
+            clean.remove_all(Line(first * 400), 200);
+        }
+        assert!(clean.slots.lines() > LINES as usize / 2, "at once: {}", clean.slots.lines());
+        assert!(clean.forgotten.len() <= FORGOTTEN_MAX);
+        let is_found = |clean: &CleanLines, line| clean.find(Line(line)).is_some();
+        assert!((0..40).all(|first| (0..200).all(|line| !is_found(&clean, first * 400 + line))));
+        assert!(is_found(&clean, 300) && is_found(&clean, 19_000));
+        // A bucket is walked with each line that comes.
+        for line in 0..5_000 {
+            clean.insert(Line(1 << 30 | line), SlotIndex(LINES + line as u32), SegmentSerial(1));
+        }
+        assert!(clean.forgotten.is_empty() && is_found(&clean, 300));
+        assert!((0..40).all(|first| (0..200).all(|line| !is_found(&clean, first * 400 + line))));
+        assert!(clean.slots.lines() < 25_000 - 40 * 200 + 1, "{}", clean.slots.lines());
+    }
+
     proptest! {
         #[test]
-        fn does_as_a_map(steps in proptest::collection::vec((0u8..3, 0u64..40, 0u32..32), 0..200)) {
-            let mut clean = CleanLines::new(4, 8, LineHash::new(7));
+        fn does_as_a_map(
+            at_once in prop::sample::select(vec![0usize, 2, 100]),
+            steps in proptest::collection::vec((0u8..3, 0u64..40, 0u32..32), 0..200),
+        ) {
+            let mut clean = CleanLines::new(4, 8, at_once, LineHash::new(7));
             let mut model: BTreeMap<u64, u32> = BTreeMap::new();
             for (what, line, slot) in steps {
                 match what {
@@ -169,12 +255,13 @@ mod tests {
                         model.retain(|known, _| *known < line || *known >= line + u64::from(slot));
                     }
                 }
-                prop_assert_eq!(clean.slots.lines(), model.len());
                 let in_slots = clean.lines.iter().filter(|line| **line != EMPTY).count();
-                prop_assert_eq!(in_slots, model.len());
+                prop_assert_eq!(in_slots, clean.slots.lines());
                 for line in 0..40 {
                     let found = clean.find(Line(line)).map(|(slot, _)| slot.0);
-                    prop_assert_eq!(found, model.get(&line).copied());
+                    // What came while others were being forgotten may be so, too.
+                    let is_forgotten = at_once < 100 && found.is_none();
+                    prop_assert!(is_forgotten || found == model.get(&line).copied());
                 }
             }
         }

@@ -352,8 +352,10 @@ impl Engine {
             prefetch: prefetch::Prefetch::default(),
             arranging: arrange::Arranging::default(),
             promotion: promote::Promotion::new(geometry.copy_slots(), hash),
-            clean: (config.hot_blocks && !config.one_disk)
-                .then(|| CleanLines::new(geometry.segments, geometry.slots_per_segment(), hash)),
+            clean: (config.hot_blocks && !config.one_disk).then(|| {
+                let at_once = config.limits.discarded_lines;
+                CleanLines::new(geometry.segments, geometry.slots_per_segment(), at_once, hash)
+            }),
             detection: config
                 .detector
                 .filter(|_| geometry.copy_pages > 0)
