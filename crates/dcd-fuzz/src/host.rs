@@ -107,6 +107,9 @@ pub struct Host {
     pub space: Option<Space>,
     session: LastSession,
     rests_in_memory: bool,
+    /// Something was lost before the last input: what is answered to that may speak of it although
+    /// it was written over at once.
+    pub had_lost: bool,
     /// An I/O to the cache-disk was started while changes went past the log.
     pub is_touched_in_passing: bool,
     early_reads: bool,
@@ -127,6 +130,7 @@ impl Host {
             allowed: Allowed::default(),
             struck_by_kind: BTreeMap::new(),
             shows_what_is_lost: false,
+            had_lost: false,
             partial_sectors: 0,
             space: None,
             session: wreck.session,
@@ -336,6 +340,8 @@ impl Host {
 
     /// One input, and all that comes of it.
     pub fn input(&mut self, input: Input) {
+        let engine = self.running.engine.as_ref();
+        self.had_lost = engine.is_some_and(|engine| !engine.lost().is_empty());
         self.running.give(input);
         self.poll();
     }

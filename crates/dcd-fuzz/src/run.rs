@@ -558,7 +558,8 @@ impl Run {
             _ if matches!(error, RequestError::Lost { .. }) => {
                 let may_find_it =
                     matches!(asked, Asked::Drain { .. } | Asked::Detach | Asked::Close);
-                return may_find_it && !self.host.engine().lost().is_empty();
+                let has_lost = self.host.had_lost || !self.host.engine().lost().is_empty();
+                return may_find_it && has_lost;
             }
             // Only where something fails, and not because it is slow.
             Asked::Drain { .. } | Asked::Detach | Asked::Close

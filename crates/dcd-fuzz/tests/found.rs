@@ -727,3 +727,27 @@ fn found_by_seed_993028554() {
         ],
     });
 }
+
+// What a drain had found lost was written over in the same moment; only the judge was surprised.
+#[test]
+fn found_by_seed_994504053() {
+    replay(Script {
+        options: Options {
+            limits: Limits { discarded_lines: 2, recent_witnesses: 16, ..Limits::MOST },
+            policy: DestagePolicyKind::LastWriteFirst,
+            ..Options::default()
+        },
+        steps: vec![
+            Step(Write { start: 816, blocks: 4, fua: false }, 0),
+            Step(Write { start: 352, blocks: 136, fua: false }, 0),
+            Step(Mode(WriteAround), 0),
+            Step(Crash { power: false }, 4038615420),
+            Step(Fault(ReadErrorOnce), 4075214214),
+            Step(Fault(ReadErrorOnce), 1750997728),
+            Step(Fault(ReadErrorOnce), 2076902733),
+            Step(Write { start: 808, blocks: 16, fua: false }, 0),
+            Step(Drain, 0),
+            Step(Idle, 0),
+        ],
+    });
+}

@@ -112,7 +112,9 @@ impl<'a> Machine<'a> {
         // Each start has a seed of its own, as in the daemon: the index is listed by the one before.
         let config = EngineConfig { hash_seed: superblock.generation, ..EngineConfig::default() };
         let (geometry, end) = (superblock.geometry, superblock.geometry.end());
-        let memory = Buffer::zeroed(Engine::segment_memory_size(&geometry, &config));
+        let mut memory = Buffer::zeroed(Engine::segment_memory_size(&geometry, &config));
+        // The same at any size: it is not to count as memory for lines when it is used first.
+        memory.bytes_mut().fill(0);
         let started = clock();
         let engine =
             Engine::open(Time::ZERO, superblock, end, data_disk, config, Box::new(memory))?;
