@@ -2,7 +2,7 @@
 //! around a core, on one thread with one ring.
 //!
 //! ```text
-//! turn:  wait for completions        one io_uring_enter; it also submits what the last turn queued; all that are there
+//! turn:  wait for completions        one io_uring_enter; it also submits what the last turn queued
 //!        now = clock                 read once
 //!        completions -> core         each input is followed by all its outputs
 //!        requests of clients and other threads -> core
@@ -395,17 +395,22 @@ impl<C: Core> EventLoop<C> {
         self.ring.wait(wait)?;
         self.now = self.clock.now();
         self.look_at_memory();
-        while let Some(completed) = self.ring.next_completed() {
-            self.completed(completed);
-        }
-        self.poll_disks();
+        self.take_completed();
         self.nbd.timeout(self.now, &mut self.ring);
         self.serve_clients();
-        // Whoever has not been heard by now has not answered, unless the ring has more to give:
-        // then the next turn, at once.
+        // What else the ring has to give comes with the next turn, at once: the replies to what has
+        // come are on their way by then. But who may be late is heard first: also what has ended
+        // between the wait and the look at the clock, since the process may have stood there.
+        if self.someone_may_be_late() {
+            self.ring.see_all();
+            self.take_completed();
+            self.serve_clients();
+        }
+        // Whoever has not been heard by now has not answered.
         if self.ring.has_seen_all() {
             self.nbd.give_up_late();
-            if self.deadline().is_some_and(|deadline| deadline <= self.now) {
+            let deadline = self.deadline();
+            if self.is_over(deadline) {
                 self.give(Input::Timeout);
             }
             self.serve_clients();
@@ -422,6 +427,22 @@ impl<C: Core> EventLoop<C> {
             }
         }
         Ok(())
+    }
+
+    fn take_completed(&mut self) {
+        while let Some(completed) = self.ring.next_completed() {
+            self.completed(completed);
+        }
+        self.poll_disks();
+    }
+
+    fn someone_may_be_late(&mut self) -> bool {
+        let deadline = self.deadline();
+        self.is_over(deadline) || self.is_over(self.nbd.next_due())
+    }
+
+    fn is_over(&self, time: Option<Time>) -> bool {
+        time.is_some_and(|time| time <= self.now)
     }
 
     /// How long the next wait may be.

@@ -550,28 +550,36 @@ impl<K: Copy> Ring<K> {
         Ok(())
     }
 
-    /// Takes all completions that there are: those that are in the queue; those that did not fit
-    /// into it, which the kernel keeps; and those that it only makes when it is asked, of which it
-    /// makes a few at a time (since Linux 6.13, twenty).
+    /// Takes the completions that are in the queue.
     fn take_completions(&mut self) {
-        let mut has_asked = false;
-        loop {
-            let kernel = &mut **self.kernel.as_mut().expect("it is taken only by drop");
+        let kernel = &mut **self.kernel.as_mut().expect("it is taken only by drop");
+        while let Some(completion) = kernel.next_completion() {
+            self.seen.push_back(completion);
+        }
+        self.has_seen_all = !kernel.has_more();
+    }
+
+    /// Takes all that there are: also those that did not fit into the queue, which the kernel keeps,
+    /// and those that it only makes when it is asked, of which it makes a few at a time (since Linux
+    /// 6.13, twenty). For who wants to be sure that something has not ended; else the next
+    /// [`Ring::wait`] brings them, and what the first lead to is under way meanwhile.
+    pub fn see_all(&mut self) {
+        self.take_completions();
+        while !self.has_seen_all {
             let before = self.seen.len();
-            while let Some(completion) = kernel.next_completion() {
-                self.seen.push_back(completion);
-            }
-            self.has_seen_all = !kernel.has_more();
-            let brings_nothing = has_asked && self.seen.len() == before;
             // After an error (out of memory) the next `wait` goes on.
-            if self.has_seen_all || brings_nothing || kernel.enter(Wait::No).is_err() {
+            if self.kernel().enter(Wait::No).is_err() {
                 return;
             }
-            has_asked = true;
+            self.take_completions();
+            if self.seen.len() == before {
+                return;
+            }
         }
     }
 
-    /// Whether everything that had ended when [`Ring::wait`] returned has been seen.
+    /// Whether everything that had ended when [`Ring::wait`], or [`Ring::see_all`], returned has
+    /// been seen.
     pub fn has_seen_all(&self) -> bool {
         self.has_seen_all
     }
@@ -586,11 +594,11 @@ impl<K: Copy> Ring<K> {
         }
         loop {
             let kernel = self.kernel();
-            if kernel.has_more() {
-                return Look::Waits;
-            }
             if kernel.has_completion() {
                 return Look::Ended;
+            }
+            if kernel.has_more() {
+                return Look::Waits;
             }
             if began.elapsed() >= window {
                 return Look::Nothing;
