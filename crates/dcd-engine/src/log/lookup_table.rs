@@ -503,11 +503,11 @@ mod tests {
             table.insert(lines[lines.len() - 1], FragmentMask::FULL, SlotIndex(0), 0);
         }
         // As many again come and go.
-        for index in 0..count as usize {
-            table.remove(lines[index], FragmentMask::FULL);
+        for line in &mut lines {
+            table.remove(*line, FragmentMask::FULL);
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-            lines[index] = Line(state >> 32);
-            table.insert(lines[index], FragmentMask::FULL, SlotIndex(0), 0);
+            *line = Line(state >> 32);
+            table.insert(*line, FragmentMask::FULL, SlotIndex(0), 0);
         }
         let plain = table.memory_bytes();
         assert!((14 * count..18 * count).contains(&(plain as u32)), "{plain}");
