@@ -72,7 +72,7 @@ fn what_is_listed_without_a_daemon_is_what_a_start_finds() {
     let mut random = Random::new(seed());
     let (mut in_log, mut zeroes, mut at_home) = (0, 0, 0);
     let rounds = cycles(4, 20);
-    // What a kill finds destaged already is a matter of pace, so of rounds there are as many as show
+    // What a kill finds destaged already is a matter of pace, so there are as many rounds as show
     // each kind often enough, and a fixed number at least.
     let is_shown = |in_log, zeroes, at_home| in_log > 1000 && zeroes > 10 && at_home > 1000;
     for round in 0.. {

@@ -559,9 +559,9 @@ impl<K: Copy> Ring<K> {
         self.has_seen_all = !kernel.has_more();
     }
 
-    /// Takes all that there are: also those that did not fit into the queue, which the kernel keeps,
-    /// and those that it only makes when it is asked, of which it makes a few at a time (since Linux
-    /// 6.13, twenty). For who wants to be sure that something has not ended; else the next
+    /// Takes all that there are: also those that did not fit into the queue, which the kernel
+    /// keeps, and those that it only makes when it is asked, of which it makes a few at a time
+    /// (since Linux 6.13, twenty). For who wants to be sure that something has not ended; else the next
     /// [`Ring::wait`] brings them, and what the first lead to is under way meanwhile.
     pub fn see_all(&mut self) {
         self.take_completions();

@@ -109,7 +109,7 @@ impl<'a> Machine<'a> {
         data_disk: DataDiskInfo,
         clock: &'a dyn Fn() -> std::time::Duration,
     ) -> Result<Machine<'a>, OpenError> {
-        // Each start has a seed of its own, as in the daemon: the index is listed by the one before.
+        // Each start has a seed of its own, as in the daemon: the one before has listed the index.
         let config = EngineConfig { hash_seed: superblock.generation, ..EngineConfig::default() };
         let (geometry, end) = (superblock.geometry, superblock.geometry.end());
         let mut memory = Buffer::zeroed(Engine::segment_memory_size(&geometry, &config));
