@@ -561,8 +561,8 @@ impl<K: Copy> Ring<K> {
 
     /// Takes all that there are: also those that did not fit into the queue, which the kernel
     /// keeps, and those that it only makes when it is asked, of which it makes a few at a time
-    /// (since Linux 6.13, twenty). For who wants to be sure that something has not ended; else the next
-    /// [`Ring::wait`] brings them, and what the first lead to is under way meanwhile.
+    /// (since Linux 6.13, twenty). For who wants to be sure that something has not ended; else the
+    /// next [`Ring::wait`] brings them, and what the first lead to is under way meanwhile.
     pub fn see_all(&mut self) {
         self.take_completions();
         while !self.has_seen_all {
