@@ -388,7 +388,7 @@ fn volume_structures() -> Vec<Vec<u8>> {
         tail_sequence: 9,
         tail_line: 3,
         epoch: 2,
-        pages_checksum: 1,
+        map: None,
         lost_since_record: 1,
         members: vec![MemberState::UpToDate, MemberState::Stale, rebuilding],
         label_epochs: vec![2, 0, 1],

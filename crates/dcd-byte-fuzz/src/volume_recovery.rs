@@ -18,7 +18,8 @@ use dcd_engine::volume::format::header::{self, VolumeHeader};
 use dcd_engine::volume::format::journal;
 use dcd_engine::volume::format::label::{self, LABEL_OFFSETS, MEMBER_LABEL_BYTES, MemberLabel};
 use dcd_engine::volume::format::page::{self, PAGE_BYTES, PageIndex};
-use dcd_engine::volume::format::root::{self, Root, pages_checksum};
+use dcd_engine::volume::format::page_map;
+use dcd_engine::volume::format::root::{self, Root};
 use dcd_engine::volume::members::MemberInfo;
 use dcd_engine::volume::placement::{Placement, RaidLevel};
 use dcd_engine::volume::{Volume, VolumeParts};
@@ -169,7 +170,7 @@ impl VolumeImage {
     ///
     /// ```text
     /// bit 0   every checksum of superblocks, headers, roots, pages, records of the journal and labels
-    /// bit 1   roots have the checksum of the pages that count for them
+    /// bit 1   the newest root and its map have the checksums of the pages that they name
     /// ```
     pub(crate) fn change(&mut self, program: &mut Program) {
         let repairs = program.u8();
@@ -210,13 +211,7 @@ impl VolumeImage {
             }
         }
         if repairs & 2 != 0 {
-            for checkpoint in [0, 1] {
-                let at = self.area.root_offset(checkpoint);
-                let Ok(mut root) = Root::decode(self.line(at), UUID) else { continue };
-                root.pages_checksum = self.checksum_of_pages(root.checkpoint);
-                let bytes = root.encode();
-                self.line(at)[..bytes.len()].copy_from_slice(bytes.bytes());
-            }
+            self.put_checksums_of_pages();
         }
     }
 
@@ -254,11 +249,38 @@ impl VolumeImage {
         page::decode(bytes, UUID, PageIndex(page)).ok().map(|(checkpoint, _)| checkpoint)
     }
 
-    fn checksum_of_pages(&self, checkpoint: u64) -> u32 {
-        pages_checksum((0..self.area.pages() as u32).map(|page| {
-            let found = [false, true].map(|second| self.page_at(page, second));
-            found.into_iter().flatten().filter(|it| *it <= checkpoint).max().unwrap_or(0)
-        }))
+    /// From the lowest pages to the root: what names a page gets the checksum that it has.
+    fn put_checksums_of_pages(&mut self) {
+        let offset = |area: &VolumeArea, page: u32, second| area.page_offset(PageIndex(page), second);
+        for page in (0..self.area.pages() as u32).rev() {
+            let children = self.area.children(PageIndex(page));
+            for second in [false, true].into_iter().filter(|_| !children.is_empty()) {
+                let at = offset(&self.area, page, second);
+                let Ok((checkpoint, content)) = page::decode(self.line(at), UUID, PageIndex(page))
+                else {
+                    continue;
+                };
+                let mut copies: Vec<_> = page_map::decode(content).collect();
+                for (child, copy) in children.clone().zip(&mut copies) {
+                    let Some(copy) = copy else { continue };
+                    copy.checksum =
+                        page::checksum_of(self.line(offset(&self.area, child, copy.second)));
+                }
+                let content = page_map::encode(copies.into_iter());
+                let bytes = page::encode(UUID, PageIndex(page), checkpoint, &content);
+                self.line(at).copy_from_slice(bytes.bytes());
+            }
+        }
+        for place in [0, 1] {
+            let at = self.area.root_offset(place);
+            let Ok(mut root) = Root::decode(self.line(at), UUID) else { continue };
+            if let Some(map) = &mut root.map {
+                let top = offset(&self.area, 0, map.second);
+                map.checksum = page::checksum_of(self.line(top));
+            }
+            let bytes = root.encode();
+            self.line(at)[..bytes.len()].copy_from_slice(bytes.bytes());
+        }
     }
 }
 

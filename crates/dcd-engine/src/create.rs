@@ -10,7 +10,7 @@ use crate::format::superblock::{CacheState, DataDiskInfo, Superblock};
 use crate::units::{RecordNumber, SegmentIndex, SegmentSerial, Uuid};
 use crate::volume::format::area::VolumeArea;
 use crate::volume::format::header::VolumeHeader;
-use crate::volume::format::root::{MemberState, Root, pages_checksum};
+use crate::volume::format::root::{MemberState, Root};
 
 /// What a new cache is to be.
 #[derive(Clone, Debug)]
@@ -107,7 +107,7 @@ fn first_root(header: &VolumeHeader, area: &VolumeArea) -> [(u64, Buffer); 2] {
         tail_sequence: 1,
         tail_line: 0,
         epoch: 0,
-        pages_checksum: pages_checksum(std::iter::repeat_n(0, area.pages() as usize)),
+        map: None,
         lost_since_record: 0,
         pointer_pages_added: 0,
         members: vec![MemberState::UpToDate; header.config.members],

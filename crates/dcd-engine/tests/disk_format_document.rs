@@ -10,7 +10,7 @@ use dcd_engine::format::{
 };
 use dcd_engine::log::control::{self, CONTROL_SIZE, OpenMark};
 use dcd_engine::units::{BLOCK_SIZE, LINE_SIZE};
-use dcd_engine::volume::format::{area, header, journal, label, page, root};
+use dcd_engine::volume::format::{area, header, journal, label, page, page_map, root};
 
 fn document() -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/disk-format.md");
@@ -105,6 +105,7 @@ fn structures_of_a_volume() {
     compare("volume root", root::ROOT_BYTES, &root::layout());
     compare("volume member", 16, &root::member_layout());
     compare("volume page", page::PAGE_BYTES, &page::layout());
+    compare("volume map entry", 12, &page_map::layout());
     compare("volume journal record", 4096, &journal::layout());
     compare("volume journal item", 32, &journal::item_layout());
     compare("member label", label::MEMBER_LABEL_BYTES, &label::layout());

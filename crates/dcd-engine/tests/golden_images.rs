@@ -40,6 +40,7 @@ use dcd_engine::volume::format::header::VolumeHeader;
 use dcd_engine::volume::format::journal::{self, JournalItem, JournalRecord};
 use dcd_engine::volume::format::label::MemberLabel;
 use dcd_engine::volume::format::page::{self, PageIndex};
+use dcd_engine::volume::format::page_map::{self, PageCopy};
 use dcd_engine::volume::format::root::{MemberState, Root};
 use dcd_engine::volume::members::MemberMask;
 use dcd_engine::volume::placement::{Placement, RaidLevel};
@@ -571,7 +572,7 @@ fn volume_root() -> Root {
         tail_sequence: 501,
         tail_line: 77,
         epoch: 4,
-        pages_checksum: 0x0102_0304,
+        map: Some(volume_page_copy()),
         lost_since_record: 499,
         label_epochs: vec![0; members.len()],
         members,
@@ -585,6 +586,15 @@ fn member_label() -> MemberLabel {
 /// With what programs before did not say: epochs of labels.
 fn volume_root_with_labels() -> Root {
     Root { label_epochs: vec![4, 2, 4, 3], ..volume_root() }
+}
+
+fn volume_page_copy() -> PageCopy {
+    PageCopy { checkpoint: 8, second: true, has_lost: false, checksum: 0x0102_0304 }
+}
+
+fn volume_map() -> [Option<PageCopy>; 3] {
+    let lost = PageCopy { checkpoint: 5, second: false, has_lost: true, checksum: 7 };
+    [Some(volume_page_copy()), None, Some(lost)]
 }
 
 fn journal_items_with_labels() -> [JournalItem; 2] {
@@ -604,7 +614,7 @@ fn journal_items() -> [JournalItem; 7] {
     ]
 }
 
-fn volume_images() -> [(&'static str, Vec<u8>); 8] {
+fn volume_images() -> [(&'static str, Vec<u8>); 9] {
     let bytes = |buffer: Buffer| buffer.bytes().to_vec();
     let superblock = Superblock { volume_bytes: 5 << 20, ..superblock() };
     [
@@ -612,6 +622,10 @@ fn volume_images() -> [(&'static str, Vec<u8>); 8] {
         ("volume-header", bytes(volume_header().encode())),
         ("volume-root", bytes(volume_root().encode())),
         ("volume-page", bytes(page::encode(UUID, PageIndex(3), 8, &pattern(9, 4032)))),
+        ("volume-map-page", {
+            let content = page_map::encode(volume_map().into_iter());
+            bytes(page::encode(UUID, PageIndex(0), 8, &content))
+        }),
         ("volume-journal", bytes(journal::encode(UUID, 501, &journal_items(), &pattern(5, 4096)))),
         ("member-label", bytes(member_label().encode())),
         ("volume-root-labels", bytes(volume_root_with_labels().encode())),
@@ -650,6 +664,9 @@ fn structures_of_a_volume_are_read_as_ever() {
     let image = read_image("volume-page");
     let (checkpoint, content) = page::decode(&image, UUID, PageIndex(3)).unwrap();
     assert_eq!((checkpoint, &content[..]), (8, &pattern(9, 4032)[..]));
+    let image = read_image("volume-map-page");
+    let (_, content) = page::decode(&image, UUID, PageIndex(0)).unwrap();
+    assert_eq!(page_map::decode(content).take(3).collect::<Vec<_>>(), volume_map());
     let image = read_image("volume-journal");
     let record = JournalRecord::decode(&image, UUID).unwrap();
     assert_eq!((record.sequence, &record.items[..]), (501, &journal_items()[..]));

@@ -5,7 +5,8 @@
 //! as zeroes, without being read, so that a new set needs no first synchronisation.
 
 use super::config::VolumeConfig;
-use super::format::area::checksums;
+use super::format::area::{CHECKSUMS_PER_PAGE, checksums};
+use super::format::page::PAGE_CONTENT_BYTES;
 use super::raid::Layout;
 use crate::format::checksum::crc32c;
 use crate::units::LINE_SIZE;
@@ -56,19 +57,32 @@ impl LineSum {
     }
 }
 
-/// The checksums of all sets.
+/// A page of them, as on the cache-disk.
+#[derive(Clone, Debug)]
+struct Page {
+    sums: [u32; SUMS],
+    /// Lines of them whose checksum is [`LineSum::Lost`].
+    lost: u32,
+}
+
+/// Checksums in a page.
+const SUMS: usize = CHECKSUMS_PER_PAGE as usize;
+
+/// The checksums of all sets. A page of which nothing is known takes no memory.
 #[derive(Clone, Debug)]
 pub struct Checksums {
-    sets: Vec<Vec<u32>>,
+    sets: Vec<Vec<Option<Box<Page>>>>,
     /// Lines whose checksum is [`LineSum::Lost`], parity too.
     lost: u64,
+    /// Pages that take memory.
+    pages: u64,
 }
 
 impl Checksums {
     /// Of a volume of which nothing is written.
     pub fn new(config: &VolumeConfig) -> Checksums {
-        let sets = config.sets.iter().map(|set| vec![NEVER; checksums(set) as usize]).collect();
-        Checksums { sets, lost: 0 }
+        let pages = |set| vec![None; checksums(set).div_ceil(CHECKSUMS_PER_PAGE) as usize];
+        Checksums { sets: config.sets.iter().map(pages).collect(), lost: 0, pages: 0 }
     }
 
     /// The place of a line among those of its set. `row`: its data unit in the stripe, or behind
@@ -80,15 +94,23 @@ impl Checksums {
 
     /// What is known of a line.
     pub fn get(&self, set: u8, index: u64) -> LineSum {
-        LineSum::unpack(self.sets[usize::from(set)][index as usize])
+        let (page, at) = locate(index);
+        let page = self.sets[usize::from(set)][page].as_ref();
+        page.map_or(LineSum::Never, |page| LineSum::unpack(page.sums[at]))
     }
 
     /// Changes that.
     pub fn set(&mut self, set: u8, index: u64, sum: LineSum) {
-        let known = &mut self.sets[usize::from(set)][index as usize];
-        self.lost -= u64::from(*known == LOST);
-        *known = sum.pack();
-        self.lost += u64::from(*known == LOST);
+        let (page, at) = locate(index);
+        let place = &mut self.sets[usize::from(set)][page];
+        if place.is_none() {
+            self.pages += 1;
+        }
+        let page = place.get_or_insert_with(|| Box::new(Page { sums: [NEVER; SUMS], lost: 0 }));
+        let before = std::mem::replace(&mut page.sums[at], sum.pack());
+        let (was_lost, is_lost) = (before == LOST, sum == LineSum::Lost);
+        page.lost = page.lost + u32::from(is_lost) - u32::from(was_lost);
+        self.lost = self.lost + u64::from(is_lost) - u64::from(was_lost);
     }
 
     /// Lines that are nowhere any more, parity too, whether or not anything is placed there.
@@ -96,25 +118,38 @@ impl Checksums {
         self.lost
     }
 
-    /// Up to `count` of a set from `first` on, as little-endian numbers for a page.
-    pub fn page(&self, set: usize, first: u64, count: u64) -> Vec<u8> {
-        let sums = &self.sets[set];
-        let end = (first + count).min(sums.len() as u64);
-        sums[first as usize..end as usize].iter().flat_map(|sum| sum.to_le_bytes()).collect()
+    /// Whether any of a page is. `first`: its first line.
+    pub fn has_lost(&self, set: usize, first: u64) -> bool {
+        self.sets[set][locate(first).0].as_ref().is_some_and(|page| page.lost > 0)
     }
 
-    /// Takes them back from a page.
-    pub fn load_page(&mut self, set: usize, first: u64, content: &[u8]) {
-        let sums = self.sets[set][first as usize..].iter_mut();
-        for (sum, bytes) in sums.zip(content.as_chunks::<4>().0) {
-            self.lost -= u64::from(*sum == LOST);
-            *sum = u32::from_le_bytes(*bytes);
-            self.lost += u64::from(*sum == LOST);
+    /// The page that begins with line `first` of a set, as little-endian numbers.
+    pub fn page(&self, set: usize, first: u64) -> Vec<u8> {
+        let page = self.sets[set][locate(first).0].as_ref();
+        page.map_or(Vec::new(), |page| page.sums.iter().flat_map(|sum| sum.to_le_bytes()).collect())
+    }
+
+    /// Takes it back.
+    pub fn load_page(&mut self, set: usize, first: u64, content: &[u8; PAGE_CONTENT_BYTES]) {
+        let sums = content.as_chunks::<4>().0.iter().map(|bytes| u32::from_le_bytes(*bytes));
+        let mut page = Box::new(Page { sums: [NEVER; SUMS], lost: 0 });
+        for (sum, loaded) in page.sums.iter_mut().zip(sums) {
+            *sum = loaded;
+            page.lost += u32::from(loaded == LOST);
         }
+        let lost = page.lost;
+        let before = self.sets[set][locate(first).0].replace(page);
+        self.pages += u64::from(before.is_none());
+        self.lost = self.lost + u64::from(lost) - before.map_or(0, |page| u64::from(page.lost));
     }
 
     /// Memory taken.
     pub fn memory_bytes(&self) -> u64 {
-        self.sets.iter().map(|sums| sums.capacity() as u64 * 4).sum()
+        self.pages * size_of::<Page>() as u64
     }
+}
+
+/// Page and place in it of a line.
+fn locate(index: u64) -> (usize, usize) {
+    ((index / CHECKSUMS_PER_PAGE) as usize, (index % CHECKSUMS_PER_PAGE) as usize)
 }

@@ -13,6 +13,7 @@
 //!
 //! Tests: `extents_tests.rs`.
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 
 use super::attributes::Attributes;
@@ -157,6 +158,8 @@ pub struct FoundPlace {
     start: Option<u64>,
 }
 
+/// Entries looked at together when all that are known are.
+const GROUP_EXTENTS: u32 = 512;
 /// Free places looked at for one that can be used.
 const CANDIDATES_MAX: usize = 4096;
 
@@ -274,6 +277,8 @@ pub(super) struct Part {
 #[derive(Clone, Debug)]
 pub struct Extents {
     entries: Vec<u64>,
+    /// Groups of [`GROUP_EXTENTS`] entries of which something is or was known.
+    groups: BTreeSet<u32>,
     mapped: u64,
     /// Logical extents that have no place and did not come from `alloc_block`.
     unused: FreeMap,
@@ -304,6 +309,7 @@ impl Extents {
         assert!(extents <= EXTENTS_MAX, "a volume of {extents} extents");
         Extents {
             entries: vec![0; extents as usize],
+            groups: BTreeSet::new(),
             mapped: 0,
             unused: FreeMap::all_free(extents),
             sets,
@@ -313,6 +319,22 @@ impl Extents {
     /// Number of logical extents.
     pub fn extents(&self) -> u32 {
         self.entries.len() as u32
+    }
+
+    /// Those of which anything is known, in order.
+    pub fn known(&self) -> impl Iterator<Item = ExtentIndex> + Clone + '_ {
+        let extents = self.groups.iter().flat_map(|group| {
+            let first = group * GROUP_EXTENTS;
+            first..first.saturating_add(GROUP_EXTENTS).min(self.extents())
+        });
+        extents.map(ExtentIndex).filter(|extent| self.packed(*extent) != 0)
+    }
+
+    fn put(&mut self, extent: ExtentIndex, packed: u64) {
+        self.entries[extent.0 as usize] = packed;
+        if packed != 0 {
+            self.groups.insert(extent.0 / GROUP_EXTENTS);
+        }
     }
 
     /// Number of logical extents that have a place.
@@ -338,7 +360,7 @@ impl Extents {
         }
         self.mapped -= u64::from(self.get(extent).place.is_some());
         self.mapped += u64::from(entry.place.is_some());
-        self.entries[extent.0 as usize] = entry.pack();
+        self.put(extent, entry.pack());
         if is_unused(entry) {
             self.unused.give_back(u64::from(extent.0));
         } else {
@@ -360,7 +382,7 @@ impl Extents {
         {
             return Err(ExtentsError::Place { extent, place });
         }
-        self.entries[extent.0 as usize] = packed;
+        self.put(extent, packed);
         Ok(())
     }
 
@@ -371,10 +393,7 @@ impl Extents {
             *set = SetMap::new(set.level, set.extents, set.extents - set.temporary_start);
         }
         self.mapped = 0;
-        for extent in (0..self.extents()).map(ExtentIndex) {
-            if self.packed(extent) == 0 {
-                continue;
-            }
+        for extent in self.known().collect::<Vec<_>>() {
             let entry = self.get(extent);
             if let Some(place) = entry.place {
                 if !self.sets[usize::from(place.set)].take(place.extent) {
@@ -519,7 +538,7 @@ impl Extents {
         assert_eq!(again.index_loaded(), Ok(()));
         assert_eq!(again.mapped, self.mapped, "extents with a place");
         assert_eq!(again.unused.free(), self.unused.free(), "extents of which nothing is known");
-        for extent in (0..self.extents()).map(ExtentIndex) {
+        for extent in self.known() {
             let place = self.get(extent).place;
             assert!(place.is_none_or(|place| self.is_taken(place)), "{extent:?} on {place:?}");
         }

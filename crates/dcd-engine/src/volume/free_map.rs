@@ -1,6 +1,6 @@
-//! Which of many numbers are free: a bit for each, and above them bits that say which words have a
-//! free one, so that a search costs a step per level also when nearly everything is taken. Tests:
-//! against a plain set.
+//! Which of many numbers are free: a bit for each, set when it is taken, and above them bits that say
+//! which words have no free one, so that a search costs a step per level also when nearly everything
+//! is taken. While all are free it is zeroes, which take no memory. Tests: against a plain set.
 
 use std::ops::Range;
 
@@ -8,7 +8,7 @@ use std::ops::Range;
 #[derive(Clone, Debug)]
 pub(super) struct FreeMap {
     /// `levels[0]` has a bit for each number; a bit of `levels[n + 1]` says that a word of
-    /// `levels[n]` is not zero.
+    /// `levels[n]` is all ones.
     levels: Vec<Vec<u64>>,
     size: u64,
     free: u64,
@@ -20,11 +20,12 @@ impl FreeMap {
         let mut levels = Vec::new();
         let mut bits = size;
         loop {
-            let mut level = vec![!0; bits.div_ceil(64) as usize];
+            let mut level = vec![0; bits.div_ceil(64) as usize];
             if !bits.is_multiple_of(64)
                 && let Some(last) = level.last_mut()
             {
-                *last = (1 << (bits % 64)) - 1;
+                // What is behind the last is not free.
+                *last = !0 << (bits % 64);
             }
             bits = level.len() as u64;
             levels.push(level);
@@ -41,7 +42,7 @@ impl FreeMap {
 
     pub(super) fn is_free(&self, number: u64) -> bool {
         assert!(number < self.size, "number {number} of {}", self.size);
-        self.levels[0][(number / 64) as usize] & (1 << (number % 64)) != 0
+        self.levels[0][(number / 64) as usize] & (1 << (number % 64)) == 0
     }
 
     /// Takes a number; whether it was free.
@@ -53,8 +54,8 @@ impl FreeMap {
         let mut at = number;
         for level in &mut self.levels {
             let word = &mut level[(at / 64) as usize];
-            *word &= !(1 << (at % 64));
-            if *word != 0 {
+            *word |= 1 << (at % 64);
+            if *word != !0 {
                 break;
             }
             at /= 64;
@@ -71,9 +72,9 @@ impl FreeMap {
         let mut at = number;
         for level in &mut self.levels {
             let word = &mut level[(at / 64) as usize];
-            let was_known = *word != 0;
-            *word |= 1 << (at % 64);
-            if was_known {
+            let had_free = *word != !0;
+            *word &= !(1 << (at % 64));
+            if had_free {
                 break;
             }
             at /= 64;
@@ -95,7 +96,7 @@ impl FreeMap {
         loop {
             let words = self.levels.get(up)?;
             let word = words.get((at / 64) as usize)?;
-            let behind = word & (!0 << (at % 64));
+            let behind = !word & (!0 << (at % 64));
             if behind != 0 {
                 at = at / 64 * 64 + u64::from(behind.trailing_zeros());
                 break;
@@ -104,7 +105,7 @@ impl FreeMap {
             up += 1;
         }
         for words in self.levels[..up].iter().rev() {
-            at = at * 64 + u64::from(words[at as usize].trailing_zeros());
+            at = at * 64 + u64::from(words[at as usize].trailing_ones());
         }
         Some(at)
     }

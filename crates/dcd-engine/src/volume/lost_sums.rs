@@ -4,7 +4,7 @@
 
 use super::Volume;
 use super::checksums::{Checksums, LineSum};
-use super::extents::{ExtentIndex, Place};
+use super::extents::Place;
 use super::placement::RaidLevel;
 use super::raid::{Location, SetLine};
 
@@ -37,8 +37,7 @@ impl Volume {
         if self.checksums.lost() == 0 {
             return 0;
         }
-        let places =
-            (0..self.extents.extents()).filter_map(|e| self.extents.get(ExtentIndex(e)).place);
+        let places = self.extents.known().filter_map(|extent| self.extents.get(extent).place);
         places.map(|place| self.lost_lines_at(place)).sum()
     }
 

@@ -27,6 +27,7 @@ mod lateness;
 mod lost;
 mod lost_sums;
 pub mod members;
+mod page_map;
 mod paths;
 pub mod placement;
 pub(crate) mod pointers;

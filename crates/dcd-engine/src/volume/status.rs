@@ -188,7 +188,7 @@ impl Volume {
                 + self.checksums.memory_bytes()
                 + self.pointers.memory_bytes()
                 + self.lost.memory_bytes()
-                + self.area.pages() * 16,
+                + self.area.pages() * 12,
             counters: self.counters,
             has_failed: self.journal.error.is_some(),
         }

@@ -1,7 +1,10 @@
 //! Where things are in the volume area of a cache-disk.
 
+use std::ops::Range;
+
 use super::header::VolumeHeader;
 use super::page::{PAGE_CONTENT_BYTES, PageIndex};
+use super::page_map::COPIES_PER_PAGE;
 use crate::units::LINE_SIZE;
 use crate::volume::config::{SetConfig, VolumeConfig};
 use crate::volume::lost::{LINES_PER_WORD, lines_of};
@@ -28,6 +31,8 @@ pub fn is_journal_size(bytes: u64) -> bool {
 /// Which table a page is a piece of, and which of its pieces.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum TablePage {
+    /// The map.
+    Map,
     /// The TTABLE: entries from this extent on.
     Extents(u64),
     /// Checksums of a set, from this one on.
@@ -49,11 +54,19 @@ pub(crate) enum TablePage {
 }
 
 /// Places and numbers of pages.
+///
+/// **The map** is a tree: pages that name the copies of others which count ([`super::page_map`]).
+/// Its top is page 0, and each of its levels comes behind the one above it; behind the lowest come
+/// the pages of the tables, which that level names. So a page has a higher number than the one that
+/// names it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct VolumeArea {
     /// Byte address of the area on the cache-disk.
     offset: u64,
-    extent_pages: u64,
+    /// For each level of the map, from the top on: its first page, and how many it has.
+    map_levels: Vec<(u64, u64)>,
+    /// The first page, and how many there are.
+    extent_pages: (u64, u64),
     /// For each set: its first page, and how many it has.
     checksum_pages: Vec<(u64, u64)>,
     /// The first page, and how many there are.
@@ -77,6 +90,20 @@ pub(crate) fn checksums(set: &SetConfig) -> u64 {
     set.stripes() * units * (set.stripe_unit_bytes / LINE_SIZE)
 }
 
+/// The first page and the size of each level of a map of so many pages of tables.
+fn map_levels(tables: u64) -> Vec<(u64, u64)> {
+    let mut sizes = vec![tables.div_ceil(COPIES_PER_PAGE as u64).max(1)];
+    while let Some(size) = sizes.last().copied().filter(|size| *size > 1) {
+        sizes.push(size.div_ceil(COPIES_PER_PAGE as u64));
+    }
+    let mut first = 0;
+    let from_top = sizes.into_iter().rev().map(|size| {
+        first += size;
+        (first - size, size)
+    });
+    from_top.collect()
+}
+
 impl VolumeArea {
     /// The area of a volume; `None` if it would have too many pages.
     pub(crate) fn new(
@@ -85,21 +112,28 @@ impl VolumeArea {
         journal_bytes: u64,
         offset: u64,
     ) -> Option<VolumeArea> {
+        let sets = config.sets.iter();
         let extent_pages = config.extents().div_ceil(ENTRIES_PER_PAGE);
-        let mut pages = extent_pages;
+        let pointer_pages = u64::from(pointers_max).div_ceil(ENTRIES_PER_PAGE);
+        let checksum_pages = |set| checksums(set).div_ceil(CHECKSUMS_PER_PAGE);
+        let lost_pages = |set| lines_of(set).div_ceil(LINES_PER_WORD * ENTRIES_PER_PAGE);
+        let of_sets: u64 = sets.clone().map(|set| checksum_pages(set) + lost_pages(set)).sum();
+        // It has room for the pages of all pointers that can be added.
+        let addable = journal_bytes.saturating_sub(JOURNAL_BYTES_MIN) / (2 * LINE_SIZE);
+        let map_levels = map_levels(extent_pages + pointer_pages + of_sets + addable);
+
+        let mut pages = map_levels.last().map_or(0, |(first, count)| first + count);
         let mut take = |count: u64| {
             pages += count;
             (pages - count, count)
         };
-        let sets = config.sets.iter();
-        let checksum_pages =
-            sets.clone().map(|set| take(checksums(set).div_ceil(CHECKSUMS_PER_PAGE))).collect();
-        let pointer_pages = take(u64::from(pointers_max).div_ceil(ENTRIES_PER_PAGE));
-        let lost_pages =
-            sets.map(|set| take(lines_of(set).div_ceil(LINES_PER_WORD * ENTRIES_PER_PAGE)));
-        let lost_pages = lost_pages.collect();
-        (pages <= PAGES_MAX).then_some(VolumeArea {
+        let extent_pages = take(extent_pages);
+        let checksum_pages = sets.clone().map(|set| take(checksum_pages(set))).collect();
+        let pointer_pages = take(pointer_pages);
+        let lost_pages = sets.map(|set| take(lost_pages(set))).collect();
+        (pages + addable <= PAGES_MAX).then_some(VolumeArea {
             offset,
+            map_levels,
             extent_pages,
             checksum_pages,
             pointer_pages,
@@ -122,8 +156,7 @@ impl VolumeArea {
             pointer_pages_added: self.pointer_pages_added.checked_add(pages)?,
             ..self.clone()
         };
-        let fits = area.pages <= PAGES_MAX
-            && is_journal_size(left)
+        let fits = is_journal_size(left)
             && u32::try_from(area.pointer_slots_of_pages()).is_ok();
         fits.then_some(area)
     }
@@ -186,18 +219,50 @@ impl VolumeArea {
         self.journal_bytes / LINE_SIZE
     }
 
+    /// The page of the map that names this one, and the entry; `None`: the root names it.
+    pub fn parent(&self, page: PageIndex) -> Option<(PageIndex, usize)> {
+        let number = u64::from(page.0);
+        let starts = self.map_levels.iter().map(|(first, _)| *first);
+        let starts: Vec<u64> = starts.chain([self.extent_pages.0]).collect();
+        let level = starts.partition_point(|first| *first <= number) - 1;
+        let above = self.map_levels.get(level.checked_sub(1)?)?;
+        let in_level = number - starts[level];
+        let parent = above.0 + in_level / COPIES_PER_PAGE as u64;
+        Some((PageIndex(parent as u32), in_level as usize % COPIES_PER_PAGE))
+    }
+
+    /// The pages that a page of the map names; those of a table name none.
+    pub fn children(&self, page: PageIndex) -> Range<u32> {
+        let number = u64::from(page.0);
+        let level = self
+            .map_levels
+            .iter()
+            .position(|(first, count)| (*first..first + count).contains(&number));
+        let Some(level) = level else { return 0..0 };
+        let below = match self.map_levels.get(level + 1) {
+            Some((first, count)) => *first..first + count,
+            None => self.extent_pages.0..self.pages,
+        };
+        let first = below.start + (number - self.map_levels[level].0) * COPIES_PER_PAGE as u64;
+        let end = (first + COPIES_PER_PAGE as u64).min(below.end);
+        first.min(end) as u32..end as u32
+    }
+
     /// What a page holds.
     ///
     /// # Panics
     /// If there is no such page.
     pub(crate) fn content(&self, page: PageIndex) -> TablePage {
         let number = u64::from(page.0);
-        if number < self.extent_pages {
-            return TablePage::Extents(number * ENTRIES_PER_PAGE);
+        if number < self.extent_pages.0 {
+            return TablePage::Map;
         }
         let place = |(first, count): &(u64, u64)| {
             (*first..first + count).contains(&number).then(|| number - first)
         };
+        if let Some(page) = place(&self.extent_pages) {
+            return TablePage::Extents(page * ENTRIES_PER_PAGE);
+        }
         let find = |pages: &[(u64, u64)]| {
             pages.iter().enumerate().find_map(|(set, pages)| Some((set, place(pages)?)))
         };
@@ -219,7 +284,7 @@ impl VolumeArea {
 
     /// The page of the TTABLE that has this extent.
     pub(crate) fn page_of_extent(&self, extent: u64) -> PageIndex {
-        PageIndex((extent / ENTRIES_PER_PAGE) as u32)
+        PageIndex((self.extent_pages.0 + extent / ENTRIES_PER_PAGE) as u32)
     }
 
     /// The page that has this checksum of a set.
@@ -256,13 +321,15 @@ mod tests {
         let area = VolumeArea::of(&header, 1 << 20).unwrap();
         // 656 extents in two pages; 3072 and 6144 checksums in four and seven; 1000 pointers in
         // two; 6144 lines that can be lost in one.
-        assert_eq!(area.pages(), 2 + 4 + 7 + 2 + 1);
+        // A page of the map names all.
+        assert_eq!(area.pages(), 1 + 2 + 4 + 7 + 2 + 1);
         let mut offsets = area.header_offsets().to_vec();
         offsets.extend([area.root_offset(8), area.root_offset(9)]);
         for number in 0..area.pages() as u32 {
             let page = PageIndex(number);
             offsets.extend([area.page_offset(page, false), area.page_offset(page, true)]);
             let found = match area.content(page) {
+                TablePage::Map => PageIndex(0),
                 TablePage::Extents(first) => area.page_of_extent(first + 503),
                 TablePage::Checksums { set, first } => area.page_of_checksum(set, first + 1007),
                 TablePage::Pointers(first) => area.page_of_pointer(first + 503),
@@ -272,10 +339,35 @@ mod tests {
             };
             assert_eq!(found, page);
         }
-        let expected: Vec<u64> = (0..36).map(|line| (1 << 20) + line * 4096).collect();
+        let expected: Vec<u64> = (0..38).map(|line| (1 << 20) + line * 4096).collect();
         assert_eq!(offsets, expected);
-        assert_eq!(area.journal_offset(), (1 << 20) + 36 * 4096);
-        assert_eq!(area.bytes(), 36 * 4096 + header.journal_bytes);
+        assert_eq!(area.journal_offset(), (1 << 20) + 38 * 4096);
+        assert_eq!(area.bytes(), 38 * 4096 + header.journal_bytes);
+    }
+
+    #[test]
+    fn every_page_is_named_once() {
+        let mut header = VolumeHeader { journal_bytes: 2 << 20, ..header() };
+        for (pointers, levels) in [(1000, 1), (300_000, 2), (u32::MAX / 2, 3)] {
+            header.pointers_max = pointers;
+            let area = VolumeArea::of(&header, 0).unwrap().with_more_pointers(7).unwrap();
+            assert_eq!(area.map_levels.len(), levels);
+            assert_eq!(area.parent(PageIndex(0)), None);
+            let mut next = 1;
+            for page in (0..area.pages() as u32).map(PageIndex) {
+                let children = area.children(page);
+                if children.is_empty() {
+                    // Behind the last there is room for pointers to come.
+                    continue;
+                }
+                assert_eq!(children.start, next, "{page:?}");
+                for (entry, child) in children.clone().enumerate() {
+                    assert_eq!(area.parent(PageIndex(child)), Some((page, entry)));
+                }
+                next = children.end;
+            }
+            assert_eq!(u64::from(next), area.pages());
+        }
     }
 
     #[test]

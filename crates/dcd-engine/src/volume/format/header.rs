@@ -16,7 +16,7 @@ use crate::volume::placement::{PLACEMENT_RULES_MAX, Placement, PlacementRule, Ra
 /// "dcdVOLUM" in ASCII, read as a little-endian number.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"dcdVOLUM");
 /// The version that this program writes and reads.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 /// Size of a copy.
 pub const VOLUME_HEADER_BYTES: usize = 4096;
 const WHAT: &str = "the header of the volume";

@@ -13,4 +13,5 @@ pub mod header;
 pub mod journal;
 pub mod label;
 pub mod page;
+pub mod page_map;
 pub mod root;

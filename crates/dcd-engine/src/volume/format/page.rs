@@ -1,8 +1,10 @@
-//! Pages: the tables of a volume in pieces of 4,032 bytes. A page has two places, written in turn.
+//! Pages: the tables of a volume, and the map of these pages, in pieces of 4,032 bytes. A page has
+//! two places, written in turn.
 
 use zerocopy::byteorder::little_endian::{U32, U64};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
+use super::page_map::PageCopy;
 use crate::buffer::Buffer;
 use crate::error::FormatError;
 use crate::format::checksum::crc32c_with_hole;
@@ -62,6 +64,33 @@ pub fn encode(uuid: Uuid, page: PageIndex, checkpoint: u64, content: &[u8]) -> B
     Buffer::copy_of(disk.as_bytes())
 }
 
+/// The checksum of a page that [`encode`] has made.
+///
+/// # Panics
+/// If it is shorter than that.
+pub fn checksum_of(page: &[u8]) -> u32 {
+    let (checksum, _) = U32::read_from_prefix(&page[CHECKSUM_OFFSET..]).expect("a page");
+    checksum.get()
+}
+
+/// The content of the copy that counts. Every byte may be anything.
+pub fn decode_copy(
+    bytes: &[u8],
+    uuid: Uuid,
+    page: PageIndex,
+    copy: PageCopy,
+) -> Result<&[u8; PAGE_CONTENT_BYTES], FormatError> {
+    let (checkpoint, content) = decode(bytes, uuid, page)?;
+    let (expected, found) = (copy.checksum, checksum_of(bytes));
+    if found != expected {
+        return Err(FormatError::Checksum { what: WHAT, expected, found });
+    }
+    if checkpoint != copy.checkpoint {
+        return Err(FormatError::Field { what: WHAT, field: "checkpoint", found: checkpoint });
+    }
+    Ok(content)
+}
+
 /// The checkpoint that a page belongs to, and its content. Every byte may be anything.
 pub fn decode(
     bytes: &[u8],
@@ -91,5 +120,11 @@ mod tests {
         assert_eq!((checkpoint, content[99], content[100]), (9, 3, 0));
         assert!(decode(page.bytes(), uuid, PageIndex(6)).is_err());
         assert!(decode(page.bytes(), Uuid([8; 16]), PageIndex(5)).is_err());
+        let checksum = checksum_of(page.bytes());
+        let copy = PageCopy { checkpoint: 9, second: true, has_lost: false, checksum };
+        let of = |copy| decode_copy(page.bytes(), uuid, PageIndex(5), copy);
+        assert_eq!(of(copy), Ok(content));
+        assert!(of(PageCopy { checkpoint: 8, ..copy }).is_err());
+        assert!(of(PageCopy { checksum: !checksum, ..copy }).is_err());
     }
 }

@@ -4,10 +4,11 @@
 use zerocopy::byteorder::little_endian::{U32, U64};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
+use super::page_map::{self, PageCopy};
 use crate::buffer::Buffer;
 use crate::error::FormatError;
 use crate::format::COUNTER_END;
-use crate::format::checksum::{crc32c, crc32c_with_hole};
+use crate::format::checksum::crc32c_with_hole;
 use crate::format::layout::{FieldLayout, layout_of};
 use crate::format::preamble::{CHECKSUM_OFFSET, Preamble};
 use crate::units::Uuid;
@@ -16,7 +17,7 @@ use crate::volume::config::{MEMBERS_MAX, SETS_MAX};
 /// "dcdVROOT" in ASCII, read as a little-endian number.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"dcdVROOT");
 /// The version that this program writes and reads.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 /// Size of a root.
 pub const ROOT_BYTES: usize = 4096;
 const WHAT: &str = "the root of the volume";
@@ -71,8 +72,8 @@ pub struct Root {
     pub tail_line: u64,
     /// Counts the openings.
     pub epoch: u64,
-    /// CRC-32C of the checkpoint numbers (eight bytes each) of all pages, in order.
-    pub pages_checksum: u32,
+    /// The top of the map of all pages; `None`: no page was ever written.
+    pub map: Option<PageCopy>,
     /// What records of the journal before this one say of lost lines that were found does not
     /// count: they were lost again.
     pub lost_since_record: u64,
@@ -104,13 +105,14 @@ pub(crate) struct RootOnDisk {
     pub(crate) tail_sequence: U64,
     pub(crate) tail_line: U64,
     pub(crate) epoch: U64,
-    pub(crate) pages_checksum: U32,
+    pub(crate) map_checksum: U32,
     pub(crate) members: U32,
+    pub(crate) map: U64,
     pub(crate) lost_since_record: U64,
     pub(crate) member: [MemberOnDisk; MEMBERS_MAX],
     pub(crate) label_epoch: [U64; MEMBERS_MAX],
     pub(crate) pointer_pages_added: U32,
-    pub(crate) unused: [u8; 3244],
+    pub(crate) unused: [u8; 3236],
 }
 
 const _: () = assert!(size_of::<RootOnDisk>() == ROOT_BYTES);
@@ -127,8 +129,9 @@ pub fn layout() -> Vec<FieldLayout> {
         tail_sequence,
         tail_line,
         epoch,
-        pages_checksum,
+        map_checksum,
         members,
+        map,
         lost_since_record,
         member,
         label_epoch,
@@ -140,11 +143,6 @@ pub fn layout() -> Vec<FieldLayout> {
 /// The same of a member in it.
 pub fn member_layout() -> Vec<FieldLayout> {
     layout_of!(MemberOnDisk { state, set, reserved, stripe })
-}
-
-/// What a root has of its pages: the CRC-32C of their checkpoint numbers.
-pub fn pages_checksum(pages: impl Iterator<Item = u64>) -> u32 {
-    crc32c(&pages.flat_map(u64::to_le_bytes).collect::<Vec<u8>>())
 }
 
 impl Root {
@@ -163,7 +161,9 @@ impl Root {
         disk.tail_sequence = self.tail_sequence.into();
         disk.tail_line = self.tail_line.into();
         disk.epoch = self.epoch.into();
-        disk.pages_checksum = self.pages_checksum.into();
+        let (map, map_checksum) = page_map::pack(self.map);
+        disk.map = map.into();
+        disk.map_checksum = map_checksum.into();
         disk.lost_since_record = self.lost_since_record.into();
         disk.members = (self.members.len() as u32).into();
         disk.pointer_pages_added = self.pointer_pages_added.into();
@@ -197,6 +197,14 @@ impl Root {
                 return Err(field(name, counter));
             }
         }
+        let map = page_map::unpack(disk.map.get(), disk.map_checksum.get());
+        if map.is_some_and(|map| map.checkpoint > disk.checkpoint.get()) {
+            return Err(field("map", disk.map.get()));
+        }
+        // None is zeroes.
+        if map.is_none() && (disk.map.get(), disk.map_checksum.get()) != (0, 0) {
+            return Err(field("map", disk.map.get()));
+        }
         let count = disk.members.get() as usize;
         if count > MEMBERS_MAX {
             return Err(field("members", count as u64));
@@ -219,7 +227,7 @@ impl Root {
             tail_sequence: disk.tail_sequence.get(),
             tail_line: disk.tail_line.get(),
             epoch: disk.epoch.get(),
-            pages_checksum: disk.pages_checksum.get(),
+            map,
             lost_since_record: disk.lost_since_record.get(),
             members,
             label_epochs,
@@ -241,7 +249,7 @@ mod tests {
             tail_sequence: 100,
             tail_line: 17,
             epoch: 3,
-            pages_checksum: 5,
+            map: Some(PageCopy { checkpoint: 9, second: true, has_lost: false, checksum: 5 }),
             lost_since_record: 98,
             members: vec![
                 MemberState::UpToDate,
@@ -257,6 +265,10 @@ mod tests {
         disk.member[0].state = 9;
         disk.checksum = crc32c_with_hole(disk.as_bytes(), CHECKSUM_OFFSET).into();
         assert!(matches!(Root::decode(bytes.bytes(), uuid), Err(FormatError::Field { .. })));
+        // And no page.
+        let map = root.map.map(|map| PageCopy { checkpoint: 10, ..map });
+        let ahead = Root::decode(Root { map, ..root.clone() }.encode().bytes(), uuid);
+        assert!(matches!(ahead, Err(FormatError::Field { field: "map", .. })));
         // No label is newer than the newest epoch.
         let ahead = Root { label_epochs: vec![3, 4, 0], ..root };
         let ahead = Root::decode(ahead.encode().bytes(), uuid);

@@ -5,8 +5,9 @@
 //! 2. Members are flushed: what the records before the tail speak of is durable there. If one
 //!    cannot be, and the others cannot do without it, the checkpoint ends here and is tried again
 //!    later: a start would write those lines again.
-//! 3. Changed pages are written, each to the place that its newest copy is not in.
-//!      Crash here: the root speaks of the older ones, which are all still there.
+//! 3. Changed pages are written, each to the place that the copy which counts is not in; then the
+//!    pages of the map that name them, up to its top.
+//!      Crash here: the root names the older ones, which are all still there.
 //! 4. The cache-disk is flushed. If it fails anything meanwhile, also something of the log, step 3
 //!    is done again: no root speaks of those places.
 //! 5. The root is written, durable. Records before the tail count no more. If it fails, the same
@@ -15,11 +16,13 @@
 //! A page may hold changes that records behind the tail speak of: a start makes them again, to the
 //! same end. It never holds a change that the journal has not.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::BTreeSet;
 
-use super::super::format::area::{CHECKSUMS_PER_PAGE, ENTRIES_PER_PAGE, TablePage, VolumeArea};
-use super::super::format::page::{PageIndex, encode};
-use super::super::format::root::{Root, pages_checksum};
+use super::super::format::area::{ENTRIES_PER_PAGE, TablePage, VolumeArea};
+use super::super::format::page::{self, PageIndex};
+use super::super::format::page_map::{self, PageCopy};
+use super::super::format::root::Root;
+use super::super::page_map::PageMap;
 use super::super::{Purpose, Volume};
 use super::flush::For;
 use super::journal::RETRIES_MAX;
@@ -46,7 +49,7 @@ pub(in crate::volume) enum Step {
 enum State {
     Idle,
     FlushingMembers { left: u32, has_failed: bool },
-    WritingPages { left: VecDeque<(PageIndex, Buffer)>, in_flight: u32 },
+    WritingPages { left: BTreeSet<PageIndex>, in_flight: u32 },
     Flushing,
     WritingRoot,
 }
@@ -55,12 +58,11 @@ enum State {
 pub(in crate::volume) struct Checkpointing {
     /// The newest checkpoint.
     pub(super) number: u64,
-    /// For each page the checkpoint of its newest copy, and whether that is in the second place. 0:
-    /// there is none.
-    pub(super) pages: Vec<(u64, bool)>,
+    /// Of each page the copy that counts; of `written` the one that will.
+    pub(super) map: PageMap,
     dirty: BTreeSet<PageIndex>,
     /// Pages of the checkpoint under way.
-    written: BTreeMap<PageIndex, bool>,
+    written: BTreeSet<PageIndex>,
     tail: (u64, u64),
     state: State,
     /// The cache-disk has failed since the pages were begun: no flush proves that they are there.
@@ -80,9 +82,9 @@ impl Checkpointing {
     pub(in crate::volume) fn new(pages: u64) -> Checkpointing {
         Checkpointing {
             number: 0,
-            pages: vec![(0, true); pages as usize],
+            map: PageMap::new(pages),
             dirty: BTreeSet::new(),
-            written: BTreeMap::new(),
+            written: BTreeSet::new(),
             tail: (0, 0),
             state: State::Idle,
             is_distrusted: false,
@@ -182,13 +184,12 @@ impl Volume {
     }
 
     fn write_pages(&mut self) {
-        let number = self.checkpoint.number + 1;
-        let dirty = std::mem::take(&mut self.checkpoint.dirty);
-        let left = dirty
-            .into_iter()
-            .map(|page| (page, encode(self.header.uuid, page, number, &self.page_content(page))))
-            .collect();
         self.checkpoint.written.clear();
+        self.begin_pages();
+    }
+
+    fn begin_pages(&mut self) {
+        let left = std::mem::take(&mut self.checkpoint.dirty);
         self.checkpoint.is_distrusted = false;
         self.checkpoint.state = State::WritingPages { left, in_flight: 0 };
         self.write_more_pages();
@@ -203,9 +204,10 @@ impl Volume {
                 return;
             }
             if self.checkpoint.is_distrusted {
-                self.checkpoint.dirty.extend(left.drain(..).map(|(page, _)| page));
+                self.checkpoint.dirty.append(left);
             }
-            let Some((page, buffer)) = left.pop_front() else {
+            // What names a page has a lower number: it comes when all that it names is known.
+            let Some(page) = left.pop_last() else {
                 if *in_flight == 0 {
                     if self.checkpoint.is_distrusted {
                         return self.pages_again();
@@ -217,17 +219,44 @@ impl Volume {
                 return;
             };
             *in_flight += 1;
-            let second = !self.checkpoint.pages[page.0 as usize].1;
-            self.checkpoint.written.insert(page, second);
-            let offset = self.area.page_offset(page, second);
-            let purpose = Purpose::Checkpoint(Step::Page);
-            self.start_write(Device::CacheDisk, offset, buffer, false, purpose);
+            left.extend(self.area.parent(page).map(|(parent, _)| parent));
+            self.write_page(page);
+        }
+    }
+
+    fn write_page(&mut self, page: PageIndex) {
+        let checkpoint = self.checkpoint.number + 1;
+        let content = self.page_content(page);
+        let bytes = page::encode(self.header.uuid, page, checkpoint, &content);
+        let before = self.checkpoint.map.get(page).is_some_and(|copy| copy.second);
+        // Once more to the same place: the other one has the copy that counts.
+        let is_first = self.checkpoint.written.insert(page);
+        let copy = PageCopy {
+            checkpoint,
+            second: before ^ is_first,
+            has_lost: self.has_lost_sums(page),
+            checksum: page::checksum_of(bytes.bytes()),
+        };
+        self.checkpoint.map.set(page, Some(copy));
+        let offset = self.area.page_offset(page, copy.second);
+        let purpose = Purpose::Checkpoint(Step::Page);
+        self.start_write(Device::CacheDisk, offset, bytes, false, purpose);
+    }
+
+    fn has_lost_sums(&self, page: PageIndex) -> bool {
+        match self.area.content(page) {
+            TablePage::Checksums { set, first } => self.checksums.has_lost(set, first),
+            _ => false,
         }
     }
 
     /// A page as the journal has it: without changes that are not durable.
     fn page_content(&self, page: PageIndex) -> Vec<u8> {
         match self.area.content(page) {
+            TablePage::Map => {
+                let named = self.area.children(page).map(PageIndex);
+                page_map::encode(named.map(|page| self.checkpoint.map.get(page)))
+            }
             TablePage::Extents(first) => (first..first + ENTRIES_PER_PAGE)
                 .take_while(|extent| *extent < u64::from(self.extents.extents()))
                 .flat_map(|extent| {
@@ -236,9 +265,7 @@ impl Volume {
                     committed.unwrap_or_else(|| self.extents.packed(extent)).to_le_bytes()
                 })
                 .collect(),
-            TablePage::Checksums { set, first } => {
-                self.checksums.page(set, first, CHECKSUMS_PER_PAGE)
-            }
+            TablePage::Checksums { set, first } => self.checksums.page(set, first),
             TablePage::LostLines { set, first } => {
                 self.lost.page(set, first..first + ENTRIES_PER_PAGE)
             }
@@ -278,9 +305,7 @@ impl Volume {
             Step::Root => {
                 self.checkpoint.number += 1;
                 self.checkpoint.retries = 0;
-                for (page, second) in std::mem::take(&mut self.checkpoint.written) {
-                    self.checkpoint.pages[page.0 as usize] = (self.checkpoint.number, second);
-                }
+                self.checkpoint.written.clear();
                 self.journal.forget_before(self.checkpoint.tail.0);
                 self.checkpoint.state = State::Idle;
                 self.counters.checkpoints += 1;
@@ -307,9 +332,9 @@ impl Volume {
     /// Step 3 anew, with all of it.
     fn pages_again(&mut self) {
         if self.may_try_again() {
-            let written = std::mem::take(&mut self.checkpoint.written);
-            self.checkpoint.dirty.extend(written.into_keys());
-            self.write_pages();
+            let Checkpointing { dirty, written, .. } = &mut self.checkpoint;
+            dirty.extend(written.iter().copied());
+            self.begin_pages();
         }
     }
 
@@ -332,14 +357,14 @@ impl Volume {
     }
 
     /// The root of the next checkpoint.
-    fn root(&self, tail: (u64, u64), pages_checksum: u32, area: &VolumeArea) -> Root {
+    fn root(&self, tail: (u64, u64), area: &VolumeArea) -> Root {
         Root {
             uuid: self.header.uuid,
             checkpoint: self.checkpoint.number + 1,
             tail_sequence: tail.0,
             tail_line: tail.1,
             epoch: self.epoch,
-            pages_checksum,
+            map: self.checkpoint.map.get(PageIndex(0)),
             lost_since_record: self.lost.since_record,
             pointer_pages_added: area.pointer_pages_added(),
             members: self.members.states(),
@@ -351,16 +376,13 @@ impl Volume {
     /// ring in which no record counts.
     pub(super) fn root_of_empty_ring(&self, area: &VolumeArea) -> Root {
         assert!(self.journal.is_empty() && self.is_checkpoint_idle());
-        let added = area.pages() as usize - self.checkpoint.pages.len();
-        let pages = self.checkpoint.pages.iter().map(|(checkpoint, _)| *checkpoint);
-        let pages = pages_checksum(pages.chain(std::iter::repeat_n(0, added)));
-        self.root((self.journal.next_sequence(), 0), pages, area)
+        self.root((self.journal.next_sequence(), 0), area)
     }
 
     /// That root is durable.
     pub(super) fn pages_added(&mut self, pages: u64) {
         self.checkpoint.number += 1;
-        self.checkpoint.pages.resize(pages as usize, (0, true));
+        self.checkpoint.map.grow(pages);
     }
 
     /// Whether a checkpoint waits until a member may be flushed again.
@@ -369,16 +391,9 @@ impl Volume {
     }
 
     fn write_root(&mut self) {
-        let number = self.checkpoint.number + 1;
-        let pages = self.checkpoint.pages.iter().enumerate().map(|(page, (checkpoint, _))| {
-            match self.checkpoint.written.contains_key(&PageIndex(page as u32)) {
-                true => number,
-                false => *checkpoint,
-            }
-        });
-        let root = self.root(self.checkpoint.tail, pages_checksum(pages), &self.area);
+        let root = self.root(self.checkpoint.tail, &self.area);
         self.checkpoint.state = State::WritingRoot;
-        let offset = self.area.root_offset(number);
+        let offset = self.area.root_offset(root.checkpoint);
         let purpose = Purpose::Checkpoint(Step::Root);
         self.start_write(Device::CacheDisk, offset, root.encode(), true, purpose);
     }

@@ -61,10 +61,8 @@ impl Volume {
 
     /// The same for all, at a start.
     pub(in crate::volume) fn queue_misplaced(&mut self) {
-        for extent in (0..self.extents.extents()).map(ExtentIndex) {
-            if self.extents.packed(extent) != 0 {
-                self.queue_if_misplaced(extent);
-            }
+        for extent in self.extents.known().collect::<Vec<_>>() {
+            self.queue_if_misplaced(extent);
         }
     }
 

@@ -2,8 +2,7 @@
 //!
 //! ```text
 //! 1. The newer valid root. Nothing is written before step 5.
-//! 2. Its pages: of each the newest copy that is not newer than the root. The root knows which
-//!    there must be.
+//! 2. Its pages: the root names the top of the map, which names others, and so on.
 //! 3. The journal from the tail on: changes of the tables, and lines. The cache-disk is flushed.
 //!      A record that was being written when the process died may be there and not be durable.
 //!      Without the flush, a power cut in step 5 could take it away when its lines are on some
@@ -39,6 +38,7 @@ use crate::buffer::Buffer;
 use crate::error::{FormatError, VolumeOpenError};
 use crate::io::{Device, IoError, IoOperation};
 use crate::units::{LINE_SIZE, MemberIndex};
+use crate::volume::format::page::PageIndex;
 use crate::volume::format::root::{ROOT_BYTES, Root};
 use crate::volume::members::MemberInfo;
 use crate::volume::{Purpose, Volume, VolumePhase};
@@ -52,8 +52,7 @@ const IN_FLIGHT_MAX: usize = 32;
 #[derive(Clone, Copy, Debug)]
 pub(in crate::volume) enum Step {
     Root(usize),
-    /// Both places of pages from this one on.
-    Pages(u32),
+    Pages(PageRun),
     /// Lines of the journal from this one on.
     Ring(u64),
     RingFlush,
@@ -61,6 +60,13 @@ pub(in crate::volume) enum Step {
     RedoFlush(MemberIndex),
     Label(MemberIndex),
     LabelFlush(MemberIndex),
+}
+
+/// Pages one behind the other, whose copies are read at once.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::volume) struct PageRun {
+    first: PageIndex,
+    count: u32,
 }
 
 /// Where an opening stands.
@@ -91,6 +97,10 @@ pub(in crate::volume) struct Opening {
     /// I/Os that have not been started.
     todo: VecDeque<(Device, IoOperation, Step)>,
     in_flight: usize,
+    /// Pages that the map names and that are not being read yet.
+    pages_left: Vec<PageRun>,
+    /// A page that counts is not there.
+    is_page_lost: bool,
     ring: Vec<u8>,
     /// Lines of the journal that could not be read.
     unreadable: Vec<u64>,
@@ -118,6 +128,8 @@ impl Opening {
             root_error: None,
             todo: VecDeque::new(),
             in_flight: 0,
+            pages_left: Vec::new(),
+            is_page_lost: false,
             ring: Vec::new(),
             unreadable: Vec::new(),
             redo: BTreeMap::new(),
@@ -158,6 +170,7 @@ impl Volume {
                 opening.in_flight += 1;
                 self.start_io(device, operation, Purpose::Open(step));
             }
+            self.read_more_pages();
             let Some(opening) = &self.opening else { return };
             if opening.in_flight > 0 || self.phase != VolumePhase::Opening {
                 return;
@@ -263,9 +276,8 @@ impl Volume {
                 self.opening().roots[place] = Root::decode(buffer.bytes(), uuid);
             }
             (Step::Root(_), Err(error), _) => self.opening().root_error = Some(error),
-            (Step::Pages(first), Ok(()), Some(buffer)) => self.take_pages(first, buffer.bytes()),
-            // A page that cannot be read is missed by the root's checksum.
-            (Step::Pages(_), ..) => {}
+            (Step::Pages(run), Ok(()), Some(buffer)) => self.take_pages(run, buffer.bytes()),
+            (Step::Pages(_), ..) => self.opening().is_page_lost = true,
             (Step::Ring(first), Ok(()), Some(buffer)) => {
                 let at = (first * LINE_SIZE) as usize;
                 self.opening().ring[at..at + buffer.len()].copy_from_slice(buffer.bytes());

@@ -301,8 +301,7 @@ impl Volume {
 
     /// Everything that no chain of pointers from a ROOT leads to.
     fn collect(&mut self, above: &Above<'_>) -> u64 {
-        let all = (0..self.extents.extents()).map(ExtentIndex);
-        let known = all.filter(|extent| self.extents.packed(*extent) != 0);
+        let known = self.extents.known();
         let roots: Vec<ExtentIndex> = known
             .clone()
             .filter(|extent| self.extents.get(*extent).attributes.contains(Attributes::ROOT))

@@ -7,7 +7,6 @@ use crate::error::VolumeOpenError;
 use crate::io::{Device, IoData, IoOperation};
 use crate::units::{LINE_SIZE, MemberIndex};
 use crate::volume::Volume;
-use crate::volume::extents::ExtentIndex;
 use crate::volume::format::label::MemberLabel;
 use crate::volume::format::root::MemberState;
 use crate::volume::lost::LineRun;
@@ -91,7 +90,7 @@ impl Volume {
     /// What a member holds of extents on RAID 0 sets.
     fn raid0_runs_on(&self, member: MemberIndex) -> Vec<LineRun> {
         let mut runs = Vec::new();
-        for extent in (0..self.extents.extents()).map(ExtentIndex) {
+        for extent in self.extents.known() {
             let Some(place) = self.extents.get(extent).place else { continue };
             let layout = self.layout(place.set);
             if layout.level() != RaidLevel::Raid0 || layout.place_of(member).is_none() {

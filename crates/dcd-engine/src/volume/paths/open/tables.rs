@@ -1,21 +1,27 @@
 //! Steps 1 to 3 of an opening: the tables as the newest root, its pages and the journal have them.
 
-use super::{READ_LINES, Step};
+use std::ops::Range;
+
+use super::{IN_FLIGHT_MAX, PageRun, READ_LINES, Step};
 use crate::error::VolumeOpenError;
+use crate::io::Device;
 use crate::units::LINE_SIZE;
 use crate::volume::checksums::LineSum;
 use crate::volume::extents::ExtentIndex;
 use crate::volume::format::area::TablePage;
 use crate::volume::format::journal::{JournalItem, JournalRecord};
-use crate::volume::format::page::{PAGE_BYTES, PageIndex, decode};
-use crate::volume::format::root::pages_checksum;
+use crate::volume::format::page::{self, PAGE_BYTES, PAGE_CONTENT_BYTES, PageIndex};
+use crate::volume::format::page_map;
 use crate::volume::lost::LineRun;
 use crate::volume::members::Members;
 use crate::volume::paths::checkpoint::Checkpointing;
 use crate::volume::paths::journal::Journal;
 use crate::volume::placement::RaidLevel;
 use crate::volume::pointers::Pointers;
-use crate::volume::{Volume, VolumePhase};
+use crate::volume::{Purpose, Volume, VolumePhase};
+
+/// Pages read at once, both places of most of them.
+const PAGES_AT_ONCE: u32 = READ_LINES as u32 / 2;
 
 impl Volume {
     pub(super) fn choose_root(&mut self) -> Result<(), VolumeOpenError> {
@@ -50,47 +56,75 @@ impl Volume {
         self.lost.since_record = root.lost_since_record;
         self.checkpoint.number = root.checkpoint;
         self.journal.restore(&[], root.tail_line, root.tail_sequence);
-        let pages = self.area.pages();
-        let mut first = 0;
-        while first < pages {
-            let count = (READ_LINES / 2).min(pages - first);
-            let offset = self.area.page_offset(PageIndex(first as u32), false);
-            self.want_read_of_cache_disk(offset, 2 * count * LINE_SIZE, Step::Pages(first as u32));
-            first += count;
+        let top = PageIndex(0);
+        self.checkpoint.map.set(top, root.map);
+        if root.map.is_some() {
+            self.opening().pages_left.push(PageRun { first: top, count: 1 });
         }
         Ok(())
     }
 
-    /// Both places of pages, one behind the other.
-    pub(super) fn take_pages(&mut self, first: u32, bytes: &[u8]) {
-        for (i, places) in bytes.chunks(2 * PAGE_BYTES).enumerate() {
-            let page = PageIndex(first + i as u32);
-            let copies =
-                places.chunks(PAGE_BYTES).map(|bytes| decode(bytes, self.header.uuid, page));
-            if copies.flatten().any(|(checkpoint, _)| checkpoint > self.checkpoint.number) {
-                // A checkpoint that was cut off has left it. The next has the same number, and
-                // would take it for its own.
-                self.checkpoint.dirty(page);
-            }
-            let newest = places
-                .chunks(PAGE_BYTES)
-                .enumerate()
-                .filter_map(|(place, bytes)| {
-                    let (checkpoint, content) = decode(bytes, self.header.uuid, page).ok()?;
-                    let counts = checkpoint <= self.checkpoint.number;
-                    counts.then_some((checkpoint, place == 1, content))
-                })
-                .max_by_key(|(checkpoint, ..)| *checkpoint);
-            if let Some((checkpoint, second, content)) = newest {
-                self.checkpoint.pages[page.0 as usize] = (checkpoint, second);
-                self.take_page(page, content);
+    /// The newest that were named first: what they name in turn is read before others of their
+    /// level, and there are never many.
+    pub(super) fn read_more_pages(&mut self) {
+        while let Some(opening) = &mut self.opening
+            && opening.in_flight < IN_FLIGHT_MAX
+            && let Some(run) = opening.pages_left.pop()
+        {
+            opening.in_flight += 1;
+            let bytes = self.bytes_of_run(run);
+            let length = bytes.end - bytes.start;
+            let purpose = Purpose::Open(Step::Pages(run));
+            self.start_read(Device::CacheDisk, bytes.start, length, purpose);
+        }
+    }
+
+    /// Where the copies of these pages are, and what lies between them.
+    fn bytes_of_run(&self, run: PageRun) -> Range<u64> {
+        let last = PageIndex(run.first.0 + run.count - 1);
+        self.offset_of_copy(run.first)..self.offset_of_copy(last) + LINE_SIZE
+    }
+
+    fn offset_of_copy(&self, page: PageIndex) -> u64 {
+        let copy = self.checkpoint.map.get(page).expect("it is named");
+        self.area.page_offset(page, copy.second)
+    }
+
+    pub(super) fn take_pages(&mut self, run: PageRun, bytes: &[u8]) {
+        let base = self.bytes_of_run(run).start;
+        for page in (run.first.0..run.first.0 + run.count).map(PageIndex) {
+            let copy = self.checkpoint.map.get(page).expect("it is named");
+            let at = (self.offset_of_copy(page) - base) as usize;
+            match page::decode_copy(&bytes[at..at + PAGE_BYTES], self.header.uuid, page, copy) {
+                Ok(content) => self.take_page(page, content),
+                Err(_) => self.opening().is_page_lost = true,
             }
         }
     }
 
-    fn take_page(&mut self, page: PageIndex, content: &[u8]) {
+    fn take_map_page(&mut self, page: PageIndex, content: &[u8; PAGE_CONTENT_BYTES]) {
+        let mut run: Option<PageRun> = None;
+        for (child, copy) in self.area.children(page).map(PageIndex).zip(page_map::decode(content)) {
+            if copy.is_some_and(|copy| copy.checkpoint > self.checkpoint.number) {
+                self.phase = VolumePhase::Failed(VolumeOpenError::Tables);
+                return;
+            }
+            self.checkpoint.map.set(child, copy);
+            match &mut run {
+                Some(run) if copy.is_some() && run.count < PAGES_AT_ONCE => run.count += 1,
+                _ => {
+                    self.opening().pages_left.extend(run.take());
+                    run = copy.map(|_| PageRun { first: child, count: 1 });
+                }
+            }
+        }
+        self.opening().pages_left.extend(run);
+    }
+
+    fn take_page(&mut self, page: PageIndex, content: &[u8; PAGE_CONTENT_BYTES]) {
         let words = content.as_chunks::<8>().0.iter().map(|bytes| u64::from_le_bytes(*bytes));
         match self.area.content(page) {
+            TablePage::Map => self.take_map_page(page, content),
             TablePage::Extents(first) => {
                 for (i, packed) in words.enumerate() {
                     let extent = first + i as u64;
@@ -123,11 +157,7 @@ impl Volume {
     }
 
     pub(super) fn check_pages(&mut self) -> Result<(), VolumeOpenError> {
-        let number = self.checkpoint.number;
-        let root = self.opening().roots.iter().flatten().find(|root| root.checkpoint == number);
-        let expected = root.expect("it was chosen").pages_checksum;
-        let pages = self.checkpoint.pages.iter().map(|(checkpoint, _)| *checkpoint);
-        if pages_checksum(pages) != expected {
+        if self.opening().is_page_lost {
             return Err(VolumeOpenError::PagesLost);
         }
         let lines = self.area.journal_lines();
