@@ -251,7 +251,8 @@ impl VolumeImage {
 
     /// From the lowest pages to the root: what names a page gets the checksum that it has.
     fn put_checksums_of_pages(&mut self) {
-        let offset = |area: &VolumeArea, page: u32, second| area.page_offset(PageIndex(page), second);
+        let offset =
+            |area: &VolumeArea, page: u32, second| area.page_offset(PageIndex(page), second);
         for page in (0..self.area.pages() as u32).rev() {
             let children = self.area.children(PageIndex(page));
             for second in [false, true].into_iter().filter(|_| !children.is_empty()) {

@@ -133,6 +133,9 @@ pub struct EngineConfig {
     /// A member of a volume with so many failed I/Os and rotten lines since the start is suspect;
     /// 0: none is.
     pub suspect_after: u64,
+    /// Memory for checksums of a volume's lines, in bytes; others are read from the cache-disk when
+    /// they are wanted. More is taken for what has changed since the last checkpoint.
+    pub volume_memory_bytes: u64,
     /// The data-disk has grown: its new size is recorded when the cache is opened (C32). What the
     /// new part holds is as it is on the disk.
     pub grow: bool,
@@ -236,6 +239,7 @@ impl Default for EngineConfig {
             data_disk_read_only: false,
             accept_damage: false,
             suspect_after: 16,
+            volume_memory_bytes: 64 << 20,
             grow: false,
             limits: Limits::MOST,
             memory: None,
@@ -286,6 +290,7 @@ impl EngineConfig {
             io_timeout: wanted.io_timeout,
             member_timeout: wanted.member_timeout,
             suspect_after: wanted.suspect_after,
+            volume_memory_bytes: wanted.volume_memory_bytes,
             one_disk: self.one_disk,
             mode: wanted.mode,
             mode_asked: wanted.mode_asked,

@@ -46,6 +46,8 @@ pub enum Runs {
     UnloggedVolumes,
     /// Volumes with a cache-disk that rots, or of which single reads fail.
     RottingVolumes,
+    /// Volumes with memory for few checksums.
+    VolumesOfFewSums,
     /// Caches whose mode is switched.
     SwitchedModes,
     /// The driver under a simulated kernel: `dcd_daemon::serve::driver_runs`.

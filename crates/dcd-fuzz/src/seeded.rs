@@ -19,7 +19,7 @@ use crate::session::pairs;
 use crate::volume;
 use crate::volume::VolumeKind;
 use crate::volume::options::{
-    FOCUS_FROM, MORE_FAULTS_FROM, ROTS_EACH, ROTS_FROM, STUMBLES_EACH, STUMBLES_FIRST,
+    FEW_SUMS_EACH, FEW_SUMS_FROM, FOCUS_FROM, MORE_FAULTS_FROM, ROTS_EACH, ROTS_FROM, STUMBLES_EACH, STUMBLES_FIRST,
     WITHOUT_LOG_EACH, WITHOUT_LOG_FROM,
 };
 
@@ -130,7 +130,8 @@ impl Case {
             Runs::Volumes
             | Runs::StumblingVolumes
             | Runs::UnloggedVolumes
-            | Runs::RottingVolumes => {
+            | Runs::RottingVolumes
+            | Runs::VolumesOfFewSums => {
                 &[VolumeKind::Raid5, VolumeKind::Raid1, VolumeKind::Tiered, VolumeKind::Raid0]
             }
             Runs::TieredVolumes => &[VolumeKind::Tiered],
@@ -142,12 +143,14 @@ impl Case {
             Runs::StumblingVolumes => STUMBLES_FIRST,
             Runs::UnloggedVolumes => WITHOUT_LOG_FROM,
             Runs::RottingVolumes => ROTS_FROM,
+            Runs::VolumesOfFewSums => FEW_SUMS_FROM,
             _ => MORE_FAULTS_FROM,
         };
         let apart = match place {
             Runs::StumblingVolumes => STUMBLES_EACH,
             Runs::UnloggedVolumes => WITHOUT_LOG_EACH,
             Runs::RottingVolumes => ROTS_EACH,
+            Runs::VolumesOfFewSums => FEW_SUMS_EACH,
             _ => 1,
         };
         let later = seed.wrapping_add(index / turns).wrapping_mul(apart);

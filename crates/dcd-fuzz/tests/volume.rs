@@ -4,8 +4,8 @@
 use dcd_fuzz::report::Report;
 use dcd_fuzz::volume::VolumeKind;
 use dcd_fuzz::volume::options::{
-    CACHE_DISK_FAILS_FROM, FOCUS_FROM, REUSE_FROM, STUMBLES_EACH, STUMBLES_FIRST, WITHOUT_LOG_EACH,
-    WITHOUT_LOG_FROM,
+    CACHE_DISK_FAILS_FROM, FEW_SUMS_EACH, FEW_SUMS_FROM, FOCUS_FROM, REUSE_FROM, STUMBLES_EACH,
+    STUMBLES_FIRST, WITHOUT_LOG_EACH, WITHOUT_LOG_FROM,
 };
 use dcd_fuzz::volume::run::run;
 
@@ -127,6 +127,18 @@ fn runs_that_once_failed_do_not() {
 fn a_log_that_is_used_again_early_loses_nothing() {
     for kind in VolumeKind::ALL {
         for seed in REUSE_FROM..REUSE_FROM + 12 {
+            if let Err(failure) = run(kind, seed, false) {
+                panic!("dcd fuzz --volume {} --seed {seed}: {}", kind.name(), failure.violation)
+            }
+        }
+    }
+}
+
+/// Checksums are read from the cache-disk when they are wanted, and dropped again.
+#[test]
+fn volumes_with_memory_for_few_checksums_agree_with_the_model() {
+    for kind in VolumeKind::ALL {
+        for seed in (FEW_SUMS_FROM..).step_by(FEW_SUMS_EACH as usize).take(16) {
             if let Err(failure) = run(kind, seed, false) {
                 panic!("dcd fuzz --volume {} --seed {seed}: {}", kind.name(), failure.violation)
             }

@@ -90,6 +90,7 @@ fn variant(runs: &str) -> &'static str {
         "stumbling" => "Runs::StumblingVolumes",
         "unlogged" => "Runs::UnloggedVolumes",
         "rotting" => "Runs::RottingVolumes",
+        "few-sums" => "Runs::VolumesOfFewSums",
         "modes" => "Runs::SwitchedModes",
         _ => "Runs::Driver",
     }

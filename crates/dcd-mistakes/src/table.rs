@@ -13,6 +13,7 @@ pub const RUNS: &[&str] = &[
     "stumbling",
     "unlogged",
     "rotting",
+    "few-sums",
     "modes",
     "driver",
 ];

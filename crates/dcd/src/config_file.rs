@@ -22,7 +22,7 @@ use crate::toml_values::{
 };
 
 /// Every key, in the order of the help text.
-pub const KEYS: [&str; 49] = [
+pub const KEYS: [&str; 50] = [
     "cache-disk",
     "data-disk",
     "nbd",
@@ -55,6 +55,7 @@ pub const KEYS: [&str; 49] = [
     "no-verify-reads",
     "no-log",
     "suspect-after",
+    "volume-memory",
     "full-timeout",
     "drain-timeout",
     "io-timeout",
@@ -168,6 +169,7 @@ fn set(settings: &mut Settings, key: &str, value: &DeValue<'_>) -> Result<bool, 
         "no-verify-reads" => settings.no_verify_reads = Some(boolean(value)?),
         "no-log" => settings.no_log = Some(boolean(value)?),
         "suspect-after" => settings.suspect_after = Some(number(value)?),
+        "volume-memory" => settings.volume_memory = Some(with(value, parse_size)?),
         "drain-timeout" => settings.drain_timeout = Some(with(value, parse_duration)?),
         "full-timeout" => settings.full_timeout = Some(with(value, parse_duration)?),
         "io-timeout" => settings.io_timeout = Some(with(value, parse_duration)?),

@@ -136,6 +136,10 @@ pub struct Settings {
     /// 16].
     #[arg(long, value_name = "NUMBER")]
     pub suspect_after: Option<u64>,
+    /// Memory for checksums of a volume's lines; others are read from the cache-disk when they are
+    /// wanted [default: 64M].
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    pub volume_memory: Option<u64>,
     /// How long a write waits for room in a full cache before it fails [default: 60s].
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     pub full_timeout: Option<Duration>,
@@ -265,6 +269,7 @@ impl Settings {
             no_verify_reads,
             no_log,
             suspect_after,
+            volume_memory,
             full_timeout,
             drain_timeout,
             io_timeout,
@@ -305,6 +310,7 @@ impl Settings {
             ("--no-verify-reads", is_on(no_verify_reads)),
             ("--no-log", is_on(no_log)),
             ("--suspect-after", suspect_after.is_some()),
+            ("--volume-memory", volume_memory.is_some()),
             ("--full-timeout", full_timeout.is_some()),
             ("--drain-timeout", drain_timeout.is_some()),
             ("--io-timeout", io_timeout.is_some()),
@@ -366,6 +372,7 @@ impl Settings {
             no_verify_reads: self.no_verify_reads.or(under.no_verify_reads),
             no_log: self.no_log.or(under.no_log),
             suspect_after: self.suspect_after.or(under.suspect_after),
+            volume_memory: self.volume_memory.or(under.volume_memory),
             full_timeout: self.full_timeout.or(under.full_timeout),
             drain_timeout: self.drain_timeout.or(under.drain_timeout),
             io_timeout: self.io_timeout.or(under.io_timeout),
@@ -466,6 +473,7 @@ impl Settings {
             verify_reads: !self.no_verify_reads.unwrap_or(!default.verify_reads),
             no_log: self.no_log.unwrap_or(default.no_log),
             suspect_after: self.suspect_after.unwrap_or(default.suspect_after),
+            volume_memory_bytes: self.volume_memory.unwrap_or(default.volume_memory_bytes),
             full_timeout: span(self.full_timeout, default.full_timeout),
             drain_timeout: span(self.drain_timeout, default.drain_timeout),
             io_timeout: span(self.io_timeout, default.io_timeout),

@@ -262,6 +262,7 @@ pub const METRICS: &[Metric] = &[
     volume!("dcd_volume_bad_lines", Counter, None, "Lines that a member did not give, or gave with a wrong checksum.", counters.lines_bad),
     volume!("dcd_volume_repaired_lines", Counter, None, "Lines of members that were written anew from the others.", counters.lines_repaired),
     volume!("dcd_volume_lost_lines", Counter, None, "Lines that were given up: neither their member nor the others have them.", counters.lines_lost),
+    volume!("dcd_volume_unreadable_pages", Counter, None, "Pages of checksums that the cache-disk did not give: what was wanted there failed.", counters.pages_unreadable),
     volume!("dcd_volume_moved_extents", Counter, None, "Extents moved to another set.", counters.extents_moved),
     volume!("dcd_volume_failed_members", Counter, None, "Members that have failed.", counters.members_failed),
     volume!("dcd_volume_rebuilt_members", Counter, None, "Members that were rebuilt.", counters.members_rebuilt),

@@ -140,7 +140,7 @@ report_of! {
         member_reads, member_writes, member_write_bytes, stripe_jobs, journal_records, journal_bytes, checkpoints,
         records_replayed, lines_redone, lines_bad, lines_repaired, lines_lost, extents_mapped, extents_unmapped,
         extents_moved, moves_failed, moves_without_room, members_failed, members_rebuilt,
-        blocks_allocated, blocks_freed,
+        blocks_allocated, blocks_freed, pages_unreadable,
     }
 }
 

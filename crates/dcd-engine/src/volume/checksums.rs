@@ -63,12 +63,22 @@ struct Page {
     sums: [u32; SUMS],
     /// Lines of them whose checksum is [`LineSum::Lost`].
     lost: u32,
+    /// Wanted since it was last looked at.
+    is_touched: bool,
+}
+
+impl Page {
+    fn new() -> Box<Page> {
+        Box::new(Page { sums: [NEVER; SUMS], lost: 0, is_touched: true })
+    }
 }
 
 /// Checksums in a page.
 const SUMS: usize = CHECKSUMS_PER_PAGE as usize;
 
-/// The checksums of all sets. A page of which nothing is known takes no memory.
+/// The checksums of all sets, a page at a time. One that is not in memory says that nothing was
+/// ever written to its lines: whoever looks at lines sees to it that their pages are there
+/// ([`super::paths`]).
 #[derive(Clone, Debug)]
 pub struct Checksums {
     sets: Vec<Vec<Option<Box<Page>>>>,
@@ -106,7 +116,7 @@ impl Checksums {
         if place.is_none() {
             self.pages += 1;
         }
-        let page = place.get_or_insert_with(|| Box::new(Page { sums: [NEVER; SUMS], lost: 0 }));
+        let page = place.get_or_insert_with(Page::new);
         let before = std::mem::replace(&mut page.sums[at], sum.pack());
         let (was_lost, is_lost) = (before == LOST, sum == LineSum::Lost);
         page.lost = page.lost + u32::from(is_lost) - u32::from(was_lost);
@@ -132,7 +142,7 @@ impl Checksums {
     /// Takes it back.
     pub fn load_page(&mut self, set: usize, first: u64, content: &[u8; PAGE_CONTENT_BYTES]) {
         let sums = content.as_chunks::<4>().0.iter().map(|bytes| u32::from_le_bytes(*bytes));
-        let mut page = Box::new(Page { sums: [NEVER; SUMS], lost: 0 });
+        let mut page = Page::new();
         for (sum, loaded) in page.sums.iter_mut().zip(sums) {
             *sum = loaded;
             page.lost += u32::from(loaded == LOST);
@@ -141,6 +151,36 @@ impl Checksums {
         let before = self.sets[set][locate(first).0].replace(page);
         self.pages += u64::from(before.is_none());
         self.lost = self.lost + u64::from(lost) - before.map_or(0, |page| u64::from(page.lost));
+    }
+
+    /// Whether a page is in memory. `first`: its first line.
+    pub fn is_in_memory(&self, set: usize, first: u64) -> bool {
+        self.sets[set][locate(first).0].is_some()
+    }
+
+    /// The same, and somebody wants it.
+    pub fn touch(&mut self, set: usize, first: u64) -> bool {
+        let page = &mut self.sets[set][locate(first).0];
+        page.as_mut().is_some_and(|page| {
+            page.is_touched = true;
+            true
+        })
+    }
+
+    /// Whether somebody has wanted it since this was last asked.
+    pub fn take_touch(&mut self, set: usize, first: u64) -> bool {
+        let page = &mut self.sets[set][locate(first).0];
+        page.as_mut().is_some_and(|page| std::mem::take(&mut page.is_touched))
+    }
+
+    /// A page goes that can be read again.
+    ///
+    /// # Panics
+    /// If lines of it are lost: they are counted.
+    pub fn drop_page(&mut self, set: usize, first: u64) {
+        let page = self.sets[set][locate(first).0].take();
+        assert!(page.as_ref().is_none_or(|page| page.lost == 0), "its lost lines are counted");
+        self.pages -= u64::from(page.is_some());
     }
 
     /// Memory taken.

@@ -49,7 +49,8 @@ use dcd_block::attributes::Attributes;
 pub use self::paths::repair::{WorkKind, WorkStatus};
 pub(crate) use self::paths::requests::Above;
 use self::paths::{
-    checkpoint, flush, job, journal, labels, migrate, more_pointers, open, read, repair, write,
+    checkpoint, flush, job, journal, labels, migrate, more_pointers, open, read, repair, sums,
+    write,
 };
 use self::placement::RaidLevel;
 use self::pointers::Pointers;
@@ -115,6 +116,8 @@ enum Purpose {
     Label(labels::Step, MemberIndex),
     Journal,
     Checkpoint(checkpoint::Step),
+    /// Whether nobody waits for them.
+    Sums(sums::PageRun, bool),
     MorePointers(more_pointers::Step),
 }
 
@@ -159,6 +162,7 @@ pub struct Volume {
 
     extents: Extents,
     checksums: Checksums,
+    sum_pages: sums::SumPages,
     pointers: Pointers,
     /// Entries and slots that have changed, with what the journal has of them: pages are written
     /// with that.
@@ -252,6 +256,7 @@ impl Volume {
             next_io: 0,
             extents: Extents::new(config),
             checksums: Checksums::new(config),
+            sum_pages: sums::SumPages::new(),
             pointers: Pointers::new(header.pointers_max, config.extents() as u32),
             uncommitted_extents: BTreeMap::new(),
             uncommitted_pointers: BTreeMap::new(),
@@ -302,6 +307,7 @@ impl Volume {
     pub(crate) fn configure(&mut self, config: &EngineConfig) {
         self.accept_damage = config.accept_damage;
         self.suspect_after = config.suspect_after;
+        self.sum_pages.set_budget(config.volume_memory_bytes);
         self.member_timeout = config.member_timeout;
         self.is_unlogged = config.no_log;
     }
@@ -410,6 +416,7 @@ impl Volume {
             Purpose::Label(step, member) => self.label_io_done(step, member, result),
             Purpose::Journal => self.journal_written(result, buffer),
             Purpose::Checkpoint(step) => self.checkpoint_io_done(step, result, buffer),
+            Purpose::Sums(run, is_for_later) => self.sums_read(run, is_for_later, result, buffer),
             Purpose::MorePointers(step) => self.more_pointers_io_done(step, result),
         }
     }
@@ -429,22 +436,30 @@ impl Volume {
         match self.phase {
             VolumePhase::Opening => self.advance_opening(),
             VolumePhase::Failed(_) => {}
-            VolumePhase::Running => loop {
-                let mut moved = self.advance_writes();
-                moved |= self.advance_jobs();
-                moved |= self.advance_migration();
-                moved |= self.advance_repair();
-                moved |= self.advance_labels();
-                moved |= self.advance_flushes();
-                moved |= self.advance_checkpoint();
-                moved |= self.advance_more_pointers();
-                // Last, because the others say what is to be written.
-                moved |= self.advance_journal();
-                moved |= self.end_uppers();
-                if !moved {
-                    break;
-                }
-            },
+            VolumePhase::Running => {
+                self.advance_running();
+                self.read_sums_for_later();
+                self.drop_sum_pages();
+            }
+        }
+    }
+
+    fn advance_running(&mut self) {
+        loop {
+            let mut moved = self.advance_writes();
+            moved |= self.advance_jobs();
+            moved |= self.advance_migration();
+            moved |= self.advance_repair();
+            moved |= self.advance_labels();
+            moved |= self.advance_flushes();
+            moved |= self.advance_checkpoint();
+            moved |= self.advance_more_pointers();
+            // Last, because the others say what is to be written.
+            moved |= self.advance_journal();
+            moved |= self.end_uppers();
+            if !moved {
+                break;
+            }
         }
     }
 
@@ -476,6 +491,7 @@ impl Volume {
             && self.journal.is_idle()
             && self.migration.is_idle()
             && self.more_pointers.is_none()
+            && self.sum_pages.is_idle()
             && self.repair.status().is_none()
     }
 

@@ -41,6 +41,7 @@ pub struct VolumeCounters {
     pub members_rebuilt: u64,
     pub blocks_allocated: u64,
     pub blocks_freed: u64,
+    pub pages_unreadable: u64,
 }
 
 /// A member.

@@ -11,6 +11,7 @@ use dcd_engine::volume::VolumeParts;
 use dcd_engine::volume::format::area::VolumeArea;
 use dcd_engine::volume::format::header::{VOLUME_HEADER_BYTES, VolumeHeader};
 use dcd_engine::volume::format::label::{LABEL_OFFSETS, MEMBER_LABEL_BYTES, MemberLabel};
+use dcd_engine::volume::format::page::PAGE_BYTES;
 use dcd_engine::volume::format::root::MemberState;
 use dcd_engine::volume::members::MemberInfo;
 use dcd_engine::volume::placement::RaidLevel;
@@ -30,6 +31,9 @@ use crate::memory::PooledMemory;
 use crate::model::{Shown, Violation, read_block};
 use crate::random::Random;
 use crate::running::{Flight, NotOpen, Running};
+
+/// Pages of checksums that there is memory for, more than any volume here has.
+const SUM_PAGES: u64 = 1 << 14;
 
 /// Identity of the caches that are run.
 const UUID: Uuid = Uuid([0x5a; 16]);
@@ -259,7 +263,12 @@ impl Machine {
                 .map_err(|error| NotOpen::Refused(OpenError::Format(error)))?
         };
         let no_log = options.more.without_log;
-        let config = EngineConfig { accept_damage: false, no_log, ..options.cache.engine() };
+        let config = EngineConfig {
+            accept_damage: false,
+            no_log,
+            volume_memory_bytes: options.more.sum_pages.unwrap_or(SUM_PAGES) * PAGE_BYTES as u64,
+            ..options.cache.engine()
+        };
         let members = self.state.members.iter().map(|member| {
             let mut copies = [(); 2].map(|()| vec![0; MEMBER_LABEL_BYTES]);
             // A disk that cannot be read is as one that is not there.

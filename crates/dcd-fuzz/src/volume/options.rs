@@ -70,6 +70,8 @@ pub struct MoreFaults {
     pub cache_disk_rots: bool,
     /// The log is left unused: the volume is a plain RAID, with its tables on the cache-disk.
     pub without_log: bool,
+    /// There is memory for so many pages of checksums; `None`: for all.
+    pub sum_pages: Option<u64>,
     /// One thing happens again and again.
     pub focus: Option<Focus>,
 }
@@ -120,6 +122,11 @@ pub const ROTS_FROM: u64 = 4_000_000;
 /// See there.
 pub const ROTS_EACH: u64 = 3;
 
+/// This seed, and one in so many behind it, has memory for few pages of checksums.
+pub const FEW_SUMS_FROM: u64 = 5_000_000;
+/// See there.
+pub const FEW_SUMS_EACH: u64 = 2;
+
 impl MoreFaults {
     fn draw(random: &mut Random) -> MoreFaults {
         MoreFaults {
@@ -136,6 +143,7 @@ impl MoreFaults {
             cache_disk_stumbles: false,
             cache_disk_rots: false,
             without_log: false,
+            sum_pages: None,
             focus: None,
         }
     }
@@ -201,6 +209,10 @@ impl VolumeOptions {
                 seed >= ROTS_FROM && (seed - ROTS_FROM).is_multiple_of(ROTS_EACH);
             // Nothing else notices what has rotted in the log.
             options.cache.verify_reads |= options.more.cache_disk_rots;
+            if seed >= FEW_SUMS_FROM && seed.is_multiple_of(FEW_SUMS_EACH) {
+                let pages = Random::new(seed ^ 0x50a5).pick(&[1, 1, 2, 3]);
+                options.more.sum_pages = Some(pages);
+            }
             if seed >= WITHOUT_LOG_FROM && seed.is_multiple_of(WITHOUT_LOG_EACH) {
                 options.more.without_log = true;
                 // What else it does without its cache-disk is for those that have a log on it.

@@ -97,13 +97,15 @@ pub enum Plain {
     CacheDiskStumbles,
     /// It does not rot.
     CacheDiskRots,
+    /// There is memory for all checksums.
+    SumPages,
     /// Nothing happens again and again.
     Focus,
 }
 
 impl Plain {
     /// All, those first that say most.
-    pub const ALL: [Plain; 22] = [
+    pub const ALL: [Plain; 23] = [
         Plain::MoreFaults,
         Plain::LosesWrites,
         Plain::OlderDisks,
@@ -114,6 +116,7 @@ impl Plain {
         Plain::CacheDiskFails,
         Plain::CacheDiskStumbles,
         Plain::CacheDiskRots,
+        Plain::SumPages,
         Plain::Focus,
         Plain::Hints,
         Plain::MembersFail,
@@ -151,6 +154,7 @@ impl Plain {
             Plain::CacheDiskFails => options.more.cache_disk_fails = false,
             Plain::CacheDiskStumbles => options.more.cache_disk_stumbles = false,
             Plain::CacheDiskRots => options.more.cache_disk_rots = false,
+            Plain::SumPages => options.more.sum_pages = None,
             Plain::Focus => options.more.focus = None,
         }
     }

@@ -156,8 +156,7 @@ impl VolumeArea {
             pointer_pages_added: self.pointer_pages_added.checked_add(pages)?,
             ..self.clone()
         };
-        let fits = is_journal_size(left)
-            && u32::try_from(area.pointer_slots_of_pages()).is_ok();
+        let fits = is_journal_size(left) && u32::try_from(area.pointer_slots_of_pages()).is_ok();
         fits.then_some(area)
     }
 

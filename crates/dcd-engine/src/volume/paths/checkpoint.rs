@@ -96,6 +96,13 @@ impl Checkpointing {
         }
     }
 
+    /// Whether a page has changed since the checkpoint that counts.
+    pub(super) fn needs(&self, page: PageIndex) -> bool {
+        let is_left =
+            matches!(&self.state, State::WritingPages { left, .. } if left.contains(&page));
+        is_left || self.dirty.contains(&page) || self.written.contains(&page)
+    }
+
     /// A page has changed.
     pub(in crate::volume) fn dirty(&mut self, page: PageIndex) {
         self.dirty.insert(page);

@@ -14,4 +14,5 @@ pub(super) mod read;
 pub(super) mod repair;
 pub(super) mod requests;
 mod stripe;
+pub(super) mod sums;
 pub(super) mod write;

@@ -2,8 +2,11 @@
 //!
 //! ```text
 //! 1. The newer valid root. Nothing is written before step 5.
-//! 2. Its pages: the root names the top of the map, which names others, and so on.
-//! 3. The journal from the tail on: changes of the tables, and lines. The cache-disk is flushed.
+//! 2. Its pages: the root names the top of the map, which names others, and so on. Of those with
+//!    checksums only the ones that have lost lines: they are counted. The others are read when they
+//!    are wanted (sums.rs).
+//! 3. The journal from the tail on: changes of the tables, and lines, whose checksums are read. The
+//!    cache-disk is flushed.
 //!      A record that was being written when the process died may be there and not be durable.
 //!      Without the flush, a power cut in step 5 could take it away when its lines are on some
 //!      members and not on others, or behind step 6, where it would leave a hole before a record
@@ -34,11 +37,12 @@ mod tables;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::journal::Then;
+use super::sums::PageRun;
 use crate::buffer::Buffer;
 use crate::error::{FormatError, VolumeOpenError};
 use crate::io::{Device, IoError, IoOperation};
 use crate::units::{LINE_SIZE, MemberIndex};
-use crate::volume::format::page::PageIndex;
+use crate::volume::format::journal::JournalRecord;
 use crate::volume::format::root::{ROOT_BYTES, Root};
 use crate::volume::members::MemberInfo;
 use crate::volume::{Purpose, Volume, VolumePhase};
@@ -62,19 +66,13 @@ pub(in crate::volume) enum Step {
     LabelFlush(MemberIndex),
 }
 
-/// Pages one behind the other, whose copies are read at once.
-#[derive(Clone, Copy, Debug)]
-pub(in crate::volume) struct PageRun {
-    first: PageIndex,
-    count: u32,
-}
-
 /// Where an opening stands.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Stage {
     Roots,
     Pages,
     Ring,
+    Sums,
     RingFlush,
     Redo,
     RedoFlush,
@@ -87,6 +85,15 @@ enum Stage {
 
 /// A line that is written again: set, stripe, row, column.
 type Cell = (u8, u64, u32, u32);
+
+/// A record of the journal that counts.
+struct FoundRecord {
+    record: JournalRecord,
+    /// Where it begins.
+    line: u64,
+    /// Lines that it takes, with those before it that nothing is in.
+    lines: u64,
+}
 
 /// An opening under way.
 pub(in crate::volume) struct Opening {
@@ -101,6 +108,9 @@ pub(in crate::volume) struct Opening {
     pages_left: Vec<PageRun>,
     /// A page that counts is not there.
     is_page_lost: bool,
+    /// All pages are looked at, and only those kept that a start keeps.
+    pub(super) reads_all: bool,
+    records: Vec<FoundRecord>,
     ring: Vec<u8>,
     /// Lines of the journal that could not be read.
     unreadable: Vec<u64>,
@@ -130,6 +140,8 @@ impl Opening {
             in_flight: 0,
             pages_left: Vec::new(),
             is_page_lost: false,
+            reads_all: false,
+            records: Vec::new(),
             ring: Vec::new(),
             unreadable: Vec::new(),
             redo: BTreeMap::new(),
@@ -205,6 +217,10 @@ impl Volume {
                 Stage::Ring
             }
             Stage::Ring => {
+                self.find_records()?;
+                Stage::Sums
+            }
+            Stage::Sums => {
                 self.replay()?;
                 self.want(Device::CacheDisk, IoOperation::Flush, Step::RingFlush);
                 Stage::RingFlush
@@ -333,6 +349,7 @@ impl Volume {
         self.phase = VolumePhase::Running;
         self.queue_misplaced();
         self.resume_rebuild();
+        self.read_sums_for_later();
         for io in std::mem::take(&mut self.early) {
             self.submit(self.now, io);
         }

@@ -3,7 +3,8 @@
 //! ```text
 //! 1. For each extent: not mapped, being written for the first time, or not known to be zeroes on
 //!    the disk (fresh.rs): zeroes. Lost with a disk that was replaced (lost.rs): an error.
-//! 2. Else pieces that lie together on a member, all at once, from the copy that is least busy.
+//! 2. Else pieces that lie together on a member, all at once, from the copy that is least busy, when
+//!    their checksums are in memory (sums.rs).
 //! 3. Each line has the checksum that it should have, or the set has none (RAID 0): into the
 //!    buffer.
 //! 4. Else a job that holds the stripe: another copy, or what the other rows say (stripe.rs). What
@@ -19,6 +20,7 @@ use super::super::placement::RaidLevel;
 use super::super::raid::SetLine;
 use super::super::{Purpose, UpperId, Volume};
 use super::job::ChunkKey;
+use super::sums::Sums;
 use crate::buffer::Buffer;
 use crate::io::{Device, IoError};
 use crate::units::LINE_SIZE;
@@ -143,14 +145,21 @@ impl Volume {
     fn begin_piece(&mut self, piece: &Piece) {
         self.uppers.get_mut(&piece.upper).expect("under way").pieces += 1;
         self.add_reader(piece.place);
+        self.hold_sums_of_piece(piece);
     }
 
     fn end_piece(&mut self, piece: &Piece, result: Result<(), IoError>) {
+        self.release_sums_of_piece(piece);
         self.drop_reader(piece.place);
         self.piece_done(piece.upper, result);
     }
 
-    fn read_piece(&mut self, piece: Piece) {
+    pub(super) fn read_piece(&mut self, piece: Piece) {
+        match self.want_sums_of_piece(&piece) {
+            Sums::There => {}
+            Sums::Awaited => return,
+            Sums::Unreadable => return self.end_piece(&piece, Err(IoError::Failed)),
+        }
         let layout = self.layout(piece.set);
         let current = layout
             .places_of_row(piece.stripe, piece.row)
@@ -250,6 +259,10 @@ impl Volume {
 impl Piece {
     pub(super) fn row(&self) -> u32 {
         self.row
+    }
+
+    pub(super) fn stripe(&self) -> u64 {
+        self.stripe
     }
 
     pub(super) fn columns(&self) -> std::ops::Range<u32> {

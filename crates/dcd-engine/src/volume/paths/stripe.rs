@@ -1,8 +1,8 @@
 //! Jobs: what a change of a stripe takes, and whatever else must have it to itself.
 //!
 //! ```text
-//! 1. A job gets its chunk when no other has it. What has come for the chunk meanwhile goes
-//!    together.
+//! 1. A job gets its chunk when no other has it, and the checksums of its lines are in memory
+//!    (sums.rs). What has come for the chunk meanwhile goes together.
 //! 2. plan.rs says which old lines are needed; they are read, and it says so again, because one may
 //!    be unreadable.
 //! 3. The new parity is computed.
@@ -34,6 +34,7 @@ use super::super::raid::Location;
 use super::super::{Purpose, Volume};
 use super::job::{CellChange, CellRun, ChunkKey, From, Job, JobId, Kind, Source, State};
 use super::read::Piece;
+use super::sums::Sums;
 use super::write::OpId;
 use crate::buffer::Buffer;
 use crate::io::{Device, IoError};
@@ -106,13 +107,15 @@ impl Volume {
         if self.waits_for_the_rest(key) {
             return false;
         }
+        let sums = self.want_sums_of_chunk(key);
+        if sums == Sums::Awaited {
+            return false;
+        }
         let is_whole_stripe = self.is_whole_stripe(key);
         let mut waiting = self.jobs.waiting.remove(&key).expect("looked at");
         let layout = self.layout(key.set);
-        let (rows, unit_lines) = (layout.rows(), layout.unit_lines());
-        let columns = self.chunk_columns(key.set);
-        let whole = key.chunk * columns..((key.chunk + 1) * columns).min(unit_lines);
-        let job = if !waiting.reads.is_empty() {
+        let (rows, whole) = (layout.rows(), self.columns_of_chunk(key));
+        let mut job = if !waiting.reads.is_empty() {
             let pieces = std::mem::take(&mut waiting.reads);
             let start = pieces.iter().map(|piece| piece.columns().start).min().expect("some");
             let end = pieces.iter().map(|piece| piece.columns().end).max().expect("some");
@@ -148,8 +151,28 @@ impl Volume {
         self.jobs.next += 1;
         self.jobs.holders.insert(key, id);
         self.counters.stripe_jobs += 1;
-        self.read_for_job(id, job);
+        match sums {
+            Sums::Unreadable => {
+                self.fail_reads(&job);
+                job.result = Err(IoError::Failed);
+                self.end_job(id, job);
+            }
+            Sums::There | Sums::Awaited => self.read_for_job(id, job),
+        }
         true
+    }
+
+    /// Nothing is known of what they want.
+    fn fail_reads(&mut self, job: &Job) {
+        let Kind::Read(pieces) = &job.kind else { return };
+        for piece in pieces.clone() {
+            self.piece_recovered(piece, piece.columns().map(|_| None));
+        }
+    }
+
+    pub(super) fn columns_of_chunk(&self, key: ChunkKey) -> std::ops::Range<u32> {
+        let columns = self.chunk_columns(key.set);
+        key.chunk * columns..((key.chunk + 1) * columns).min(self.layout(key.set).unit_lines())
     }
 
     /// Whether all data of the columns that are to be written is there, of a set with parity.
@@ -334,8 +357,14 @@ impl Volume {
         let index = Checksums::index(self.layout(set), stripe, row, column);
         let location = Location { stripe, unit: row, line_in_unit: column };
         self.sum_changes(set, location, self.checksums.get(set, index), sum);
+        let page = self.area.page_of_checksum(set.into(), index);
+        if !self.checksums.is_in_memory(set.into(), index) {
+            let named = self.checkpoint.map.get(page);
+            assert!(named.is_none(), "who changes checksums has read them: {page:?}");
+            self.sum_pages.came(page);
+        }
         self.checksums.set(set, index, sum);
-        self.checkpoint.dirty(self.area.page_of_checksum(set.into(), index));
+        self.checkpoint.dirty(page);
     }
 
     // ---- step 5 -------------------------------------------------------------------------------
@@ -441,6 +470,7 @@ impl Volume {
 
     fn end_job(&mut self, id: JobId, job: Job) {
         self.jobs.holders.remove(&job.key);
+        self.release_sums_of_chunk(job.key);
         self.job_left_record(id);
         match &job.kind {
             Kind::Write(ops) => {

@@ -25,6 +25,7 @@ impl Volume {
         let members = vec![None; header.config.members];
         let parts = VolumeParts { header, members, degraded: true };
         let mut volume = Volume::open(Time::ZERO, parts, area_offset)?;
+        volume.opening().reads_all = true;
         loop {
             volume.advance(Time::ZERO);
             if let VolumePhase::Failed(error) = volume.phase() {

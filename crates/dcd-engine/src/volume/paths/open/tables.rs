@@ -1,8 +1,8 @@
 //! Steps 1 to 3 of an opening: the tables as the newest root, its pages and the journal have them.
 
-use std::ops::Range;
+use std::collections::BTreeSet;
 
-use super::{IN_FLIGHT_MAX, PageRun, READ_LINES, Step};
+use super::{FoundRecord, IN_FLIGHT_MAX, READ_LINES, Step};
 use crate::error::VolumeOpenError;
 use crate::io::Device;
 use crate::units::LINE_SIZE;
@@ -10,12 +10,13 @@ use crate::volume::checksums::LineSum;
 use crate::volume::extents::ExtentIndex;
 use crate::volume::format::area::TablePage;
 use crate::volume::format::journal::{JournalItem, JournalRecord};
-use crate::volume::format::page::{self, PAGE_BYTES, PAGE_CONTENT_BYTES, PageIndex};
+use crate::volume::format::page::{PAGE_CONTENT_BYTES, PageIndex};
 use crate::volume::format::page_map;
 use crate::volume::lost::LineRun;
 use crate::volume::members::Members;
 use crate::volume::paths::checkpoint::Checkpointing;
 use crate::volume::paths::journal::Journal;
+use crate::volume::paths::sums::PageRun;
 use crate::volume::placement::RaidLevel;
 use crate::volume::pointers::Pointers;
 use crate::volume::{Purpose, Volume, VolumePhase};
@@ -59,7 +60,7 @@ impl Volume {
         let top = PageIndex(0);
         self.checkpoint.map.set(top, root.map);
         if root.map.is_some() {
-            self.opening().pages_left.push(PageRun { first: top, count: 1 });
+            self.want_page(top);
         }
         Ok(())
     }
@@ -79,46 +80,41 @@ impl Volume {
         }
     }
 
-    /// Where the copies of these pages are, and what lies between them.
-    fn bytes_of_run(&self, run: PageRun) -> Range<u64> {
-        let last = PageIndex(run.first.0 + run.count - 1);
-        self.offset_of_copy(run.first)..self.offset_of_copy(last) + LINE_SIZE
-    }
-
-    fn offset_of_copy(&self, page: PageIndex) -> u64 {
-        let copy = self.checkpoint.map.get(page).expect("it is named");
-        self.area.page_offset(page, copy.second)
-    }
-
     pub(super) fn take_pages(&mut self, run: PageRun, bytes: &[u8]) {
-        let base = self.bytes_of_run(run).start;
-        for page in (run.first.0..run.first.0 + run.count).map(PageIndex) {
-            let copy = self.checkpoint.map.get(page).expect("it is named");
-            let at = (self.offset_of_copy(page) - base) as usize;
-            match page::decode_copy(&bytes[at..at + PAGE_BYTES], self.header.uuid, page, copy) {
-                Ok(content) => self.take_page(page, content),
-                Err(_) => self.opening().is_page_lost = true,
+        for page in run.pages() {
+            match self.content_in_run(run, bytes, page) {
+                Some(content) => self.take_page(page, content),
+                None => self.opening().is_page_lost = true,
             }
         }
     }
 
     fn take_map_page(&mut self, page: PageIndex, content: &[u8; PAGE_CONTENT_BYTES]) {
-        let mut run: Option<PageRun> = None;
-        for (child, copy) in self.area.children(page).map(PageIndex).zip(page_map::decode(content)) {
+        for (child, copy) in self.area.children(page).map(PageIndex).zip(page_map::decode(content))
+        {
             if copy.is_some_and(|copy| copy.checkpoint > self.checkpoint.number) {
                 self.phase = VolumePhase::Failed(VolumeOpenError::Tables);
                 return;
             }
             self.checkpoint.map.set(child, copy);
-            match &mut run {
-                Some(run) if copy.is_some() && run.count < PAGES_AT_ONCE => run.count += 1,
-                _ => {
-                    self.opening().pages_left.extend(run.take());
-                    run = copy.map(|_| PageRun { first: child, count: 1 });
-                }
+            let Some(copy) = copy else { continue };
+            let has_sums = matches!(self.area.content(child), TablePage::Checksums { .. });
+            if has_sums && !copy.has_lost && !self.opening().reads_all {
+                self.sum_pages.read_later(child, PAGES_AT_ONCE);
+            } else {
+                self.want_page(child);
             }
         }
-        self.opening().pages_left.extend(run);
+    }
+
+    fn want_page(&mut self, page: PageIndex) {
+        let left = &mut self.opening().pages_left;
+        match left.last_mut() {
+            Some(run) if run.first.0 + run.count == page.0 && run.count < PAGES_AT_ONCE => {
+                run.count += 1;
+            }
+            _ => left.push(PageRun { first: page, count: 1 }),
+        }
     }
 
     fn take_page(&mut self, page: PageIndex, content: &[u8; PAGE_CONTENT_BYTES]) {
@@ -133,7 +129,13 @@ impl Volume {
                     }
                 }
             }
-            TablePage::Checksums { set, first } => self.checksums.load_page(set, first, content),
+            TablePage::Checksums { set, first } => {
+                let has_lost = self.checkpoint.map.get(page).is_some_and(|copy| copy.has_lost);
+                if has_lost || !self.opening().reads_all {
+                    self.checksums.load_page(set, first, content);
+                    self.sum_pages.came(page);
+                }
+            }
             TablePage::LostLines { set, first } => {
                 words.enumerate().for_each(|(i, bits)| self.lost.load(set, first + i as u64, bits));
             }
@@ -172,7 +174,8 @@ impl Volume {
         Ok(())
     }
 
-    pub(super) fn replay(&mut self) -> Result<(), VolumeOpenError> {
+    /// The records that count, and the pages of the checksums that they change.
+    pub(super) fn find_records(&mut self) -> Result<(), VolumeOpenError> {
         if !self.opening().unreadable.is_empty() {
             return Err(VolumeOpenError::Unreadable { what: "the journal" });
         }
@@ -184,7 +187,7 @@ impl Volume {
             (root.tail_sequence, root.tail_line)
         };
         let ring_lines = self.area.journal_lines();
-        let mut found = Vec::new();
+        let mut wanted = BTreeSet::new();
         loop {
             let here = self.record_at(&ring, line, sequence).map(|record| (line, 0, record));
             let at_start = || {
@@ -192,11 +195,19 @@ impl Volume {
                 Some((0, ring_lines - line, record))
             };
             let Some((at, skipped, record)) = here.or_else(at_start) else { break };
-            found.push((sequence, at, skipped + record.lines()));
-            self.take_record(&record, at + 1, &ring)?;
-            self.counters.records_replayed += 1;
+            for item in &record.items {
+                if let JournalItem::Lines { set, stripe, row, column, lines }
+                | JournalItem::Lost { set, stripe, row, column, lines } = *item
+                {
+                    self.check_cells(set, stripe, row, column, lines)?;
+                    let columns = column..column + lines;
+                    wanted.extend(self.sum_pages_of(set, stripe, row..row + 1, columns));
+                }
+            }
             line = at + record.lines();
             sequence += 1;
+            let lines = skipped + record.lines();
+            self.opening().records.push(FoundRecord { record, line: at, lines });
         }
         // One record is on its way at a time: a later one proves that this one was durable.
         let later = (0..ring_lines).any(|line| {
@@ -207,7 +218,32 @@ impl Volume {
         if later {
             return Err(VolumeOpenError::JournalDamaged { lost: sequence });
         }
+        let records = self.opening().records.iter();
+        let found = records.map(|found| (found.record.sequence, found.line, found.lines));
+        let found: Vec<(u64, u64, u64)> = found.collect();
         self.journal.restore(&found, line, sequence);
+        self.opening().ring = ring;
+        for page in wanted {
+            let index = self.place_of_sums(page);
+            let is_there = self.checksums.is_in_memory(index.0, index.1);
+            if !is_there && self.checkpoint.map.get(page).is_some() {
+                self.want_page(page);
+            }
+        }
+        Ok(())
+    }
+
+    /// What they say, in order.
+    pub(super) fn replay(&mut self) -> Result<(), VolumeOpenError> {
+        if self.opening().is_page_lost {
+            return Err(VolumeOpenError::PagesLost);
+        }
+        let opening = self.opening();
+        let ring = std::mem::take(&mut opening.ring);
+        for FoundRecord { record, line, .. } in std::mem::take(&mut opening.records) {
+            self.take_record(&record, line + 1, &ring)?;
+            self.counters.records_replayed += 1;
+        }
         self.extents.index_loaded().map_err(|_| VolumeOpenError::Tables)?;
         self.pointers.index_loaded().map_err(|_| VolumeOpenError::Tables)?;
         self.count_lost_lines();
@@ -283,7 +319,6 @@ impl Volume {
                 }
                 JournalItem::Lines { set, stripe, row, column, lines }
                 | JournalItem::Lost { set, stripe, row, column, lines } => {
-                    self.check_cells(set, stripe, row, column, lines)?;
                     let is_lost = matches!(item, JournalItem::Lost { .. });
                     for column in column..column + lines {
                         if is_lost {
