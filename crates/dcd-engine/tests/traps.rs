@@ -84,6 +84,7 @@ fn trap_01_old_data_does_not_come_back_after_a_bypass() {
     let bypass = d.write_blocks(800, 16, 2);
     d.expect_ok(bypass);
     assert_eq!(d.status().counters.bypasses, 1);
+    assert_eq!(d.reply_bytes(bypass), [2; 8192], "its memory comes back, for the next");
     d.done(Driver::flush);
     d.power_cycle();
     assert_eq!((d.read(100), d.read(101)), (2, 2));

@@ -38,6 +38,8 @@ pub(super) struct Bypass {
     /// Records that must be durable before the data-disk is written.
     after: RecordNumber,
     state: State,
+    /// Its buffer when the data-disk is done with it: goes back with the reply, for reuse.
+    done_with: Option<Buffer>,
 }
 
 enum State {
@@ -119,7 +121,8 @@ impl Engine {
         self.counters.bypass_bytes += range.bytes();
         let after = self.log.newest_record();
         self.want_durable(after);
-        self.bypasses.push(Bypass { id, range, fua, after, state: State::Waiting(data) });
+        let state = State::Waiting(data);
+        self.bypasses.push(Bypass { id, range, fua, after, state, done_with: None });
     }
 
     /// Whether a bypass of any of these lines is under way or about to be.
@@ -181,7 +184,7 @@ impl Engine {
                 break;
             }
             let bypass = self.bypasses.remove(index);
-            self.finish_bypass(&bypass);
+            self.finish_bypass(bypass);
             moved = true;
         }
         moved
@@ -215,8 +218,14 @@ impl Engine {
         moved
     }
 
-    pub(super) fn bypass_write_done(&mut self, id: RequestId, result: Result<(), IoError>) {
+    pub(super) fn bypass_write_done(
+        &mut self,
+        id: RequestId,
+        result: Result<(), IoError>,
+        buffer: Option<Buffer>,
+    ) {
         let index = self.bypasses.iter().position(|bypass| bypass.id == id).expect("under way");
+        self.bypasses[index].done_with = buffer;
         let result = match self.bypasses[index].state {
             State::WritingInVain => Err(IoError::Failed),
             _ => result,
@@ -226,8 +235,8 @@ impl Engine {
             Err(error) => {
                 // The blocks are as undefined as after a failed write to any disk; copies in the
                 // log still win.
-                self.bypasses.remove(index);
-                self.reply(id, Err(error.into()), None);
+                let bypass = self.bypasses.remove(index);
+                self.reply(id, Err(error.into()), bypass.done_with);
             }
         }
     }
@@ -256,13 +265,13 @@ impl Engine {
         }
         self.bypasses = kept;
         for bypass in failed {
-            self.reply(bypass.id, Err(error.into()), None);
+            self.reply(bypass.id, Err(error.into()), bypass.done_with);
         }
         self.fail_destage_work();
     }
 
     /// Steps 4 and 5.
-    fn finish_bypass(&mut self, bypass: &Bypass) {
+    fn finish_bypass(&mut self, bypass: Bypass) {
         let (line, lines) = bypass.lines();
         self.log.append_entry(&Entry::Bypass { range: bypass.range });
         self.log.end_request();
@@ -270,7 +279,7 @@ impl Engine {
         self.zeroes.remove(line, lines);
         self.zeroes_rebuilt.overwritten(line, lines);
         self.destage.something_changed();
-        self.acknowledge(bypass.id.into(), None, bypass.fua);
+        self.acknowledge(bypass.id.into(), bypass.done_with, bypass.fua);
     }
 
     /// Without a cache-disk, bypasses are writes like all others: takes them out when none of them

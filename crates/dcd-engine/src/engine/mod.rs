@@ -580,7 +580,7 @@ impl Engine {
             Purpose::ReadAhead(chunk) => self.read_ahead_done(chunk, result, buffer),
             Purpose::Promote(write) => self.promoted(&write, result),
             Purpose::Arrange(step) => self.arrange_io_done(step, result, buffer),
-            Purpose::BypassWrite { id } => self.bypass_write_done(id, result),
+            Purpose::BypassWrite { id } => self.bypass_write_done(id, result, buffer),
             Purpose::BypassFlush(flush) => self.bypass_flush_done(flush, result),
             Purpose::Destage(step) => self.destage_io_done(step, result, buffer, service),
             Purpose::Checkpoint(step) => self.checkpoint_io_done(step, result),
