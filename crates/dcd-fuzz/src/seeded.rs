@@ -19,8 +19,8 @@ use crate::session::pairs;
 use crate::volume;
 use crate::volume::VolumeKind;
 use crate::volume::options::{
-    FEW_SUMS_EACH, FEW_SUMS_FROM, FOCUS_FROM, MORE_FAULTS_FROM, ROTS_EACH, ROTS_FROM, STUMBLES_EACH, STUMBLES_FIRST,
-    WITHOUT_LOG_EACH, WITHOUT_LOG_FROM,
+    FEW_SUMS_EACH, FEW_SUMS_FROM, FOCUS_FROM, MORE_FAULTS_FROM, ROTS_EACH, ROTS_FROM,
+    STUMBLES_EACH, STUMBLES_FIRST, WITHOUT_LOG_EACH, WITHOUT_LOG_FROM,
 };
 
 /// A cache that throws writes away: whoever does not find this finds nothing.

@@ -94,6 +94,9 @@ pub struct Connection {
     starts_tls: bool,
     /// The last receive filled the staging memory.
     filled_staging: bool,
+    /// The last request was a long write. If another follows, its header is received alone, so that
+    /// all its data goes straight into its buffer.
+    was_long_write: bool,
     /// No more is received.
     closing: bool,
     events: VecDeque<Event>,
@@ -153,6 +156,7 @@ impl Connection {
             waits_for_others: None,
             starts_tls: false,
             filled_staging: false,
+            was_long_write: false,
             closing: false,
             events: VecDeque::new(),
             requests: RequestTable::default(),
@@ -170,6 +174,8 @@ impl Connection {
             return &mut [];
         }
         self.space_given = true;
+        // What is dropped has no buffer of its own.
+        let is_header = matches!(self.receiving, Receiving::Header);
         match &mut self.receiving {
             Receiving::Payload { header, buffer, filled, .. } => {
                 if *filled == buffer.len() {
@@ -186,7 +192,12 @@ impl Connection {
                 {
                     self.staging = self.staging.enlarged(STAGING_BUSY);
                 }
-                self.staging.space()
+                let rest = size_of::<RequestHeader>().saturating_sub(self.staging.waiting().len());
+                let space = self.staging.space();
+                match self.was_long_write && is_header && rest > 0 {
+                    true => &mut space[..rest],
+                    false => space,
+                }
             }
         }
     }
@@ -481,6 +492,7 @@ impl Connection {
         }
 
         // 3. A write needs its data.
+        self.was_long_write = is_write && length > STAGED_WRITE_MAX;
         if let Ok(Command::Write(range)) = wanted
             && length > 0
         {

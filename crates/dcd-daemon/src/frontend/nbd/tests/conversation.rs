@@ -485,6 +485,33 @@ fn long_writes_go_straight_to_their_buffer() {
     }
 }
 
+/// So that none of its data is received behind the header, and copied from there.
+#[test]
+fn behind_a_long_write_the_next_header_is_received_alone() {
+    let big = export(64 << 20);
+    let mut connection = started(big.clone(), false);
+    let mut disk = MemoryDisk::new(&big);
+    let long = write_request(0, 1, 0, &[7; 128 << 10]);
+    let short = write_request(0, 2, 0, &[8; 4096]);
+    feed(&mut connection, &long);
+    let header = request(command::WRITE, 0, 0, 0, 0).len();
+    assert_eq!(connection.receive_space().len(), header);
+    connection.receive_space()[..10].copy_from_slice(&long[..10]);
+    connection.received(10);
+    assert_eq!(connection.receive_space().len(), header - 10, "the rest of it");
+    feed(&mut connection, &long[10..header]);
+    assert_eq!(connection.receive_space().len(), 128 << 10);
+    feed(&mut connection, &long[header..]);
+    feed(&mut connection, &short[..header]);
+    assert!(connection.receive_space().len() > 4096, "more may follow at once");
+    feed(&mut connection, &short[header..]);
+    // What nobody wants is not received in little pieces.
+    feed(&mut connection, &write_request(0, 3, 1 << 40, &[9; 128 << 10])[..header]);
+    assert!(connection.receive_space().len() > 4096);
+    disk.serve(&mut connection);
+    assert!(disk.bytes[4096..128 << 10].iter().all(|byte| *byte == 7));
+}
+
 #[test]
 fn memory_under_way_stays_in_place() {
     for length in [4096usize, 512 << 10] {
