@@ -47,6 +47,7 @@ use crate::config::{AckMode, ConfigError, DataDiskInfo, EngineConfig, Mode, SEGM
 use crate::copies::clean_lines::CleanLines;
 use crate::copies::{Copies, Sequence, SlotState};
 use crate::error::{FormatError, OpenError, VolumeOpenError};
+use crate::format::geometry::CHECKPOINTS_OFFSET;
 use crate::format::superblock::DATA_DISK_BLOCKS_MAX;
 use crate::format::{Geometry, Superblock};
 use crate::io::{
@@ -990,6 +991,20 @@ impl Engine {
     pub fn serves_reads(&self, id: IoId) -> bool {
         let purpose = self.ios.get(&id).and_then(|io| io.purpose.as_ref());
         matches!(purpose, Some(Purpose::Read(_) | Purpose::ReadAhead(_)))
+    }
+
+    /// Whether it may read what it wrote to this byte of the cache-disk, data of clients apart,
+    /// before it is opened anew: for drivers whose disks keep no more than they must.
+    pub fn may_read_again(&self, offset: u64) -> bool {
+        let geometry = &self.superblock.geometry;
+        if self.phase == Phase::Opening {
+            return true;
+        }
+        if (CHECKPOINTS_OFFSET..geometry.segments_offset).contains(&offset) {
+            return false;
+        }
+        let segment = geometry.segment_at(offset);
+        segment.is_none_or(|segment| self.log.segments.get(segment).may_be_read())
     }
 
     /// A picture of the engine.

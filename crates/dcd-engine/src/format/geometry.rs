@@ -204,6 +204,12 @@ impl Geometry {
         self.segments_offset + u64::from(segment.0) * self.segment_size_bytes
     }
 
+    /// The segment that has this byte of the cache-disk, if one has.
+    pub(crate) fn segment_at(&self, offset: u64) -> Option<SegmentIndex> {
+        let index = offset.checked_sub(self.segments_offset)? / self.segment_size_bytes;
+        (index < u64::from(self.segments)).then_some(SegmentIndex(index as u32))
+    }
+
     /// Byte address of a slot.
     pub fn slot_offset(&self, slot: SlotIndex) -> u64 {
         self.segments_offset + u64::from(slot.0) * LINE_SIZE
@@ -342,5 +348,10 @@ mod tests {
         let slot = geometry.slot(SegmentIndex(3), 5);
         assert_eq!(geometry.locate(slot), (SegmentIndex(3), 5));
         assert_eq!(geometry.slot_offset(slot), geometry.segment_offset(SegmentIndex(3)) + 5 * 4096);
+        let at = |offset| geometry.segment_at(offset);
+        assert_eq!(at(geometry.slot_offset(slot)), Some(SegmentIndex(3)));
+        let (begin, end) = (geometry.segments_offset, geometry.read_area_offset());
+        assert_eq!([at(begin - 1), at(end)], [None, None]);
+        assert_eq!(at(end - 1), Some(SegmentIndex(geometry.segments - 1)));
     }
 }

@@ -59,6 +59,12 @@ impl Segment {
     pub(crate) fn serial(&self) -> SegmentSerial {
         SegmentSerial(self.serial)
     }
+
+    /// Whether its records may be read before it is filled again, or are being read.
+    pub(crate) fn may_be_read(&self) -> bool {
+        let is_filled = matches!(self.state, SegmentState::Buffered(_) | SegmentState::Dirty);
+        is_filled || self.readers > 0
+    }
 }
 
 /// All segments.

@@ -2,7 +2,8 @@
 //! the data (the papers' *logical DCD*). The same code as in the daemon.
 //!
 //! Data is zero, and the data-disk keeps none; what the engine itself writes to the cache-disk is
-//! kept.
+//! kept as long as it may be read again. Nothing starts on that disk a second time, so that is what
+//! describes live slots.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -200,7 +201,11 @@ impl LogTarget {
     fn finish(&mut self, io: Io) -> IoDone {
         let memory = self.engine.segment_memory();
         match io.device {
-            Device::CacheDisk => carry_out(io, memory, &mut self.content),
+            Device::CacheDisk => {
+                let done = carry_out(io, memory, &mut self.content);
+                self.content.forget(|offset| self.engine.may_read_again(offset));
+                done
+            }
             Device::DataDisk | Device::Member(_) => carry_out(io, memory, &mut Zeroes),
         }
     }

@@ -32,6 +32,23 @@ fn reads_leave_no_memory_behind() {
     assert!(target.spare.len() <= SPARE_MAX && target.submitted.is_empty());
 }
 
+/// Each write is a record of its own, so half of what is logged is headers.
+#[test]
+fn memory_is_bounded_by_what_is_live_and_not_by_the_log() {
+    let model = || DiskModel::new(&Profile::load("nvme-ssd").unwrap(), 0).unwrap();
+    let geometry = Geometry::fit(64 * MIB, MIB / 8).unwrap();
+    let config = EngineConfig { ack: AckMode::Durable, ..EngineConfig::default() };
+    let mut target = LogTarget::new(geometry, config, model(), model()).unwrap();
+    let mut largest = 0;
+    for _ in 0..100 {
+        serve(&mut target, DiskOperation::Write, 100);
+        largest = target.content.memory_bytes().max(largest);
+    }
+    let log = target.facts().log.unwrap();
+    assert!(log.cache_disk_write_bytes > 64 * MIB, "it was filled more than once: {log:?}");
+    assert!(largest < 3 * MIB, "{largest} bytes");
+}
+
 #[test]
 fn a_drain_writes_what_is_left_and_takes_its_time() {
     let mut target = target();

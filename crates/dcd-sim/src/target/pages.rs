@@ -1,18 +1,27 @@
-//! The content of a simulated cache-disk: 4 KiB pages, of which those that are zero are not kept.
-//! Simulated data is zero, so what is kept is headers, checkpoints and superblocks.
+//! The content of a simulated cache-disk: 4 KiB pages, each up to its last byte that is not zero.
+//! Simulated data is zero, so what is kept is headers, checkpoints and superblocks; and a header
+//! of few entries is short.
 
 use std::collections::HashMap;
 
 use dcd_testkit::Bytes;
 
 const PAGE_BYTES: u64 = 4096;
+/// Zeroes at the end of a page are told from the others in steps of so many bytes.
+const STEP_BYTES: usize = 64;
 /// Compared as a whole, which is far faster than byte by byte.
 const ZEROES: [u8; PAGE_BYTES as usize] = [0; PAGE_BYTES as usize];
+/// With less than this nothing is looked through for what nobody needs.
+const LOOK_BYTES_MIN: u64 = 1 << 20;
 
 /// Sparse bytes.
 #[derive(Clone, Debug, Default)]
 pub struct Pages {
     pages: HashMap<u64, Box<[u8]>>,
+    /// What they have together.
+    kept_bytes: u64,
+    /// The same, when all of them were needed.
+    needed_bytes: u64,
 }
 
 impl Pages {
@@ -26,18 +35,32 @@ impl Pages {
             offset.is_multiple_of(PAGE_BYTES) && (bytes.len() as u64).is_multiple_of(PAGE_BYTES)
         );
         for (page, bytes) in (offset / PAGE_BYTES..).zip(bytes.chunks(PAGE_BYTES as usize)) {
-            if bytes == ZEROES {
-                self.pages.remove(&page);
-            } else {
-                self.pages.insert(page, bytes.into());
-            }
+            let kept = without_last_zeroes(bytes);
+            self.kept_bytes += kept.len() as u64;
+            let before = match kept {
+                [] => self.pages.remove(&page),
+                _ => self.pages.insert(page, kept.into()),
+            };
+            self.kept_bytes -= before.map_or(0, |before| before.len() as u64);
         }
+    }
+
+    /// Forgets the pages that nobody needs, by the byte where they begin. All are looked through
+    /// when there is twice as much as was needed then, so that each write pays for a few.
+    pub fn forget(&mut self, is_needed: impl Fn(u64) -> bool) {
+        if self.kept_bytes < (2 * self.needed_bytes).max(LOOK_BYTES_MIN) {
+            return;
+        }
+        self.pages.retain(|page, _| is_needed(page * PAGE_BYTES));
+        self.pages.shrink_to_fit();
+        self.kept_bytes = self.pages.values().map(|bytes| bytes.len() as u64).sum();
+        self.needed_bytes = self.kept_bytes;
     }
 
     /// Memory of what is kept, about.
     pub fn memory_bytes(&self) -> u64 {
         let place = size_of::<(u64, Box<[u8]>)>() + 1;
-        self.pages.len() as u64 * PAGE_BYTES + (self.pages.capacity() * place) as u64
+        self.kept_bytes + (self.pages.capacity() * place) as u64
     }
 
     /// Fills `bytes` with what is from `offset` on.
@@ -49,12 +72,21 @@ impl Pages {
             offset.is_multiple_of(PAGE_BYTES) && (bytes.len() as u64).is_multiple_of(PAGE_BYTES)
         );
         for (page, bytes) in (offset / PAGE_BYTES..).zip(bytes.chunks_mut(PAGE_BYTES as usize)) {
-            match self.pages.get(&page) {
-                Some(kept) => bytes.copy_from_slice(kept),
-                None => bytes.fill(0),
-            }
+            let kept = self.pages.get(&page).map_or(&[][..], |kept| kept);
+            let (begin, rest) = bytes.split_at_mut(kept.len());
+            begin.copy_from_slice(kept);
+            rest.fill(0);
         }
     }
+}
+
+fn without_last_zeroes(page: &[u8]) -> &[u8] {
+    if page == ZEROES {
+        return &[];
+    }
+    let steps = page.rchunks(STEP_BYTES);
+    let zeroes = steps.take_while(|step| *step == &ZEROES[..STEP_BYTES]).count() * STEP_BYTES;
+    &page[..page.len() - zeroes]
 }
 
 impl Bytes for Pages {
@@ -97,5 +129,37 @@ mod tests {
         assert!(read[4096..8192].iter().all(|byte| *byte == 7));
         pages.write(4096, &[0; 4096]);
         assert!(pages.pages.is_empty());
+        assert_eq!(pages.kept_bytes, 0);
+    }
+
+    #[test]
+    fn a_page_is_kept_up_to_its_last_byte() {
+        let mut pages = Pages::default();
+        for length in [1, 63, 64, 65, 4095, 4096] {
+            let mut page = vec![0; 4096];
+            page[length - 1] = 9;
+            pages.write(8192, &page);
+            assert_eq!(pages.kept_bytes, length.next_multiple_of(STEP_BYTES) as u64);
+            let mut read = vec![1; 4096];
+            pages.read(8192, &mut read);
+            assert_eq!(read, page);
+        }
+    }
+
+    #[test]
+    fn what_nobody_needs_is_forgotten_when_it_is_half() {
+        let mut pages = Pages::default();
+        let page = [3; 4096];
+        let first_unneeded = LOOK_BYTES_MIN / PAGE_BYTES / 2;
+        for number in 0..20_000 {
+            let is_needed = |offset: u64| offset / PAGE_BYTES < first_unneeded;
+            // The needed ones, and others again and again.
+            pages.write(number * PAGE_BYTES, &page);
+            pages.forget(is_needed);
+            assert!(pages.kept_bytes <= LOOK_BYTES_MIN, "{number}: {}", pages.kept_bytes);
+        }
+        let mut read = [0; 4096];
+        pages.read((first_unneeded - 1) * PAGE_BYTES, &mut read);
+        assert_eq!(read, page);
     }
 }
