@@ -149,6 +149,10 @@ impl LogTarget {
                     self.engine.handle_input(Time::ZERO, Input::IoDone(done));
                 }
                 Output::Reply(_) => {}
+                // With very many segments it goes through them in parts.
+                Output::Wait { until: Some(_) } if *self.engine.phase() == Phase::Opening => {
+                    self.engine.handle_input(Time::ZERO, Input::Timeout);
+                }
                 Output::Wait { until } => {
                     self.until = until;
                     return;

@@ -50,6 +50,16 @@ fn memory_is_bounded_by_what_is_live_and_not_by_the_log() {
 }
 
 #[test]
+fn a_log_of_very_many_segments_takes_requests() {
+    let model = || DiskModel::new(&Profile::load("nvme-ssd").unwrap(), 0).unwrap();
+    let geometry = Geometry::fit(32 << 30, MIB / 8).unwrap();
+    let config = EngineConfig::default();
+    let mut target = LogTarget::new(geometry, config, model(), model()).unwrap();
+    serve(&mut target, DiskOperation::Write, 1);
+    assert_eq!(target.facts().log.unwrap().dirty_lines, 1);
+}
+
+#[test]
 fn a_drain_writes_what_is_left_and_takes_its_time() {
     let mut target = target();
     serve(&mut target, DiskOperation::Write, 100);
