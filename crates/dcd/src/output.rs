@@ -85,50 +85,87 @@ pub enum Align {
 
 /// A table with a header line, columns as wide as they must be.
 pub struct Table<'a> {
-    columns: Vec<(&'a str, Align)>,
+    columns: Columns<'a>,
     rows: Vec<Vec<String>>,
 }
 
 impl<'a> Table<'a> {
     /// An empty table.
     pub fn new(columns: &[(&'a str, Align)]) -> Table<'a> {
-        Table { columns: columns.to_vec(), rows: Vec::new() }
+        Table { columns: Columns::new(columns), rows: Vec::new() }
     }
 
     /// Adds a row; it has as many cells as the table has columns.
     pub fn row(&mut self, cells: Vec<String>) {
-        assert_eq!(cells.len(), self.columns.len(), "cells of a row");
-        // A row is one line, whatever names are in it.
-        let one_line = |cell: String| cell.replace(['\n', '\t'], "\u{fffd}");
-        self.rows.push(cells.into_iter().map(one_line).collect());
+        self.columns.widen(&cells);
+        self.rows.push(cells);
     }
 
     /// The text of the table.
     pub fn render(&self, paint: Paint) -> String {
-        let widths: Vec<usize> = (0..self.columns.len())
-            .map(|column| {
-                let cells = self.rows.iter().map(|row| row[column].chars().count());
-                cells.max().unwrap_or(0).max(self.columns[column].0.len())
-            })
-            .collect();
-        let line = |cells: &mut dyn Iterator<Item = &str>| {
-            let mut line = String::new();
-            for ((cell, width), (_, align)) in cells.zip(&widths).zip(&self.columns) {
-                // Writing to a string cannot fail.
-                let _ = match align {
-                    Align::Left => write!(line, "{cell:<width$}  "),
-                    Align::Right => write!(line, "{cell:>width$}  "),
-                };
-            }
-            line.trim_end().to_owned()
-        };
-        let title = line(&mut self.columns.iter().map(|(title, _)| *title));
-        let mut text = paint.paint(Colour::Title, &title) + "\n";
+        let mut text = self.columns.title(paint) + "\n";
         for row in &self.rows {
-            text += &line(&mut row.iter().map(String::as_str));
+            text += &self.columns.line(row);
             text.push('\n');
         }
         text
+    }
+}
+
+/// The lines of a table whose cells are made from `rows` as they are needed, twice: of a large
+/// cache they take far more memory than what they are made from.
+pub fn table_lines<'r, R>(
+    columns: &[(&'r str, Align)],
+    rows: &'r [R],
+    cells: impl Fn(&R) -> Vec<String> + 'r,
+    paint: Paint,
+) -> impl Iterator<Item = String> {
+    let mut columns = Columns::new(columns);
+    rows.iter().for_each(|row| columns.widen(&cells(row)));
+    let title = columns.title(paint);
+    std::iter::once(title).chain(rows.iter().map(move |row| columns.line(&cells(row))))
+}
+
+/// Columns of a table, and how wide they must be.
+struct Columns<'a> {
+    columns: Vec<(&'a str, Align)>,
+    widths: Vec<usize>,
+}
+
+impl<'a> Columns<'a> {
+    fn new(columns: &[(&'a str, Align)]) -> Columns<'a> {
+        let widths = columns.iter().map(|(title, _)| title.len()).collect();
+        Columns { columns: columns.to_vec(), widths }
+    }
+
+    fn widen(&mut self, cells: &[String]) {
+        assert_eq!(cells.len(), self.columns.len(), "cells of a row");
+        for (width, cell) in self.widths.iter_mut().zip(cells) {
+            *width = cell.chars().count().max(*width);
+        }
+    }
+
+    fn title(&self, paint: Paint) -> String {
+        paint.paint(Colour::Title, &self.text(self.columns.iter().map(|(title, _)| *title)))
+    }
+
+    fn line(&self, cells: &[String]) -> String {
+        self.text(cells.iter().map(String::as_str))
+    }
+
+    fn text<'c>(&self, cells: impl Iterator<Item = &'c str>) -> String {
+        let mut line = String::new();
+        for ((cell, width), (_, align)) in cells.zip(&self.widths).zip(&self.columns) {
+            // A row is one line, whatever names are in it.
+            let cell = cell.replace(['\n', '\t'], "\u{fffd}");
+            // Writing to a string cannot fail.
+            let _ = match align {
+                Align::Left => write!(line, "{cell:<width$}  "),
+                Align::Right => write!(line, "{cell:>width$}  "),
+            };
+        }
+        line.truncate(line.trim_end().len());
+        line
     }
 }
 

@@ -3,7 +3,7 @@
 //! A reader that goes away (`dcd status | head -1`) is no error worth words: every print returns
 //! [`CommandError::ReaderClosed`], which ends the command with its own exit code.
 
-use std::io::{ErrorKind, Write};
+use std::io::{BufWriter, Error, ErrorKind, StdoutLock, Write};
 
 use dcd_client::plain::{plain_json, plain_lines};
 use serde::Serialize;
@@ -19,28 +19,71 @@ pub fn print(text: &str) -> Result<(), CommandError> {
     stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()).map_err(stdout_error)
 }
 
+/// The same with lines that are made one by one.
+pub fn print_lines(lines: impl Iterator<Item = String>) -> Result<(), CommandError> {
+    let mut stdout = BufWriter::new(std::io::stdout().lock());
+    let colours = Paint::for_stdout().has_colours();
+    for line in lines {
+        let text = plain_lines(&line, colours);
+        writeln!(stdout, "{text}").map_err(stdout_error)?;
+    }
+    stdout.flush().map_err(stdout_error)
+}
+
 /// Writes `value` as JSON to stdout, over several lines.
 pub fn print_json<T: Serialize>(value: &T) -> Result<(), CommandError> {
-    write_json(serde_json::to_string_pretty(value))
+    write_json(|stdout| serde_json::to_writer_pretty(stdout, value))
 }
 
 /// The same in one line.
 pub fn print_json_line<T: Serialize>(value: &T) -> Result<(), CommandError> {
-    write_json(serde_json::to_string(value))
+    write_json(|stdout| serde_json::to_writer(stdout, value))
 }
 
-/// The one way of JSON to stdout: no terminal obeys what is in it, either.
-fn write_json(text: serde_json::Result<String>) -> Result<(), CommandError> {
-    let text = text.map_err(|error| CommandError::Output { source: error.into() })?;
-    let mut stdout = std::io::stdout().lock();
-    let written = stdout.write_all(plain_json(&text).as_bytes());
-    let written = written.and_then(|()| stdout.write_all(b"\n"));
-    written.and_then(|()| stdout.flush()).map_err(stdout_error)
+/// The one way of JSON to stdout: no terminal obeys what is in it, either; and there is never all
+/// of its text in memory.
+fn write_json(
+    write: impl FnOnce(&mut PlainJson<BufWriter<StdoutLock>>) -> serde_json::Result<()>,
+) -> Result<(), CommandError> {
+    let mut stdout = PlainJson(BufWriter::new(std::io::stdout().lock()));
+    write(&mut stdout).map_err(|error| stdout_error(error.into()))?;
+    stdout.0.write_all(b"\n").and_then(|()| stdout.0.flush()).map_err(stdout_error)
+}
+
+/// Takes JSON in pieces of whole characters, as whoever makes it writes it.
+struct PlainJson<W>(W);
+
+impl<W: Write> Write for PlainJson<W> {
+    fn write(&mut self, json: &[u8]) -> std::io::Result<usize> {
+        let text =
+            std::str::from_utf8(json).map_err(|it| Error::new(ErrorKind::InvalidData, it))?;
+        self.0.write_all(plain_json(text).as_bytes())?;
+        Ok(json.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        self.0.flush()
+    }
 }
 
 fn stdout_error(source: std::io::Error) -> CommandError {
     match source.kind() {
         ErrorKind::BrokenPipe => CommandError::ReaderClosed,
         _ => CommandError::Output { source },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn json_that_is_written_in_pieces_is_obeyed_by_no_terminal() {
+        let value = ["a\u{9b}31m\u{202e}\"\\ä\n", "\x1b[2J\x7f"];
+        let mut plain = PlainJson(Vec::new());
+        serde_json::to_writer_pretty(&mut plain, &value).unwrap();
+        let whole = serde_json::to_string_pretty(&value).unwrap();
+        assert_eq!(String::from_utf8(plain.0).unwrap(), plain_json(&whole));
+        assert_ne!(plain_json(&whole), whole);
     }
 }

@@ -5,7 +5,6 @@
 //! read area are compared and counted; one that is not as listed is no damage. The tables of a
 //! volume are read as a start does.
 
-use std::collections::BTreeMap;
 use std::path::Path;
 
 use clap::Args;
@@ -25,7 +24,7 @@ use serde::Serialize;
 use crate::error::CommandError;
 use crate::image::copies::CopyCheck;
 use crate::image::log::{Live, Log, follow};
-use crate::image::{CacheImage, ImageError, newest, volume};
+use crate::image::{CacheImage, ImageError, newest, take_newest, volume};
 use crate::output::{Colour, Paint, count};
 use crate::progress::{Progress, Unit};
 use crate::stdout::{print, print_json};
@@ -151,11 +150,12 @@ pub fn check(
         return Ok(report.finish());
     };
     check_checkpoints(&mut report, image, &superblock, &checkpoints, checkpoint);
-    let log = follow(image, &superblock, checkpoint, progress);
+    let checkpoint = take_newest(checkpoints).expect("it was found");
+    let log = follow(image, &superblock, &checkpoint, progress);
     report.log(&log);
-    let live = Live::of_log(checkpoint, &log, &superblock.geometry);
+    let live = Live::of_log(&checkpoint, &log, &superblock.geometry);
     report.verify_slots(image, &superblock, &live, progress);
-    let copies = CopyCheck::of(image, &superblock, checkpoint, progress);
+    let copies = CopyCheck::of(image, &superblock, &checkpoint, progress);
     report.copies_verified = copies.as_listed;
     report.copies_not_as_listed =
         copies.not_as_listed + copies.pages_lost * u64::from(COPIES_PER_PAGE);
@@ -382,16 +382,15 @@ impl CheckReport {
         progress: &mut dyn FnMut(u64, u64),
     ) {
         let geometry = &superblock.geometry;
-        let mut by_segment: BTreeMap<u32, Vec<&LiveSlot>> = BTreeMap::new();
-        for slot in live.slots() {
-            by_segment.entry(geometry.locate(slot.slot).0.0).or_default().push(slot);
-        }
+        let mut slots: Vec<LiveSlot> = live.slots().collect();
+        slots.sort_unstable_by_key(|slot| (slot.slot, slot.line));
+        let segment_of = |slot: &LiveSlot| geometry.locate(slot.slot).0;
+        let by_segment = || slots.chunk_by(|one, next| segment_of(one) == segment_of(next));
         let segment_size = geometry.segment_size_bytes;
-        let total = by_segment.len() as u64 * segment_size;
-        for (done, (segment, mut slots)) in by_segment.into_iter().enumerate() {
+        let total = by_segment().count() as u64 * segment_size;
+        for (done, slots) in by_segment().enumerate() {
             progress(done as u64 * segment_size, total);
-            slots.sort_by_key(|slot| slot.slot);
-            let start = geometry.segment_offset(dcd_engine::units::SegmentIndex(segment));
+            let start = geometry.segment_offset(segment_of(&slots[0]));
             let bytes = image.read(start, segment_size as usize);
             for slot in slots {
                 self.slots_verified += 1;

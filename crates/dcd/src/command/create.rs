@@ -490,18 +490,18 @@ impl Loss {
 
     fn json(&self) -> Value {
         match self {
-            Loss::Known(dirty) => dirty.json(),
+            Loss::Known(dirty) => json!(dirty),
             Loss::Unknown => json!({ "ranges": null }),
         }
     }
 
     /// Tells it to whoever is about to decide, or has decided.
     fn list(&self, title: &str) -> Result<(), CommandError> {
-        let lines = match self {
-            Loss::Known(dirty) => dirty.lines(RANGES_LISTED),
-            Loss::Unknown => String::new(),
-        };
-        print(&format!("{title}: {}\n{lines}", self.summary()))
+        let mut text = format!("{title}: {}\n", self.summary());
+        if let Loss::Known(dirty) = self {
+            dirty.lines(RANGES_LISTED).for_each(|line| text += &(line + "\n"));
+        }
+        print(&text)
     }
 }
 

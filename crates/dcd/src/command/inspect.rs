@@ -1,5 +1,6 @@
 //! `dcd inspect`: shows what is on a cache-disk, as much as can be read. Writes nothing.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
@@ -8,9 +9,10 @@ use dcd_daemon::units_text::{format_size, parse_size};
 use dcd_engine::format::checkpoint::Checkpoint;
 use dcd_engine::format::data_label::{DATA_LABEL_BYTES, DATA_LABEL_OFFSETS, DataLabel, LabelState};
 use dcd_engine::format::geometry::SUPERBLOCK_OFFSETS;
-use dcd_engine::format::record::Entry;
+use dcd_engine::format::record::{Entry, RecordHeader};
 use dcd_engine::units::{LINE_SIZE, SegmentIndex};
 use dcd_engine::{Buffer, Geometry, Superblock, Uuid};
+use serde::{Serialize, Serializer};
 use serde_json::{Value, json};
 
 use super::check::state_name;
@@ -20,10 +22,10 @@ use crate::image::dirty::Dirty;
 use crate::image::log::{Live, follow};
 use crate::image::segments::{FoundRecord, read_segment};
 use crate::image::volume::{area as volume_area, headers};
-use crate::image::{CacheImage, ImageError, newest};
-use crate::output::{Align, Colour, Paint, Table};
+use crate::image::{CacheImage, ImageError, newest, take_newest};
+use crate::output::{Align, Colour, Paint, Table, table_lines};
 use crate::progress::{Progress, Unit};
-use crate::stdout::{print, print_json};
+use crate::stdout::{print, print_json, print_lines};
 
 /// Show what is on a cache-disk, or where a file lies.
 ///
@@ -352,10 +354,18 @@ fn dirty(disk: &InspectDisk) -> Result<(), CommandError> {
             CommandError::File { action: "read", path: image.path.clone(), source }
         }
     })?;
-    let mut value = dirty.json();
-    value["uuid"] = superblock.uuid.to_string().into();
-    let text = format!("{}{}\n", dirty.lines(usize::MAX), dirty.summary());
-    show(disk, &value, &text)
+    if disk.json {
+        return print_json(&DirtyOf { dirty: &dirty, uuid: superblock.uuid.to_string() });
+    }
+    print_lines(dirty.lines(usize::MAX).chain([dirty.summary()]))
+}
+
+/// What is newer in a cache, and in which.
+#[derive(Serialize)]
+struct DirtyOf<'d> {
+    #[serde(flatten)]
+    dirty: &'d Dirty,
+    uuid: String,
 }
 
 fn checkpoints(disk: &InspectDisk) -> Result<(), CommandError> {
@@ -401,45 +411,49 @@ fn checkpoint_json(checkpoint: &Checkpoint) -> Value {
     })
 }
 
-/// What the log makes of each segment: live slots after the log was followed.
-fn live_slots(image: &CacheImage, superblock: &Superblock) -> (Live, Option<Checkpoint>) {
-    let checkpoints = image.checkpoints(superblock);
-    let Some(checkpoint) = newest(&checkpoints) else { return (Live::default(), None) };
+/// What the log makes of each segment: live slots after the log was followed; and the checkpoint.
+fn live_slots(
+    image: &CacheImage,
+    superblock: &Superblock,
+) -> (BTreeMap<SegmentIndex, u32>, Option<Checkpoint>) {
+    let Some(mut checkpoint) = take_newest(image.checkpoints(superblock)) else {
+        return Default::default();
+    };
     let mut progress = Progress::new("reading the log", Unit::Bytes);
     let log =
-        follow(image, superblock, checkpoint, &mut |done, total| progress.update(done, total));
+        follow(image, superblock, &checkpoint, &mut |done, total| progress.update(done, total));
     progress.finish();
-    let live = Live::of_log(checkpoint, &log, &superblock.geometry);
-    (live, Some(checkpoint.clone()))
+    let live = Live::of_log(&checkpoint, &log, &superblock.geometry);
+    checkpoint.live = Vec::new();
+    (live.slots_by_segment(&superblock.geometry), Some(checkpoint))
 }
 
-fn segments(disk: &InspectDisk) -> Result<(), CommandError> {
-    let image = open(disk)?;
-    let superblock = image.need_superblock()?;
-    let geometry = &superblock.geometry;
-    let (live, checkpoint) = live_slots(&image, &superblock);
-    let live = live.slots_by_segment(geometry);
-    let mut values = Vec::new();
-    let mut table = Table::new(&[
-        ("segment", Align::Right),
-        ("offset", Align::Right),
-        ("at checkpoint", Align::Left),
-        ("live slots", Align::Right),
-        ("records", Align::Right),
-        ("serial", Align::Right),
-        ("numbers", Align::Left),
-        ("damage", Align::Left),
-    ]);
-    for number in 0..geometry.segments {
-        let index = SegmentIndex(number);
-        let live = live.get(&index).copied().unwrap_or(0);
-        let place = match &checkpoint {
+/// What is told of a segment.
+struct SegmentRow {
+    index: SegmentIndex,
+    at_checkpoint: &'static str,
+    live_slots: u32,
+    /// Of the newest filling.
+    records: u32,
+    serial: Option<u64>,
+    /// Numbers of the first and the last record.
+    numbers: Option<(u64, u64)>,
+    damage: String,
+}
+
+impl SegmentRow {
+    fn of(
+        index: SegmentIndex,
+        found: Result<Vec<FoundRecord>, ImageError>,
+        live_slots: u32,
+        checkpoint: Option<&Checkpoint>,
+    ) -> SegmentRow {
+        let at_checkpoint = match checkpoint {
             None => "unknown",
             Some(checkpoint) if checkpoint.position.segment == index => "filling",
             Some(checkpoint) if checkpoint.free.contains(&index) => "free",
             Some(_) => "in use",
         };
-        let found = read_segment(&image, &superblock, index);
         let (records, damage) = match &found {
             Ok(found) => (found.as_slice(), damage_of(found)),
             Err(error) => (&[][..], error.to_string()),
@@ -449,32 +463,88 @@ fn segments(disk: &InspectDisk) -> Result<(), CommandError> {
         let newest = || records.iter().filter(|f| Some(f.record.header.serial.0) == serial);
         let first = newest().next().map(|found| found.record.header.number.0);
         let last = newest().next_back().map(|found| found.record.header.number.0);
-        values.push(json!({
-            "segment": number, "offset": geometry.segment_offset(index), "at_checkpoint": place,
-            "live_slots": live, "records": newest().count(), "serial": serial,
-            "first_record": first, "last_record": last, "damage": damage,
-        }));
-        let dash = |value: Option<u64>| value.map_or_else(|| "-".into(), |v| v.to_string());
-        table.row(vec![
-            number.to_string(),
-            geometry.segment_offset(index).to_string(),
-            place.into(),
-            live.to_string(),
-            newest().count().to_string(),
-            dash(serial),
-            first.zip(last).map(|(first, last)| format!("{first}..{last}")).unwrap_or_default(),
+        SegmentRow {
+            index,
+            at_checkpoint,
+            live_slots,
+            records: newest().count() as u32,
+            serial,
+            numbers: first.zip(last),
             damage,
-        ]);
+        }
     }
+
+    fn json(&self, geometry: &Geometry) -> Value {
+        json!({
+            "segment": self.index.0, "offset": geometry.segment_offset(self.index),
+            "at_checkpoint": self.at_checkpoint, "live_slots": self.live_slots,
+            "records": self.records, "serial": self.serial,
+            "first_record": self.numbers.map(|(first, _)| first),
+            "last_record": self.numbers.map(|(_, last)| last), "damage": self.damage,
+        })
+    }
+
+    fn cells(&self, geometry: &Geometry) -> Vec<String> {
+        vec![
+            self.index.0.to_string(),
+            geometry.segment_offset(self.index).to_string(),
+            self.at_checkpoint.into(),
+            self.live_slots.to_string(),
+            self.records.to_string(),
+            self.serial.map_or_else(|| "-".into(), |serial| serial.to_string()),
+            self.numbers.map(|(first, last)| format!("{first}..{last}")).unwrap_or_default(),
+            self.damage.clone(),
+        ]
+    }
+}
+
+fn segments(disk: &InspectDisk) -> Result<(), CommandError> {
+    let image = open(disk)?;
+    let superblock = image.need_superblock()?;
+    let geometry = &superblock.geometry;
+    let (live, checkpoint) = live_slots(&image, &superblock);
+    let row = |index: SegmentIndex| {
+        let found = read_segment(&image, &superblock, index);
+        let live = live.get(&index).copied().unwrap_or(0);
+        SegmentRow::of(index, found, live, checkpoint.as_ref())
+    };
+    let rows: Vec<SegmentRow> = (0..geometry.segments).map(SegmentIndex).map(row).collect();
+    if disk.json {
+        return print_json(&Listed(&rows, |row: &SegmentRow| row.json(geometry)));
+    }
+    let columns = [
+        ("segment", Align::Right),
+        ("offset", Align::Right),
+        ("at checkpoint", Align::Left),
+        ("live slots", Align::Right),
+        ("records", Align::Right),
+        ("serial", Align::Right),
+        ("numbers", Align::Left),
+        ("damage", Align::Left),
+    ];
     let size = format_size(geometry.segment_size_bytes);
-    let text =
-        format!("{}{} segments of {size}\n", table.render(Paint::for_stdout()), geometry.segments);
-    show(disk, &Value::Array(values), &text)
+    let last = format!("{} segments of {size}", geometry.segments);
+    let cells = |row: &SegmentRow| row.cells(geometry);
+    print_lines(table_lines(&columns, &rows, cells, Paint::for_stdout()).chain([last]))
+}
+
+/// A list whose items become JSON one by one: all of it would take far more memory than what it is
+/// made from.
+struct Listed<'r, R, F>(&'r [R], F);
+
+impl<R, F: Fn(&R) -> Value> Serialize for Listed<'_, R, F> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(self.0.iter().map(&self.1))
+    }
 }
 
 /// Slots whose checksum does not match, in words.
 fn damage_of(records: &[FoundRecord]) -> String {
-    match records.iter().map(|found| found.bad_entries.len()).sum::<usize>() {
+    bad_slots(records.iter().map(|found| found.bad_entries.len()).sum())
+}
+
+fn bad_slots(count: usize) -> String {
+    match count {
         0 => String::new(),
         bad => format!("{bad} bad slots"),
     }
@@ -507,7 +577,9 @@ fn segment(disk: &InspectDisk, index: u32) -> Result<(), CommandError> {
         for entry in entries_json(found, &superblock.geometry) {
             text += &entry_line(&entry);
         }
-        values.push(record_json(found, &superblock.geometry, true));
+        let mut value = RecordRow::of(found).json(&superblock.geometry);
+        value["entries"] = Value::Array(entries_json(found, &superblock.geometry));
+        values.push(value);
     }
     if found.is_empty() {
         text = "no records\n".into();
@@ -515,26 +587,57 @@ fn segment(disk: &InspectDisk, index: u32) -> Result<(), CommandError> {
     show(disk, &json!({ "segment": index, "records": values }), &text)
 }
 
-fn record_json(found: &FoundRecord, geometry: &Geometry, with_entries: bool) -> Value {
-    let header = &found.record.header;
-    let mut value = json!({
-        "number": header.number.0,
-        "epoch": header.epoch,
-        "serial": header.serial.0,
-        "segment": header.segment.0,
-        "slot_in_segment": header.slot_in_segment,
-        "offset": geometry.slot_offset(geometry.slot(header.segment, header.slot_in_segment)),
-        "data_slots": found.record.data_slots(),
-        "entry_count": found.record.entries.len(),
-        "durable": header.durable.0,
-        "checkpoint_generation": header.checkpoint_generation,
-        "unfinished_entries": header.unfinished,
-        "bad_slots": found.bad_entries.len(),
-    });
-    if with_entries {
-        value["entries"] = Value::Array(entries_json(found, geometry));
+/// What is told of a record, without its entries.
+struct RecordRow {
+    header: RecordHeader,
+    data_slots: u32,
+    entries: u32,
+    bad_slots: u32,
+}
+
+impl RecordRow {
+    fn of(found: &FoundRecord) -> RecordRow {
+        RecordRow {
+            header: found.record.header,
+            data_slots: found.record.data_slots(),
+            entries: found.record.entries.len() as u32,
+            bad_slots: found.bad_entries.len() as u32,
+        }
     }
-    value
+
+    fn json(&self, geometry: &Geometry) -> Value {
+        let header = &self.header;
+        let slot = geometry.slot(header.segment, header.slot_in_segment);
+        json!({
+            "number": header.number.0,
+            "epoch": header.epoch,
+            "serial": header.serial.0,
+            "segment": header.segment.0,
+            "slot_in_segment": header.slot_in_segment,
+            "offset": geometry.slot_offset(slot),
+            "data_slots": self.data_slots,
+            "entry_count": self.entries,
+            "durable": header.durable.0,
+            "checkpoint_generation": header.checkpoint_generation,
+            "unfinished_entries": header.unfinished,
+            "bad_slots": self.bad_slots,
+        })
+    }
+
+    fn cells(&self) -> Vec<String> {
+        let header = &self.header;
+        vec![
+            header.epoch.to_string(),
+            header.number.0.to_string(),
+            header.segment.0.to_string(),
+            header.slot_in_segment.to_string(),
+            header.serial.0.to_string(),
+            self.entries.to_string(),
+            self.data_slots.to_string(),
+            header.durable.0.to_string(),
+            bad_slots(self.bad_slots as usize),
+        ]
+    }
 }
 
 fn entries_json(found: &FoundRecord, geometry: &Geometry) -> Vec<Value> {
@@ -589,20 +692,24 @@ fn records(disk: &InspectDisk) -> Result<(), CommandError> {
     let image = open(disk)?;
     let superblock = image.need_superblock()?;
     let geometry = &superblock.geometry;
-    let mut found = Vec::new();
+    let mut rows: Vec<RecordRow> = Vec::new();
     let mut problems = Vec::new();
     let mut progress = Progress::new("reading segments", Unit::Bytes);
     for number in 0..geometry.segments {
         let size = geometry.segment_size_bytes;
         progress.update(u64::from(number) * size, u64::from(geometry.segments) * size);
         match read_segment(&image, &superblock, SegmentIndex(number)) {
-            Ok(records) => found.extend(records),
+            Ok(records) => rows.extend(records.iter().map(RecordRow::of)),
             Err(error) => problems.push(format!("segment {number}: {error}")),
         }
     }
     progress.finish();
-    found.sort_by_key(|found| (found.record.header.epoch, found.record.header.number));
-    let mut table = Table::new(&[
+    rows.sort_by_key(|row| (row.header.epoch, row.header.number));
+    if disk.json {
+        let records = Listed(&rows, |row: &RecordRow| row.json(geometry));
+        return print_json(&Records { records, problems });
+    }
+    let columns = [
         ("epoch", Align::Right),
         ("record", Align::Right),
         ("segment", Align::Right),
@@ -612,26 +719,14 @@ fn records(disk: &InspectDisk) -> Result<(), CommandError> {
         ("data slots", Align::Right),
         ("durable", Align::Right),
         ("damage", Align::Left),
-    ]);
-    for record in &found {
-        let header = &record.record.header;
-        table.row(vec![
-            header.epoch.to_string(),
-            header.number.0.to_string(),
-            header.segment.0.to_string(),
-            header.slot_in_segment.to_string(),
-            header.serial.0.to_string(),
-            record.record.entries.len().to_string(),
-            record.record.data_slots().to_string(),
-            header.durable.0.to_string(),
-            damage_of(std::slice::from_ref(record)),
-        ]);
-    }
-    let mut text = table.render(Paint::for_stdout());
-    for problem in &problems {
-        text += &format!("{problem}\n");
-    }
-    let records: Vec<Value> =
-        found.iter().map(|record| record_json(record, geometry, false)).collect();
-    show(disk, &json!({ "records": records, "problems": problems }), &text)
+    ];
+    let lines = table_lines(&columns, &rows, RecordRow::cells, Paint::for_stdout());
+    print_lines(lines.chain(problems))
+}
+
+/// All records, and what could not be read.
+#[derive(Serialize)]
+struct Records<L> {
+    records: L,
+    problems: Vec<String>,
 }

@@ -3,16 +3,14 @@
 //!
 //! It is what the cache-disk alone tells. Memory that outlived a dcd that was killed may hold more.
 
-use std::fmt::Write as _;
-
 use dcd_daemon::units_text::format_size;
 use dcd_engine::Superblock;
 use dcd_engine::format::superblock::CacheState;
 use dcd_engine::units::{BLOCK_SIZE, FRAGMENTS_PER_LINE};
-use serde_json::{Value, json};
+use serde::ser::{Serialize, SerializeStruct, Serializer};
 
 use super::log::{Live, follow};
-use super::{CacheImage, ImageError, newest};
+use super::{CacheImage, ImageError, take_newest};
 use crate::output::count;
 
 /// What is newer in the log than on the data-disk.
@@ -47,6 +45,12 @@ pub struct DirtyRange {
     pub end: u64,
 }
 
+impl DirtyRange {
+    fn is_joined_by(&self, next: &DirtyRange) -> bool {
+        (self.end, self.kind) == (next.start, next.kind)
+    }
+}
+
 /// All of it.
 #[derive(Debug)]
 pub struct Dirty {
@@ -67,13 +71,12 @@ impl Dirty {
         if superblock.state == CacheState::Detached {
             return Ok(Dirty { ranges: Vec::new(), is_open });
         }
-        let checkpoints = image.checkpoints(superblock);
-        let Some(checkpoint) = newest(&checkpoints) else {
-            let [first, _] = checkpoints;
-            return Err(first.expect_err("none can be read"));
+        let checkpoint = match image.checkpoints(superblock) {
+            [Err(first), Err(_)] => return Err(first),
+            checkpoints => take_newest(checkpoints).expect("one can be read"),
         };
-        let log = follow(image, superblock, checkpoint, progress);
-        let live = Live::of_log(checkpoint, &log, &superblock.geometry);
+        let log = follow(image, superblock, &checkpoint, progress);
+        let live = Live::of_log(&checkpoint, &log, &superblock.geometry);
         Ok(Dirty { ranges: ranges_of(&live, superblock.data_disk.blocks), is_open })
     }
 
@@ -95,38 +98,41 @@ impl Dirty {
     }
 
     /// A line for each of the first `most` ranges, and one for the others.
-    pub fn lines(&self, most: usize) -> String {
-        let mut text = String::new();
-        for range in self.ranges.iter().take(most) {
+    pub fn lines(&self, most: usize) -> impl Iterator<Item = String> {
+        let line = |range: &DirtyRange| {
             let size = format_size((range.end - range.start) * BLOCK_SIZE);
             let kind = match range.kind {
                 DirtyKind::Damaged => "damaged data",
                 kind => kind.name(),
             };
             let offset = range.start * BLOCK_SIZE;
-            let _ = writeln!(text, "  {size:>10} of {kind} at byte {offset}");
-        }
-        if let Some(rest) = self.ranges.get(most..).filter(|rest| !rest.is_empty()) {
-            let _ = writeln!(text, "  and {}", count(rest.len() as u64, "more range"));
-        }
-        text
-    }
-
-    /// Everything.
-    pub fn json(&self) -> Value {
-        let range = |range: &DirtyRange| {
-            json!({
-                "kind": range.kind.name(),
-                "offset": range.start * BLOCK_SIZE,
-                "bytes": (range.end - range.start) * BLOCK_SIZE,
-            })
+            format!("  {size:>10} of {kind} at byte {offset}")
         };
-        json!({
-            "dirty_bytes": self.bytes(),
-            "range_count": self.ranges.len(),
-            "closed_in_order": !self.is_open,
-            "ranges": self.ranges.iter().map(range).collect::<Vec<_>>(),
-        })
+        let rest = self.ranges.len().saturating_sub(most) as u64;
+        let rest = (rest > 0).then(|| format!("  and {}", count(rest, "more range")));
+        self.ranges.iter().take(most).map(line).chain(rest)
+    }
+}
+
+/// Ranges become JSON one by one: there may be as many as lines.
+impl Serialize for Dirty {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut all = serializer.serialize_struct("Dirty", 4)?;
+        all.serialize_field("dirty_bytes", &self.bytes())?;
+        all.serialize_field("range_count", &self.ranges.len())?;
+        all.serialize_field("closed_in_order", &!self.is_open)?;
+        all.serialize_field("ranges", &self.ranges)?;
+        all.end()
+    }
+}
+
+impl Serialize for DirtyRange {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut range = serializer.serialize_struct("DirtyRange", 3)?;
+        range.serialize_field("kind", self.kind.name())?;
+        range.serialize_field("offset", &(self.start * BLOCK_SIZE))?;
+        range.serialize_field("bytes", &((self.end - self.start) * BLOCK_SIZE))?;
+        range.end()
     }
 }
 
@@ -136,9 +142,15 @@ fn ranges_of(live: &Live, volume_blocks: u64) -> Vec<DirtyRange> {
     for (line, mask, kind) in live.fragments() {
         for index in mask.indices() {
             let start = line.lba().0 + index as u64;
-            ranges.push(DirtyRange { kind, start, end: start + 1 });
+            let next = DirtyRange { kind, start, end: start + 1 };
+            match ranges.last_mut() {
+                Some(last) if last.is_joined_by(&next) => last.end = next.end,
+                _ => ranges.push(next),
+            }
         }
     }
+    // A line may have both kinds in turn.
+    ranges.sort_unstable_by_key(|range| range.start);
     // Fragments lie over zeroes, never the other way round.
     let mut next = 0;
     let mut zeroes = Vec::new();
@@ -157,20 +169,18 @@ fn ranges_of(live: &Live, volume_blocks: u64) -> Vec<DirtyRange> {
     }
     ranges.append(&mut zeroes);
     ranges.sort_unstable_by_key(|range| (range.start, range.end));
-    let mut merged: Vec<DirtyRange> = Vec::new();
-    for mut range in ranges {
+    ranges.retain_mut(|range| {
         range.end = range.end.min(volume_blocks);
-        if range.start >= range.end {
-            continue;
+        range.start < range.end
+    });
+    ranges.dedup_by(|next, last| {
+        let is_one = last.is_joined_by(next);
+        if is_one {
+            last.end = next.end;
         }
-        match merged.last_mut() {
-            Some(last) if last.end == range.start && last.kind == range.kind => {
-                last.end = range.end;
-            }
-            _ => merged.push(range),
-        }
-    }
-    merged
+        is_one
+    });
+    ranges
 }
 
 #[cfg(test)]
@@ -227,7 +237,7 @@ mod tests {
         assert_eq!(ranges_of(&Live::of_checkpoint(&checkpoint), 36), expected);
         let dirty = Dirty { ranges: expected.to_vec(), is_open: true };
         assert_eq!(dirty.summary(), "5 ranges, 12.5 KiB, and it was not closed in order");
-        let text = dirty.lines(1);
-        assert_eq!(text, "       6 KiB of data at byte 2048\n  and 4 more ranges\n".to_owned());
+        let lines: Vec<String> = dirty.lines(1).collect();
+        assert_eq!(lines, ["       6 KiB of data at byte 2048", "  and 4 more ranges"]);
     }
 }

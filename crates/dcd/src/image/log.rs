@@ -6,11 +6,12 @@
 //! C19).
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::ops::Range;
 
 use dcd_engine::format::checkpoint::{Checkpoint, LiveSlot};
 use dcd_engine::format::record::Entry;
 use dcd_engine::units::{
-    FRAGMENTS_PER_LINE, FragmentMask, Line, RecordNumber, SegmentIndex, SegmentSerial,
+    FRAGMENTS_PER_LINE, FragmentMask, Line, RecordNumber, SegmentIndex, SegmentSerial, SlotIndex,
 };
 use dcd_engine::{Geometry, Superblock};
 
@@ -176,8 +177,8 @@ impl Log {
 /// What is newer in the log than on the data-disk.
 #[derive(Default)]
 pub struct Live {
-    /// Slots of each line, with the fragments that count.
-    lines: BTreeMap<u64, Vec<LiveSlot>>,
+    /// Slots of each line, with the fragments that count and the checksum of the slot.
+    slots: BTreeMap<(u64, SlotIndex), (FragmentMask, u32)>,
     /// Disjoint ranges of lines that are zero: first line to the one after the last.
     zeroes: BTreeMap<u64, u64>,
     /// Fragments that are lost.
@@ -197,17 +198,16 @@ impl Live {
     fn drop_announced(&mut self, records: &[FoundRecord], geometry: &Geometry) {
         let announced: BTreeSet<SegmentIndex> =
             records.iter().flat_map(|found| announced_by(found, geometry)).collect();
-        self.lines.retain(|_, slots| {
-            slots.retain(|slot| !announced.contains(&geometry.locate(slot.slot).0));
-            !slots.is_empty()
-        });
+        if !announced.is_empty() {
+            self.slots.retain(|(_, slot), _| !announced.contains(&geometry.locate(*slot).0));
+        }
     }
 
     /// What a checkpoint says.
     pub fn of_checkpoint(checkpoint: &Checkpoint) -> Live {
         let mut live = Live::default();
         for slot in &checkpoint.live {
-            live.lines.entry(slot.line.0).or_default().push(*slot);
+            live.slots.insert((slot.line.0, slot.slot), (slot.mask, slot.checksum));
         }
         for range in &checkpoint.zeroes {
             live.zeroes.insert(range.line.0, range.line.0 + range.lines);
@@ -225,8 +225,7 @@ impl Live {
                 Entry::Data { line, mask, checksum } => {
                     self.forget(line, mask);
                     let Some(slot) = slot else { continue };
-                    let live = LiveSlot { line, mask, slot, checksum };
-                    self.lines.entry(line.0).or_default().push(live);
+                    self.slots.insert((line.0, slot), (mask, checksum));
                 }
                 Entry::Zero { line, lines, .. } => {
                     self.forget_lines(line.0, line.0 + lines);
@@ -244,15 +243,11 @@ impl Live {
 
     /// Something newer covers these fragments.
     fn forget(&mut self, line: Line, mask: FragmentMask) {
-        if let Some(slots) = self.lines.get_mut(&line.0) {
-            for slot in slots.iter_mut() {
-                slot.mask = slot.mask.without(mask);
-            }
-            slots.retain(|slot| !slot.mask.is_empty());
-            if slots.is_empty() {
-                self.lines.remove(&line.0);
-            }
-        }
+        let dead = self.slots.extract_if(all_of(line.0, line.0 + 1), |_, (known, _)| {
+            *known = known.without(mask);
+            known.is_empty()
+        });
+        dead.for_each(drop);
         if let Some(poisoned) = self.poisoned.get_mut(&line.0) {
             *poisoned = poisoned.without(mask);
             if poisoned.is_empty() {
@@ -263,14 +258,8 @@ impl Live {
 
     /// Something newer covers these whole lines.
     fn forget_lines(&mut self, start: u64, end: u64) {
-        let lines: Vec<u64> = self.lines.range(start..end).map(|(line, _)| *line).collect();
-        for line in lines {
-            self.lines.remove(&line);
-        }
-        let lines: Vec<u64> = self.poisoned.range(start..end).map(|(line, _)| *line).collect();
-        for line in lines {
-            self.poisoned.remove(&line);
-        }
+        self.slots.extract_if(all_of(start, end), |_, _| true).for_each(drop);
+        self.poisoned.extract_if(start..end, |_, _| true).for_each(drop);
         self.forget_zeroes(start, end);
     }
 
@@ -291,20 +280,36 @@ impl Live {
 
     /// Whether the data-disk lacks nothing.
     pub fn is_clean(&self) -> bool {
-        self.lines.is_empty() && self.zeroes.is_empty() && self.poisoned.is_empty()
+        self.slots.is_empty() && self.zeroes.is_empty() && self.poisoned.is_empty()
     }
 
-    /// Fragments in the log, or lost, in the order of addresses. None is both.
-    pub fn fragments(&self) -> Vec<(Line, FragmentMask, DirtyKind)> {
-        let union = |slots: &Vec<LiveSlot>| {
-            slots.iter().fold(FragmentMask::NONE, |mask, slot| mask.or(slot.mask))
-        };
-        let data = self.lines.iter().map(|(line, slots)| (*line, union(slots), DirtyKind::Data));
-        let lost = self.poisoned.iter().map(|(line, mask)| (*line, *mask, DirtyKind::Damaged));
-        let mut all: Vec<_> =
-            data.chain(lost).map(|(line, mask, kind)| (Line(line), mask, kind)).collect();
-        all.sort_unstable_by_key(|(line, mask, _)| (*line, mask.0.trailing_zeros()));
-        all
+    /// Lines with a copy in the log, and which of their fragments that has.
+    fn lines(&self) -> impl Iterator<Item = (u64, FragmentMask)> {
+        let mut slots = self.slots.iter().map(|((line, _), (mask, _))| (*line, *mask)).peekable();
+        std::iter::from_fn(move || {
+            let (line, mut mask) = slots.next()?;
+            while let Some((_, more)) = slots.next_if(|(next, _)| *next == line) {
+                mask = mask.or(more);
+            }
+            Some((line, mask))
+        })
+    }
+
+    /// Fragments in the log, or lost, in the order of lines. None is both.
+    pub fn fragments(&self) -> impl Iterator<Item = (Line, FragmentMask, DirtyKind)> {
+        let mut data = self.lines().peekable();
+        let mut lost = self.poisoned.iter().map(|(line, mask)| (*line, *mask)).peekable();
+        std::iter::from_fn(move || {
+            let is_lost = match (data.peek(), lost.peek()) {
+                (Some((data, _)), Some((lost, _))) => lost < data,
+                (data, _) => data.is_none(),
+            };
+            let (next, kind) = match is_lost {
+                true => (lost.next(), DirtyKind::Damaged),
+                false => (data.next(), DirtyKind::Data),
+            };
+            next.map(|(line, mask)| (Line(line), mask, kind))
+        })
     }
 
     /// Lines that are zero where no fragment lies: first to the one after the last.
@@ -314,7 +319,7 @@ impl Live {
 
     /// Lines with a copy in the log.
     pub fn dirty_lines(&self) -> u64 {
-        self.lines.len() as u64
+        self.lines().count() as u64
     }
 
     /// Lines that are zero in the log and not yet on the data-disk.
@@ -328,8 +333,13 @@ impl Live {
     }
 
     /// Every slot that counts.
-    pub fn slots(&self) -> impl Iterator<Item = &LiveSlot> {
-        self.lines.values().flatten()
+    pub fn slots(&self) -> impl Iterator<Item = LiveSlot> {
+        self.slots.iter().map(|((line, slot), (mask, checksum))| LiveSlot {
+            line: Line(*line),
+            mask: *mask,
+            slot: *slot,
+            checksum: *checksum,
+        })
     }
 
     /// Number of slots that count, for each segment.
@@ -340,4 +350,9 @@ impl Live {
         }
         counts
     }
+}
+
+/// The places of these lines' slots.
+fn all_of(start: u64, end: u64) -> Range<(u64, SlotIndex)> {
+    (start, SlotIndex(0))..(end, SlotIndex(0))
 }

@@ -66,6 +66,16 @@ impl CacheImage {
         Ok(buffer)
     }
 
+    /// Whether nothing was ever written there, as far as a file system tells: then it need not be
+    /// read to know that it is zero.
+    pub fn is_hole(&self, offset: u64, length: u64) -> bool {
+        match rustix::fs::seek(&self.file, rustix::fs::SeekFrom::Data(offset)) {
+            Ok(data) => data >= offset + length,
+            // Nor was anything behind it.
+            Err(error) => error == rustix::io::Errno::NXIO,
+        }
+    }
+
     /// Bytes of the cache-disk, where that can be told.
     pub fn length(&self) -> Option<u64> {
         // The end of a block device is found by seeking; its metadata says 0.
@@ -123,6 +133,11 @@ impl CacheImage {
         let bytes = self.read(at, length)?;
         Ok(Checkpoint::decode(bytes.bytes(), uuid, geometry)?)
     }
+}
+
+/// The same, without the other.
+pub fn take_newest(checkpoints: [Result<Checkpoint, ImageError>; 2]) -> Option<Checkpoint> {
+    checkpoints.into_iter().flatten().max_by_key(|checkpoint| checkpoint.generation)
 }
 
 /// The newer of two checkpoints that can be read.

@@ -40,8 +40,11 @@ pub fn read_segment(
     index: SegmentIndex,
 ) -> Result<Vec<FoundRecord>, ImageError> {
     let geometry = &superblock.geometry;
-    let length = geometry.segment_size_bytes as usize;
-    let bytes = image.read(geometry.segment_offset(index), length)?;
+    let (offset, length) = (geometry.segment_offset(index), geometry.segment_size_bytes);
+    if image.is_hole(offset, length) {
+        return Ok(Vec::new());
+    }
+    let bytes = image.read(offset, length as usize)?;
     Ok(find_records(&bytes, superblock, index))
 }
 
