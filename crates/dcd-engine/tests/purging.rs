@@ -4,7 +4,7 @@
 mod common;
 
 use common::{Driver, Kind};
-use dcd_engine::{Device, Duration};
+use dcd_engine::{Device, Duration, LbaRange, Operation};
 
 const LINES: u64 = 400;
 /// Written before the others, so that it is on the data-disk.
@@ -128,4 +128,42 @@ fn it_begins_when_nothing_is_destaged() {
     d.drain();
     assert!((0..LINES).all(|line| d.data_disk.line(line) == 0));
     assert_eq!(d.data_disk.line(LINES + 10), 3);
+}
+
+/// What is being destaged gives way to reads, and a discard that waits for it, with all changes
+/// behind it, would wait for as long as somebody reads.
+#[test]
+fn readers_do_not_hold_it_up() {
+    let mut d = Driver::with(|options| {
+        options.segments = 128;
+        options.engine.limits.discarded_lines = 4;
+        options.engine.io_timeout = Duration::from_secs(1000);
+    });
+    // Apart, so that each is a write of its own.
+    d.write_durably((0..300).map(|line| line * 2), 1);
+    d.hold(|io| io.is(Device::DataDisk, Kind::Write) || io.is(Device::DataDisk, Kind::Read));
+    // The disk is so slow that few writes are under way at a time.
+    for _ in 0..100 {
+        d.advance_time(Duration::from_millis(300));
+        if let Some(id) = d.find_io(Device::DataDisk, Kind::Write) {
+            d.finish(id);
+        }
+    }
+    d.run_until(|d| d.find_io(Device::DataDisk, Kind::Write).is_some());
+    let range = LbaRange::new(800 * 8, 8);
+    d.submit(Operation::read(range), false);
+    assert!(d.find_io(Device::DataDisk, Kind::Read).is_some());
+    let stalled = d.status().counters.stalled_writes;
+    let discard = d.discard(0, 600 * 8);
+    let write = d.write(3, 2);
+    for _ in 0..200 {
+        // Nobody has answered the reader yet.
+        d.ios_of(Device::DataDisk, Kind::Write).into_iter().for_each(|id| d.finish(id));
+        d.advance_time(Duration::from_millis(10));
+    }
+    assert!(d.is_answered(discard) && d.is_answered(write));
+    assert_eq!(d.status().counters.stalled_writes, stalled, "nothing was full");
+    d.release();
+    d.drain();
+    assert_eq!((d.data_disk.line(3), d.data_disk.line(4)), (2, 0));
 }

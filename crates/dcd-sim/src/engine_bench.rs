@@ -144,7 +144,7 @@ struct FullTable {
 impl FullTable {
     fn new(geometry: &Geometry) -> FullTable {
         let slots = geometry.data_slots_max();
-        let mut table = LookupTable::new(geometry.slots(), slots, LineHash::new(0));
+        let mut table = LookupTable::new(geometry.slots(), slots, 1 << 32, LineHash::new(0));
         let mut state = 7;
         let mut lines = Vec::with_capacity(slots as usize);
         while !table.is_full() {

@@ -61,7 +61,9 @@ use crate::log::lookup_table::LookupTable;
 use crate::log::rebuilt_zeroes::RebuiltZeroes;
 use crate::patience::Patience;
 use crate::stats::{CacheDiskFailure, Counters, RecoveryReport, Status, Translation};
-use crate::units::{CopySlot, Duration, FragmentMask, LbaRange, Line, SlotIndex, Time};
+use crate::units::{
+    CopySlot, Duration, FRAGMENTS_PER_LINE, FragmentMask, LbaRange, Line, SlotIndex, Time,
+};
 use crate::volume::format::area::VolumeArea;
 use crate::volume::{Volume, VolumeParts};
 use crate::zero_ranges::ZeroRanges;
@@ -324,6 +326,7 @@ impl Engine {
         assert_eq!(memory.bytes().len(), Engine::segment_memory_size(&geometry, &config));
         check_sizes(&superblock, cache_disk_bytes, data_disk, config.grow)?;
         let hash = LineHash::new(config.hash_seed);
+        let disk_lines = data_disk.blocks.div_ceil(FRAGMENTS_PER_LINE);
         let mut engine = Engine {
             phase: Phase::Opening,
             opened_at: now,
@@ -335,7 +338,7 @@ impl Engine {
             next_io: 0,
             ios_with_allowance: BTreeSet::new(),
             log: Log::new(superblock.uuid, geometry, memory),
-            table: LookupTable::new(geometry.slots(), geometry.data_slots_max(), hash),
+            table: LookupTable::new(geometry.slots(), geometry.data_slots_max(), disk_lines, hash),
             zeroes: ZeroRanges::default(),
             zeroes_destaging: ZeroRanges::default(),
             zeroes_rebuilt: RebuiltZeroes::default(),

@@ -106,6 +106,7 @@ impl Engine {
             || self.destage.is_draining()
             || self.mode.wants_destage()
             || self.someone_waits_for_destaging()
+            || self.purge_waits_for_destaging()
             || self.close.is_some()
     }
 
@@ -147,8 +148,11 @@ impl Engine {
         if self.now < self.pace.next_write_at {
             return Go::At(self.pace.next_write_at);
         }
-        // A drain that readers keep from everything would never end.
-        let is_full = self.someone_waits_for_destaging() || self.a_drain_is_held_up();
+        // A drain that readers keep from everything would never end; nor would what a large discard
+        // waits for, and changes behind it.
+        let is_full = self.someone_waits_for_destaging()
+            || self.a_drain_is_held_up()
+            || self.purge_waits_for_destaging();
         if self.config.one_disk && !is_full && (self.log_is_busy() || !self.reads.is_empty()) {
             return Go::Later;
         }

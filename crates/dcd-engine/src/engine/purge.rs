@@ -19,7 +19,7 @@
 use super::Engine;
 use crate::log::lookup_table::{Pieces, Walker};
 use crate::log::sweep::Sweep;
-use crate::units::{Duration, FragmentMask, LbaRange, Line, Time};
+use crate::units::{Duration, FRAGMENTS_PER_LINE, FragmentMask, LbaRange, Line, Time};
 
 /// As short as an engine can say: others have their turn between.
 const PAUSE: Duration = Duration::from_micros(1);
@@ -58,9 +58,11 @@ impl Engine {
         range.start.line() < lines.end && lines.start.lba().0 < range.end()
     }
 
-    /// Whether so many lines are too many to leave the table at once.
-    pub(super) fn needs_purge(&self, lines: u64) -> bool {
-        lines.min(self.table.lines() as u64) > self.config.limits.discarded_lines as u64
+    /// Whether too many lines have to be looked at for a range to leave the table at once.
+    pub(super) fn needs_purge(&self, range: LbaRange) -> bool {
+        let lines = range.blocks / FRAGMENTS_PER_LINE + 1;
+        let looked_at = self.table.looked_at_for(range.start.line(), lines);
+        looked_at > self.config.limits.discarded_lines as u64
     }
 
     /// Step 1.

@@ -107,7 +107,8 @@ impl Engine {
                 Err(waits_for) => waits_for,
             },
         };
-        self.counters.stalled_writes += 1;
+        let is_for_room = matches!(waits_for, WaitsFor::Room | WaitsFor::ZeroRanges);
+        self.counters.stalled_writes += u64::from(is_for_room);
         let since = self.patience.now();
         self.stalled.push_back(Stalled { owner, change, fua, since, waits_for });
     }
@@ -219,6 +220,12 @@ impl Engine {
             || self.stalled.iter().any(|it| it.waits_for == WaitsFor::Purge && it.change.is_zero())
     }
 
+    /// Whether one waits until what is being destaged has ended. It would wait for as long as
+    /// somebody reads.
+    pub(super) fn purge_waits_for_destaging(&self) -> bool {
+        self.purge.is_none() && self.stalled.iter().any(|it| it.waits_for == WaitsFor::Purge)
+    }
+
     pub(super) fn fail_stalled(&mut self, error: RequestError) {
         while let Some(stalled) = self.stalled.pop_front() {
             self.reply(stalled.owner, Err(error), stalled.change.into_buffer());
@@ -243,7 +250,7 @@ impl Engine {
             }
             Change::Zero { .. } if !self.log.has_room(ENTRIES_OF_ZERO, appender) => false,
             Change::Zero { range, may_unmap } => {
-                let is_purged = self.needs_purge(range.blocks / FRAGMENTS_PER_LINE);
+                let is_purged = self.needs_purge(*range);
                 if is_purged && !self.may_begin_purge() {
                     return Err(WaitsFor::Purge);
                 }

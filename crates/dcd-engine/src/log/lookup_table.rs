@@ -9,6 +9,7 @@
 
 use crate::line_hash::LineHash;
 use crate::line_map::{LineMap, LineValue};
+use crate::log::regions::Regions;
 use crate::units::{FragmentMask, Line, SlotIndex};
 
 /// Marks a place that is a number in `Scattered`.
@@ -166,6 +167,7 @@ pub struct LookupTable {
     hash: LineHash,
     lines: LineMap<Place>,
     lines_max: usize,
+    regions: Regions,
     scattered: Scattered,
     /// CRC-32C of each slot, live or not; see [`LookupTable::checksum`].
     slot_checksums: Vec<u32>,
@@ -185,12 +187,14 @@ pub(crate) enum Walker {
 }
 
 impl LookupTable {
-    /// A table for a cache of `slots` slots, of which at most `data_slots` hold data.
-    pub fn new(slots: u32, data_slots: u32, hash: LineHash) -> LookupTable {
+    /// A table for a cache of `slots` slots, of which at most `data_slots` hold data, and a
+    /// data-disk of so many lines.
+    pub fn new(slots: u32, data_slots: u32, disk_lines: u64, hash: LineHash) -> LookupTable {
         LookupTable {
             hash,
             lines: LineMap::new(data_slots as usize, hash),
             lines_max: data_slots as usize,
+            regions: Regions::new(disk_lines),
             scattered: Scattered::default(),
             slot_checksums: vec![0; slots as usize],
             walks: [None; 3],
@@ -199,7 +203,11 @@ impl LookupTable {
 
     /// A table of the same size without lines.
     pub(crate) fn emptied(&self) -> LookupTable {
-        LookupTable::new(self.slot_checksums.len() as u32, self.lines_max as u32, self.hash)
+        let (slots, data_slots) = (self.slot_checksums.len() as u32, self.lines_max as u32);
+        LookupTable {
+            regions: self.regions.emptied(),
+            ..LookupTable::new(slots, data_slots, 0, self.hash)
+        }
     }
 
     /// Lines in the table: all of them are newer than the data-disk.
@@ -251,6 +259,7 @@ impl LookupTable {
         let mut dead = DeadSlots::default();
         let Some(place) = self.lines.get_or_insert(line, Place::new(mask, slot.0)) else {
             assert!(self.lines.lines() <= self.lines_max, "more lines than slots");
+            self.regions.add(line);
             return dead;
         };
         let mut pieces = Pieces::default();
@@ -282,13 +291,26 @@ impl LookupTable {
             *place = self.scattered.place(&pieces);
         } else {
             self.lines.remove(line);
+            self.regions.remove(line);
         }
         dead
     }
 
-    /// Which of `lines` lines from `first` on are in the log. Walks those or the lines of the
-    /// table, whichever are fewer: never the whole of a table that is nearly empty.
+    /// Lines of so many that may have to be looked at to find those of a range that are in the log:
+    /// those of the range or of the table, whichever are fewer, and none where none can be.
+    pub(crate) fn looked_at_for(&self, first: Line, lines: u64) -> u64 {
+        match self.regions.may_hold(first, lines) {
+            true => lines.min(self.lines() as u64),
+            false => 0,
+        }
+    }
+
+    /// Which of `lines` lines from `first` on are in the log. Walks no more than
+    /// [`LookupTable::looked_at_for`] says: never the whole of a table that is nearly empty.
     pub(crate) fn lines_within(&self, first: Line, lines: u64) -> Vec<Line> {
+        if self.looked_at_for(first, lines) == 0 {
+            return Vec::new();
+        }
         let range = first.0..first.0.saturating_add(lines);
         if lines < self.lines() as u64 {
             range.map(Line).filter(|line| self.contains(*line)).collect()
@@ -353,7 +375,7 @@ mod tests {
 
     #[test]
     fn overwriting_kills_slots_and_scatters_lines() {
-        let mut table = LookupTable::new(64, 60, LineHash::new(0));
+        let mut table = LookupTable::new(64, 60, 1 << 20, LineHash::new(0));
         let line = Line(7);
         // fragment:  0 1 2 3 4 5 6 7
         // slot 1     A A A A A A A A
@@ -380,7 +402,7 @@ mod tests {
             changes in prop::collection::vec(prop::collection::vec((any::<bool>(), 0usize..400), 0..40), 100),
         ) {
             // Few buckets of many lines.
-            let mut table = LookupTable::new(1000, 10, LineHash::new(0));
+            let mut table = LookupTable::new(1000, 10, 1 << 20, LineHash::new(0));
             table.lines_max = 400;
             for line in 0..400 {
                 table.insert(Line(line), FragmentMask::FULL, SlotIndex(0), 0);
@@ -407,7 +429,7 @@ mod tests {
 
     #[test]
     fn places_and_checksums_are_those_of_each_line() {
-        let mut table = LookupTable::new(8, 4, LineHash::new(0));
+        let mut table = LookupTable::new(8, 4, 1 << 20, LineHash::new(0));
         let lines = [7, 7 + (1 << 32), (1 << 40) - 1];
         for (slot, line) in lines.into_iter().enumerate() {
             table.insert(Line(line), FragmentMask::FULL, SlotIndex(slot as u32), 50 + slot as u32);
@@ -422,7 +444,7 @@ mod tests {
     /// Fewer lines than there are in the table, as many, and more than can be.
     #[test]
     fn lines_within_a_range() {
-        let mut table = LookupTable::new(8, 4, LineHash::new(0));
+        let mut table = LookupTable::new(8, 4, 1 << 20, LineHash::new(0));
         for line in [10, 12, 13, (1 << 40) - 1] {
             table.insert(Line(line), FragmentMask::FULL, SlotIndex(0), 0);
         }
@@ -442,7 +464,7 @@ mod tests {
     #[test]
     fn a_walk_does_not_depend_on_the_size_of_the_cache() {
         let steps = |slots: u32| {
-            let mut table = LookupTable::new(slots, slots, LineHash::new(0));
+            let mut table = LookupTable::new(slots, slots, 1 << 20, LineHash::new(0));
             for line in 0..1000 {
                 table.insert(Line(line * 1_000_003), FragmentMask::FULL, SlotIndex(0), 0);
             }
@@ -459,7 +481,7 @@ mod tests {
 
     #[test]
     fn is_full_with_a_line_for_each_slot() {
-        let mut table = LookupTable::new(4, 2, LineHash::new(0));
+        let mut table = LookupTable::new(4, 2, 1 << 20, LineHash::new(0));
         table.insert(Line(1), FragmentMask::FULL, SlotIndex(0), 0);
         assert!(!table.is_full());
         table.insert(Line(2), FragmentMask::FULL, SlotIndex(1), 0);
@@ -472,7 +494,7 @@ mod tests {
     #[test]
     #[should_panic(expected = "more lines than slots")]
     fn a_line_too_many_is_a_mistake() {
-        let mut table = LookupTable::new(4, 2, LineHash::new(0));
+        let mut table = LookupTable::new(4, 2, 1 << 20, LineHash::new(0));
         (0..3).for_each(|line| {
             table.insert(Line(line), FragmentMask::FULL, SlotIndex(0), 0);
         });
@@ -481,7 +503,7 @@ mod tests {
     #[test]
     #[should_panic(expected = "mask.is_empty()")]
     fn a_line_without_fragments_is_a_mistake() {
-        LookupTable::new(4, 2, LineHash::new(0)).insert(
+        LookupTable::new(4, 2, 1 << 20, LineHash::new(0)).insert(
             Line(1),
             FragmentMask::NONE,
             SlotIndex(0),
@@ -494,7 +516,7 @@ mod tests {
     #[test]
     fn memory_is_as_promised() {
         let count = 100_000;
-        let mut table = LookupTable::new(count, count, LineHash::new(0));
+        let mut table = LookupTable::new(count, count, 1 << 20, LineHash::new(0));
         let mut state = 1u64;
         let mut lines = Vec::new();
         while !table.is_full() {
@@ -528,7 +550,7 @@ mod tests {
     #[test]
     fn takes_little_while_the_cache_is_empty() {
         let slots = 1 << 18;
-        let table = LookupTable::new(slots, slots - 1024, LineHash::new(0));
+        let table = LookupTable::new(slots, slots - 1024, 1 << 20, LineHash::new(0));
         let untouched = slots as usize * 4;
         assert!(table.memory_bytes() - untouched < 20 << 10);
     }
@@ -537,7 +559,7 @@ mod tests {
         /// Against a plain map of fragments.
         #[test]
         fn agrees_with_a_map(operations in prop::collection::vec((0u64..40, 1u8.., 0u8..4), 1..200)) {
-            let mut table = LookupTable::new(256, 40, LineHash::new(0));
+            let mut table = LookupTable::new(256, 40, 1 << 20, LineHash::new(0));
             let mut model: BTreeMap<(u64, usize), u32> = BTreeMap::new();
             for (slot, (line, mask, kind)) in operations.into_iter().enumerate() {
                 let mask = FragmentMask(mask);

@@ -6,6 +6,7 @@ pub mod control;
 mod filled_segments;
 pub mod lookup_table;
 pub(crate) mod rebuilt_zeroes;
+pub(crate) mod regions;
 pub mod segment;
 pub(crate) mod sweep;
 

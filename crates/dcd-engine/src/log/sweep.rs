@@ -11,6 +11,7 @@ pub(crate) struct Sweep {
     walker: Walker,
     lines: Range<Line>,
     /// Lines before this one were looked at; `None`: the whole table is walked, which is less.
+    /// Where none can be in the table none is looked at.
     next: Option<Line>,
 }
 
@@ -18,7 +19,10 @@ impl Sweep {
     /// Of these lines.
     pub(crate) fn new(table: &mut LookupTable, walker: Walker, lines: Range<Line>) -> Sweep {
         let count = lines.end.0.saturating_sub(lines.start.0);
-        let next = (count < table.lines() as u64).then_some(lines.start);
+        let next = match table.looked_at_for(lines.start, count) {
+            0 => Some(lines.end),
+            most => (count == most).then_some(lines.start),
+        };
         if next.is_none() {
             table.begin_walk(walker);
         }
