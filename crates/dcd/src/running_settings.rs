@@ -197,6 +197,12 @@ impl SettingsBook for RunningSettings {
         })?;
         let at_start = self.flags.clone().over(self.file_at_start.clone());
         let now = self.flags.clone().over(file.clone());
+        // Cut short while somebody writes it: all else it does not say would be the default.
+        let is_gone = |key: &&&str| said(&at_start, key).is_some() && said(&now, key).is_none();
+        if let Some(key) = ["cache-disk", "data-disk"].iter().find(is_gone) {
+            let error = format!("{} does not say `{key}` any more", path.display());
+            return Err(refusal(Code::BadSetting, error, "write all of it and send SIGHUP again"));
+        }
         let others: BTreeSet<&str> = KEYS.into_iter().collect();
         let others = others.iter().filter(|key| !CHANGEABLE.contains(key));
         let is_new = |key: &&&str| self.value(&at_start, key) != self.value(&now, key);
@@ -350,6 +356,24 @@ mod tests {
         let reports = book.list();
         let report = reports.iter().find(|report| report.key == key).unwrap();
         (report.value.clone(), report.origin)
+    }
+
+    /// One that is empty, or cut short, while it is written does not say that everything is as by
+    /// default.
+    #[test]
+    fn a_file_that_lacks_the_disks_changes_nothing() {
+        let path = std::env::temp_dir().join(format!("dcd-{}-x.toml", std::process::id()));
+        let file = flags("cache-disk=c data-disk=d mode=pass-through");
+        let mut book = RunningSettings::new(Some(path.clone()), Settings::default(), file);
+        let mut apply = |_: EngineConfig| -> Result<(), Box<Failure>> { unreachable!("refused") };
+        for text in ["", "mode = \"write-back\"\n", "cache-disk = \"c\"\n"] {
+            std::fs::write(&path, text).unwrap();
+            let refused = book.read_again(&mut apply).unwrap_err();
+            assert_eq!(refused.code, Some(Code::BadSetting), "{text}");
+            assert!(refused.error.contains("does not say `"), "{}", refused.error);
+            assert_eq!(values(&book, "mode").0, "pass-through");
+        }
+        std::fs::remove_file(&path).unwrap();
     }
 
     /// What is listed may be set, and is the same then; what is not said is what the engine does

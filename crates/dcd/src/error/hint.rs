@@ -49,7 +49,9 @@ impl CommandError {
                 Some("for example --volume raid.toml with two lines: [[set]] and level = 5; docs/volume.md".into())
             }
             CommandError::VolumeTables { .. } => Some(
-                "give a larger --cache-size, or the volume a larger `extent` or a smaller `journal`".into(),
+                "give a larger --cache-size, or the volume smaller redundant sets, whose checksums take 1 GiB for \
+                 each TiB and more, a larger `extent`, or a smaller `journal`"
+                    .into(),
             ),
             CommandError::NoStaticMetadata { .. } => {
                 Some("it is known of ext2, ext3, ext4 and XFS; give their device or a directory on them".into())
