@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::rc::Rc;
 
+use dcd_engine::volume::format::area::VolumeArea;
 use dcd_engine::volume::format::header::{VOLUME_HEADER_BYTES, VolumeHeader};
 use dcd_engine::volume::format::label::MemberLabel;
 use dcd_engine::volume::members::MemberInfo;
@@ -205,7 +206,7 @@ fn clients_max(
 ) -> Result<usize, ServeError> {
     let Some(limit) = options.memory else { return Ok(CONNECTIONS_MAX) };
     let mut need = MemoryNeed::of(&superblock.geometry, config, limit.clients);
-    need.add("volume", below.memory_bytes(superblock));
+    need.add("volume", below.memory_bytes(superblock, config));
     need.clients_within(&limit).ok_or_else(|| ServeError::MemoryMax {
         most: limit.bytes,
         needed: need.least(limit.clients),
@@ -451,20 +452,28 @@ impl Below {
     }
 
     /// What the tables of a volume take.
-    fn memory_bytes(&self, superblock: &Superblock) -> u64 {
+    fn memory_bytes(&self, superblock: &Superblock, config: &EngineConfig) -> u64 {
         match self {
             Below::One(_) => 0,
-            Below::Volume { header, .. } => volume_memory_bytes(header, superblock),
+            Below::Volume { header, .. } => volume_memory_bytes(header, superblock, config),
         }
     }
 }
 
 /// Its tables as they are on the cache-disk, with room to search in, and what is under way on the
-/// members.
-fn volume_memory_bytes(header: &VolumeHeader, superblock: &Superblock) -> u64 {
+/// members. Of checksums there are those within the budget and those that have changed, of which the
+/// journal has a record.
+fn volume_memory_bytes(
+    header: &VolumeHeader,
+    superblock: &Superblock,
+    config: &EngineConfig,
+) -> u64 {
     const UNDER_WAY_BYTES: u64 = 32 << 20;
     let tables = superblock.volume_bytes.saturating_sub(header.journal_bytes) / 2;
-    tables / 4 * 5 + UNDER_WAY_BYTES
+    let area = VolumeArea::of(header, superblock.volume_offset());
+    let checksums = area.map_or(0, |area| area.checksum_bytes());
+    let in_memory = checksums.min(config.volume_memory_bytes.saturating_add(header.journal_bytes));
+    tables.saturating_sub(checksums) / 4 * 5 + in_memory + UNDER_WAY_BYTES
 }
 
 /// Reads both copies of what a volume is made of.

@@ -1,6 +1,7 @@
-//! Which of many numbers are free: a bit for each, set when it is taken, and above them bits that say
-//! which words have no free one, so that a search costs a step per level also when nearly everything
-//! is taken. While all are free it is zeroes, which take no memory. Tests: against a plain set.
+//! Which of many numbers are free: a bit for each, set when it is taken, and above them bits that
+//! say which words have no free one, so that a search costs a step per level also when nearly
+//! everything is taken. While all are free it is zeroes, which take no memory. Tests: against a
+//! plain set.
 
 use std::ops::Range;
 

@@ -189,7 +189,7 @@ impl Volume {
                 + self.checksums.memory_bytes()
                 + self.pointers.memory_bytes()
                 + self.lost.memory_bytes()
-                + self.area.pages() * 12,
+                + self.checkpoint.map.memory_bytes(),
             counters: self.counters,
             has_failed: self.journal.error.is_some(),
         }

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::header::VolumeHeader;
-use super::page::{PAGE_CONTENT_BYTES, PageIndex};
+use super::page::{PAGE_BYTES, PAGE_CONTENT_BYTES, PageIndex};
 use super::page_map::COPIES_PER_PAGE;
 use crate::units::LINE_SIZE;
 use crate::volume::config::{SetConfig, VolumeConfig};
@@ -186,6 +186,11 @@ impl VolumeArea {
     /// Size in bytes.
     pub fn bytes(&self) -> u64 {
         (LINES_BEFORE_PAGES + 2 * self.pages) * LINE_SIZE + self.journal_bytes
+    }
+
+    /// Size of the pages of checksums, one copy of each.
+    pub fn checksum_bytes(&self) -> u64 {
+        self.checksum_pages.iter().map(|(_, count)| count * PAGE_BYTES as u64).sum()
     }
 
     /// Number of pages.

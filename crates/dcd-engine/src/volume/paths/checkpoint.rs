@@ -59,7 +59,7 @@ pub(in crate::volume) struct Checkpointing {
     /// The newest checkpoint.
     pub(super) number: u64,
     /// Of each page the copy that counts; of `written` the one that will.
-    pub(super) map: PageMap,
+    pub(in crate::volume) map: PageMap,
     dirty: BTreeSet<PageIndex>,
     /// Pages of the checkpoint under way.
     written: BTreeSet<PageIndex>,

@@ -3,8 +3,8 @@
 //! ```text
 //! 1. For each extent: not mapped, being written for the first time, or not known to be zeroes on
 //!    the disk (fresh.rs): zeroes. Lost with a disk that was replaced (lost.rs): an error.
-//! 2. Else pieces that lie together on a member, all at once, from the copy that is least busy, when
-//!    their checksums are in memory (sums.rs).
+//! 2. Else pieces that lie together on a member, all at once, from the copy that is least busy,
+//!    when their checksums are in memory (sums.rs).
 //! 3. Each line has the checksum that it should have, or the set has none (RAID 0): into the
 //!    buffer.
 //! 4. Else a job that holds the stripe: another copy, or what the other rows say (stripe.rs). What

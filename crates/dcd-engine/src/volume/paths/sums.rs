@@ -1,5 +1,5 @@
-//! Pages of checksums: read from the cache-disk when a stripe is looked at, and dropped when they are
-//! too many.
+//! Pages of checksums: read from the cache-disk when a stripe is looked at, and dropped when they
+//! are too many.
 //!
 //! ```text
 //! 1. Who is going to look at lines holds the pages of their checksums, and says that it wants
