@@ -223,6 +223,8 @@ impl Volume {
         let found: Vec<(u64, u64, u64)> = found.collect();
         self.journal.restore(&found, line, sequence);
         self.opening().ring = ring;
+        // What was only looked at before is kept from here on.
+        self.opening().reads_all = false;
         for page in wanted {
             let index = self.place_of_sums(page);
             let is_there = self.checksums.is_in_memory(index.0, index.1);
