@@ -60,8 +60,8 @@ impl Engine {
 
     /// Whether too many lines have to be looked at for a range to leave the table at once.
     pub(super) fn needs_purge(&self, range: LbaRange) -> bool {
-        let lines = range.blocks / FRAGMENTS_PER_LINE + 1;
-        let looked_at = self.table.looked_at_for(range.start.line(), lines);
+        let first = Line(range.start.0.div_ceil(FRAGMENTS_PER_LINE));
+        let looked_at = self.table.looked_at_for(first, range.blocks / FRAGMENTS_PER_LINE);
         looked_at > self.config.limits.discarded_lines as u64
     }
 
