@@ -500,7 +500,7 @@ fn behind_a_long_write_the_next_header_is_received_alone() {
     connection.received(10);
     assert_eq!(connection.receive_space().len(), header - 10, "the rest of it");
     feed(&mut connection, &long[10..header]);
-    assert_eq!(connection.receive_space().len(), 128 << 10);
+    assert!(connection.receive_space().len() >= 64 << 10, "straight into its buffer");
     feed(&mut connection, &long[header..]);
     feed(&mut connection, &short[..header]);
     assert!(connection.receive_space().len() > 4096, "more may follow at once");
