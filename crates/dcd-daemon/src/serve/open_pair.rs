@@ -461,8 +461,8 @@ impl Below {
 }
 
 /// Its tables as they are on the cache-disk, with room to search in, and what is under way on the
-/// members. Of checksums there are those within the budget and those that have changed, of which the
-/// journal has a record.
+/// members. Of checksums there are those within the budget and those that have changed, of which
+/// the journal has a record.
 fn volume_memory_bytes(
     header: &VolumeHeader,
     superblock: &Superblock,

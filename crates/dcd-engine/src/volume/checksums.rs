@@ -139,6 +139,11 @@ impl Checksums {
         page.map_or(Vec::new(), |page| page.sums.iter().flat_map(|sum| sum.to_le_bytes()).collect())
     }
 
+    /// Whether a page on the disk says of any line that it is lost.
+    pub fn tells_of_lost(content: &[u8; PAGE_CONTENT_BYTES]) -> bool {
+        content.as_chunks::<4>().0.iter().any(|sum| u32::from_le_bytes(*sum) == LOST)
+    }
+
     /// Takes it back.
     pub fn load_page(&mut self, set: usize, first: u64, content: &[u8; PAGE_CONTENT_BYTES]) {
         let sums = content.as_chunks::<4>().0.iter().map(|bytes| u32::from_le_bytes(*bytes));
@@ -192,4 +197,19 @@ impl Checksums {
 /// Page and place in it of a line.
 fn locate(index: u64) -> (usize, usize) {
     ((index / CHECKSUMS_PER_PAGE) as usize, (index % CHECKSUMS_PER_PAGE) as usize)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_page_tells_of_lost_lines() {
+        let mut content = [0; PAGE_CONTENT_BYTES];
+        // A one that lies across two checksums is none.
+        content[3] = 1;
+        assert!(!Checksums::tells_of_lost(&content));
+        content[PAGE_CONTENT_BYTES - 4] = 1;
+        assert!(Checksums::tells_of_lost(&content));
+    }
 }
