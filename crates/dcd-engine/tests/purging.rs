@@ -167,3 +167,119 @@ fn readers_do_not_hold_it_up() {
     d.drain();
     assert_eq!((d.data_disk.line(3), d.data_disk.line(4)), (2, 0));
 }
+
+/// A trim of everything comes as thousands of discards: each is answered at once, and as good as if
+/// it had been alone.
+#[test]
+fn others_join_it() {
+    let with_two = |parts: usize| {
+        let mut d = Driver::never_idle(|options| {
+            options.segments = 128;
+            options.engine.limits.discarded_lines = 4;
+        });
+        d.write_durably(0..LINES, OLD);
+        d.drain();
+        d.write_durably(0..LINES, 1);
+        for line in (0..LINES).step_by(7) {
+            d.done(|d| d.write(line, 1));
+        }
+        let first = d.discard(0, 200 * 8);
+        assert!(d.is_answered(first));
+        let second = d.discard(200 * 8, 190 * 8);
+        assert!(d.is_answered(second));
+        (0..parts).for_each(|_| d.tick());
+        d
+    };
+    for parts in (0..80).step_by(9) {
+        let mut d = with_two(parts);
+        assert!(d.status().dirty_lines > 10, "{parts}");
+        expect_all(&mut d, false);
+        let mut d = with_two(parts);
+        let there = d.write(250, 5);
+        let elsewhere = d.write(LINES - 2, 6);
+        assert!(!d.is_answered(there) && d.is_answered(elsewhere), "{parts}");
+        d.run_until(|d| d.is_answered(there));
+        assert_eq!((d.read(250), d.read(251), d.read(100)), (5, 0, 0));
+        d.drain();
+        assert_eq!(
+            (d.data_disk.line(250), d.data_disk.line(251), d.data_disk.line(100)),
+            (5, 0, 0)
+        );
+        let mut d = with_two(parts);
+        d.kill_and_reopen();
+        expect_all(&mut d, false);
+        let mut d = with_two(parts);
+        d.done(Driver::flush);
+        d.power_cycle();
+        expect_all(&mut d, false);
+    }
+}
+
+/// What was discarded and written again is there behind a crash, in whatever order a start carries
+/// out the discards.
+#[test]
+fn a_start_keeps_what_is_written_behind_it() {
+    let mut d = Driver::never_idle(|options| {
+        options.segments = 128;
+        options.engine.limits.discarded_lines = 4;
+        options.engine.limits.checkpoint_lines = 4;
+    });
+    d.write_durably(0..LINES, 1);
+    for first in (0..LINES).step_by(50) {
+        let discard = d.discard(first * 8, 40 * 8);
+        d.run_until(|d| d.is_answered(discard));
+        if first % 100 == 0 {
+            // Of one that is long done, or not begun, and, in part, of the newest.
+            let write = d.write(first / 2, 2);
+            d.run_until(|d| d.is_answered(write));
+            let write = d.write_blocks((first + 7) * 8 + 3, 2, 3);
+            d.run_until(|d| d.is_answered(write));
+        }
+    }
+    let expected: Vec<Vec<u8>> =
+        (0..LINES).map(|line| d.try_read(line * 8, 8).expect("it is readable")).collect();
+    d.done(Driver::flush);
+    d.power_cycle();
+    for line in 0..LINES {
+        assert_eq!(
+            d.try_read(line * 8, 8).expect("it is readable"),
+            expected[line as usize],
+            "line {line}"
+        );
+    }
+    assert_eq!((d.read(50), d.read(41), d.read(45)), (2, 1, 1));
+}
+
+/// Discards without end do not keep destaging from making room for who waits for it.
+#[test]
+fn who_waits_for_room_has_a_turn() {
+    let mut d = Driver::never_idle(|options| {
+        options.segments = 16;
+        options.engine.limits.discarded_lines = 4;
+        options.engine.full_timeout = Duration::from_secs(1000);
+    });
+    d.hold(|io| io.is(Device::DataDisk, Kind::Write));
+    let mut lines = 0..800;
+    let mut write = d.write(lines.next().expect("it is small"), 1);
+    while d.is_answered(write) {
+        write = d.write(lines.next().expect("it is small"), 1);
+        while !d.is_answered(write) && d.finish_one() {}
+    }
+    // Of the same region as what is in the log: they have to be looked for.
+    let ranges = [800 * 8, 900 * 8];
+    let mut discards = ranges.map(|first| d.discard(first, 50 * 8));
+    d.release();
+    for _ in 0..5_000 {
+        for (discard, first) in discards.iter_mut().zip(ranges) {
+            if d.is_answered(*discard) {
+                *discard = d.discard(first, 50 * 8);
+            }
+        }
+        d.step();
+        if d.is_answered(write) {
+            let Some(line) = lines.next() else { return };
+            write = d.write(line, 1);
+        }
+    }
+    panic!("{lines:?} wait for as long as there are discards");
+}

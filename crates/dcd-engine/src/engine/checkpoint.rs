@@ -301,7 +301,7 @@ impl Engine {
     /// lines that were destaged meanwhile and that the index lacks. So they wait; a small index is
     /// gathered at once.
     fn may_gather(&self) -> bool {
-        if self.purge.is_some() {
+        if self.purge.is_under_way() {
             return false;
         }
         self.table.lines() <= self.config.limits.checkpoint_lines

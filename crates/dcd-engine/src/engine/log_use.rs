@@ -117,7 +117,10 @@ impl Engine {
     }
 
     pub(super) fn clean_checkpoint_wake_up(&self) -> Option<Time> {
-        if self.health.cache_disk_failed() || !self.checkpoint.is_idle() || self.purge.is_some() {
+        if self.health.cache_disk_failed()
+            || !self.checkpoint.is_idle()
+            || self.purge.is_under_way()
+        {
             return None;
         }
         self.log_use.empty_since.map(|since| since.after(self.config.idle_threshold_max))

@@ -217,7 +217,7 @@ pub struct Engine {
     passing_by: Option<uncached::PassingBy>,
     /// Whether changes go to the log, and the switch under way.
     mode: mode::ModeSwitch,
-    purge: Option<purge::Purge>,
+    purge: purge::Purge,
     below: Below,
     discards: discards::Discards,
     /// Flushes and the like that wait for the volume to make its tables durable.
@@ -383,7 +383,7 @@ impl Engine {
             health: health::Health::default(),
             passing_by: None,
             mode: mode::ModeSwitch::default(),
-            purge: None,
+            purge: purge::Purge::default(),
             below,
             discards: discards::Discards::default(),
             behind_commits: BTreeMap::new(),
@@ -408,9 +408,7 @@ impl Engine {
         assert!(now >= self.now, "time does not go back");
         self.now = now;
         self.checkpoint.input_came();
-        if let Some(purge) = &mut self.purge {
-            purge.go_on();
-        }
+        self.purge.go_on();
         if let Some(recovery) = &mut self.recovery {
             recovery.input_came();
         }
@@ -606,6 +604,7 @@ impl Engine {
             moved |= self.admit_stalled();
             moved |= self.advance_bypasses();
             moved |= self.advance_destage();
+            self.purge.turn_of_destaging_is_over();
             moved |= self.advance_log_again();
             moved |= self.advance_announcing();
             moved |= self.advance_checkpoint();

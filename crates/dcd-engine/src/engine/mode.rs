@@ -267,7 +267,7 @@ impl Engine {
         // Of what is to be zeroed no more than the disk does at once.
         let may_hold = self.table.lines() as u64 <= hold_lines
             && left.zero_lines() <= self.zero_lines_max()
-            && self.purge.is_none();
+            && !self.purge.is_under_way();
         self.mode.stage = match may_hold {
             true => Stage::Holding(draining, self.patience.now()),
             false => Stage::Draining(draining),
@@ -283,7 +283,7 @@ impl Engine {
         let is_quiet = self.only_lost_lines_are_left()
             && self.zeroes.is_empty()
             && self.zeroes_destaging.is_empty()
-            && self.purge.is_none()
+            && !self.purge.is_under_way()
             && !self.has_bypasses()
             && self.destage.is_idle()
             && self.checkpoint.is_idle()

@@ -1,4 +1,4 @@
-//! A discard of very many lines, whose lines leave the lookup table a part at a time while requests
+//! Discards of very many lines, whose lines leave the lookup table a part at a time while requests
 //! go on.
 //!
 //! ```text
@@ -14,7 +14,10 @@
 //!      them: the discard is behind its position, and is replayed.
 //! ```
 //! All at once would hold up everybody for as long as it takes, which is seconds where a cache of a
-//! terabyte is full.
+//! terabyte is full. Discards of other ranges join those that are being carried out, and share their
+//! walks of the table ([`Sweep`]): a trim of everything comes as thousands of them.
+
+use std::ops::Range;
 
 use super::Engine;
 use crate::log::lookup_table::{Pieces, Walker};
@@ -23,17 +26,42 @@ use crate::units::{Duration, FRAGMENTS_PER_LINE, FragmentMask, LbaRange, Line, T
 
 /// As short as an engine can say: others have their turn between.
 const PAUSE: Duration = Duration::from_micros(1);
+/// Rounds of discards that follow each other, before what waits for room in the log has its turn.
+const ROUNDS_MAX: u32 = 4;
 
-/// A discard that is being carried out.
+/// Discards that are being carried out.
+#[derive(Default)]
 pub(super) struct Purge {
-    sweep: Sweep,
+    sweep: Option<Sweep>,
     /// A part went since the last input.
     has_paused: bool,
+    /// Somebody waits for something to be destaged before the next discard.
+    is_turn_of_destaging: bool,
 }
 
 impl Purge {
     pub(super) fn go_on(&mut self) {
         self.has_paused = false;
+    }
+
+    /// Whether lines that are discarded may still be in the table.
+    pub(super) fn is_under_way(&self) -> bool {
+        self.sweep.is_some()
+    }
+
+    /// Whether that may be these.
+    fn covers(&self, lines: Range<Line>) -> bool {
+        self.sweep.as_ref().is_some_and(|sweep| sweep.covers(lines))
+    }
+
+    /// Destaging has begun something, or cannot.
+    pub(super) fn turn_of_destaging_is_over(&mut self) {
+        self.is_turn_of_destaging = false;
+    }
+
+    /// Whether nothing may be destaged for these, or those that wait.
+    pub(super) fn holds_back_destaging(&self, one_waits: bool) -> bool {
+        self.is_under_way() || one_waits && !self.is_turn_of_destaging
     }
 }
 
@@ -48,66 +76,73 @@ impl Engine {
 
     /// Whether the line is discarded, and perhaps still in the table.
     pub(super) fn is_purged(&self, line: Line) -> bool {
-        self.purge.as_ref().is_some_and(|purge| purge.sweep.covers(line))
+        self.purge.covers(line..Line(line.0 + 1))
     }
 
     /// Whether changes of these blocks have to wait.
     pub(super) fn is_being_purged(&self, range: LbaRange) -> bool {
-        let Some(purge) = &self.purge else { return false };
-        let lines = purge.sweep.lines();
-        range.start.line() < lines.end && lines.start.lba().0 < range.end()
+        self.purge.is_under_way() && self.purge.covers(range.start.line()..end_line(range.end()))
     }
 
     /// Whether too many lines have to be looked at for a range to leave the table at once.
     pub(super) fn needs_purge(&self, range: LbaRange) -> bool {
-        let first = Line(range.start.0.div_ceil(FRAGMENTS_PER_LINE));
-        let looked_at = self.table.looked_at_for(first, range.blocks / FRAGMENTS_PER_LINE);
-        looked_at > self.config.limits.discarded_lines as u64
+        let first = range.start.0.div_ceil(FRAGMENTS_PER_LINE);
+        let whole = Line(first)..Line(first + range.blocks / FRAGMENTS_PER_LINE);
+        self.table.must_look_at_more(whole, self.config.limits.discarded_lines as u64)
     }
 
     /// Step 1.
-    pub(super) fn may_begin_purge(&self) -> bool {
-        self.purge.is_none() && self.destage.is_idle()
+    pub(super) fn may_purge(&self) -> bool {
+        match &self.purge.sweep {
+            Some(sweep) => sweep.rounds() < ROUNDS_MAX,
+            None => self.destage.is_idle() && !self.purge.is_turn_of_destaging,
+        }
     }
 
     /// Behind step 2.
-    pub(super) fn begin_purge(&mut self, line: Line, lines: u64) {
-        assert!(self.may_begin_purge(), "one at a time, and nothing is destaged");
+    pub(super) fn purge(&mut self, line: Line, lines: u64) {
+        assert!(self.may_purge(), "nothing is destaged");
         self.forget_poison(line, lines);
-        let sweep = Sweep::new(&mut self.table, Walker::Purge, line..Line(line.0 + lines));
-        self.purge = Some(Purge { sweep, has_paused: false });
+        let sweep = self.purge.sweep.get_or_insert_with(|| Sweep::new(Walker::Purge));
+        sweep.add(line..Line(line.0 + lines));
     }
 
     /// Step 3. Tells whether a part went.
     pub(super) fn advance_purge(&mut self) -> bool {
-        let has_paused = self.purge.as_ref().is_none_or(|purge| purge.has_paused);
-        !has_paused && {
-            self.purge_part(self.config.limits.discarded_lines);
-            true
+        if !self.purge.is_under_way() || self.purge.has_paused {
+            return false;
         }
+        self.purge.has_paused = true;
+        self.purge_part(self.config.limits.discarded_lines);
+        true
     }
 
     /// What follows cannot be done beside one.
     pub(super) fn finish_purge(&mut self) {
-        while self.purge.is_some() {
+        while self.purge.is_under_way() {
             self.purge_part(usize::MAX);
         }
     }
 
     pub(super) fn purge_wake_up(&self) -> Option<Time> {
-        self.purge.as_ref().map(|_| self.now.after(PAUSE))
+        self.purge.is_under_way().then(|| self.now.after(PAUSE))
     }
 
     fn purge_part(&mut self, count: usize) {
-        let mut purge = self.purge.take().expect("under way");
-        let (found, has_more) = purge.sweep.part(&mut self.table, count);
-        for line in found {
+        let sweep = self.purge.sweep.as_mut().expect("under way");
+        let found = sweep.part(&mut self.table, count);
+        for line in found.lines {
             self.forget(line, FragmentMask::FULL);
         }
-        if has_more {
-            self.purge = Some(Purge { has_paused: true, ..purge });
-        } else {
+        if !found.has_more {
+            self.purge.sweep = None;
+            self.purge.is_turn_of_destaging = self.someone_waits_for_destaging();
             self.destage.something_changed();
         }
     }
+}
+
+/// The line behind that of the last block before this one.
+fn end_line(end: u64) -> Line {
+    Line(end.div_ceil(FRAGMENTS_PER_LINE))
 }

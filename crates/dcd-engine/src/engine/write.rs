@@ -216,14 +216,15 @@ impl Engine {
     /// Whether nothing may be destaged: lines that are discarded are still in the table, or a large
     /// discard waits until nothing is under way.
     pub(super) fn purge_holds_back_destaging(&self) -> bool {
-        self.purge.is_some()
-            || self.stalled.iter().any(|it| it.waits_for == WaitsFor::Purge && it.change.is_zero())
+        let mut stalled = self.stalled.iter();
+        let one_waits = stalled.any(|it| it.waits_for == WaitsFor::Purge && it.change.is_zero());
+        self.purge.holds_back_destaging(one_waits)
     }
 
     /// Whether one waits until what is being destaged has ended. It would wait for as long as
     /// somebody reads.
     pub(super) fn purge_waits_for_destaging(&self) -> bool {
-        self.purge.is_none() && self.stalled.iter().any(|it| it.waits_for == WaitsFor::Purge)
+        !self.purge.is_under_way() && self.stalled.iter().any(|it| it.waits_for == WaitsFor::Purge)
     }
 
     pub(super) fn fail_stalled(&mut self, error: RequestError) {
@@ -251,7 +252,7 @@ impl Engine {
             Change::Zero { .. } if !self.log.has_room(ENTRIES_OF_ZERO, appender) => false,
             Change::Zero { range, may_unmap } => {
                 let is_purged = self.needs_purge(*range);
-                if is_purged && !self.may_begin_purge() {
+                if is_purged && !self.may_purge() {
                     return Err(WaitsFor::Purge);
                 }
                 self.zero(*range, *may_unmap, is_purged);

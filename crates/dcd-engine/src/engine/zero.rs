@@ -72,7 +72,7 @@ impl Engine {
         self.log.append_entry(&Entry::Zero { line, lines, may_unmap });
         self.log.end_request();
         match is_purged {
-            true => self.begin_purge(line, lines),
+            true => self.purge(line, lines),
             false => self.forget_lines(line, lines),
         }
         let zero = ZeroRange { line, lines, may_unmap };
@@ -110,7 +110,7 @@ impl Engine {
 
     /// Takes whole lines out of the log.
     pub(super) fn forget_lines(&mut self, line: Line, lines: u64) {
-        for line in self.table.lines_within(line, lines) {
+        for line in self.table.lines_within(line..Line(line.0.saturating_add(lines))) {
             self.forget(line, FragmentMask::FULL);
         }
         self.forget_poison(line, lines);

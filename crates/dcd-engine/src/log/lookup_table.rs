@@ -7,6 +7,8 @@
 //!
 //! A line that is not in the table is not in the log.
 
+use std::ops::Range;
+
 use crate::line_hash::LineHash;
 use crate::line_map::{LineMap, LineValue};
 use crate::log::regions::Regions;
@@ -296,27 +298,35 @@ impl LookupTable {
         dead
     }
 
-    /// Lines of so many that may have to be looked at to find those of a range that are in the log:
-    /// those of the range or of the table, whichever are fewer, and none where none can be.
-    pub(crate) fn looked_at_for(&self, first: Line, lines: u64) -> u64 {
-        match self.regions.may_hold(first, lines) {
-            true => lines.min(self.lines() as u64),
-            false => 0,
-        }
+    /// Those of `lines` that may be in the log, as parts of a range: what is not among them is not.
+    pub(crate) fn may_hold(&self, lines: Range<Line>) -> impl Iterator<Item = Range<Line>> {
+        self.regions.may_hold(lines)
     }
 
-    /// Which of `lines` lines from `first` on are in the log. Walks no more than
-    /// [`LookupTable::looked_at_for`] says: never the whole of a table that is nearly empty.
-    pub(crate) fn lines_within(&self, first: Line, lines: u64) -> Vec<Line> {
-        if self.looked_at_for(first, lines) == 0 {
-            return Vec::new();
-        }
-        let range = first.0..first.0.saturating_add(lines);
-        if lines < self.lines() as u64 {
-            range.map(Line).filter(|line| self.contains(*line)).collect()
+    /// Whether more than `most` lines have to be looked at to find those that are in the log: lines
+    /// that may be, or all of the table, whichever are fewer.
+    pub(crate) fn must_look_at_more(&self, lines: Range<Line>, most: u64) -> bool {
+        self.lines() as u64 > most && self.may_hold_more(lines, most)
+    }
+
+    fn may_hold_more(&self, lines: Range<Line>, most: u64) -> bool {
+        let mut sum = 0;
+        self.may_hold(lines).any(|part| {
+            sum += part.end.0 - part.start.0;
+            sum > most
+        })
+    }
+
+    /// Which of `lines` are in the log. Looks at no more than [`LookupTable::must_look_at_more`]
+    /// says: never at the whole of a table that is nearly empty.
+    pub(crate) fn lines_within(&self, lines: Range<Line>) -> Vec<Line> {
+        if self.may_hold_more(lines.clone(), self.lines() as u64) {
+            let held = self.lines.iter().map(|(line, _)| line);
+            held.filter(|line| lines.contains(line)).collect()
         } else {
-            let lines = self.lines.iter().map(|(line, _)| line);
-            lines.filter(|line| range.contains(&line.0)).collect()
+            let parts = self.may_hold(lines);
+            let each = parts.flat_map(|part| (part.start.0..part.end.0).map(Line));
+            each.filter(|line| self.contains(*line)).collect()
         }
     }
 
@@ -449,7 +459,7 @@ mod tests {
             table.insert(Line(line), FragmentMask::FULL, SlotIndex(0), 0);
         }
         let within = |first, lines| {
-            let mut within = table.lines_within(Line(first), lines);
+            let mut within = table.lines_within(Line(first)..Line(first.saturating_add(lines)));
             within.sort_unstable();
             within
         };
@@ -472,7 +482,7 @@ mod tests {
                 table.remove(Line(2 * line * 1_000_003), FragmentMask::FULL);
             });
             table.lines.take_steps();
-            assert_eq!(table.lines_within(Line(0), 1 << 40).len(), 500);
+            assert_eq!(table.lines_within(Line(0)..Line(1 << 40)).len(), 500);
             table.lines.take_steps()
         };
         let (small, large) = (steps(2000), steps(10_000_000));

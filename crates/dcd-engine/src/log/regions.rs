@@ -1,6 +1,8 @@
 //! How many lines of the table lie in each region of the data-disk: whether a large range holds
 //! any is told without a walk of the table. Discards of what is empty come by the thousand.
 
+use std::ops::Range;
+
 use crate::units::Line;
 
 /// Regions, at most: four bytes each, which nothing touches where nothing is.
@@ -51,11 +53,20 @@ impl Regions {
         self.counts[region] -= 1;
     }
 
-    /// Whether any of so many lines may be: one of their regions has lines.
-    pub(crate) fn may_hold(&self, first: Line, lines: u64) -> bool {
-        let Some(last) = lines.checked_sub(1) else { return false };
-        let last = Line(first.0.saturating_add(last));
-        self.counts[self.region_of(first)..=self.region_of(last)].iter().any(|count| *count > 0)
+    /// Those of `lines` that may be: what lies in regions that have lines.
+    pub(crate) fn may_hold(&self, lines: Range<Line>) -> impl Iterator<Item = Range<Line>> {
+        let regions = match lines.end.0.checked_sub(1) {
+            Some(last) => self.region_of(lines.start)..self.region_of(Line(last)) + 1,
+            None => 0..0,
+        };
+        let used = regions.filter(|region| self.counts[*region] > 0);
+        let part = move |region: usize| {
+            let first = Line((region as u64) << self.shift);
+            let is_last = region + 1 == self.counts.len();
+            let end = if is_last { lines.end } else { Line(first.0 + (1 << self.shift)) };
+            first.max(lines.start)..end.min(lines.end)
+        };
+        used.map(part).filter(|part| !part.is_empty())
     }
 }
 
@@ -90,12 +101,13 @@ mod tests {
             }
             let (first, lines) = (next(1_100), next(40));
             let whole = |line: u64| (line / 8).min(125);
-            let holds = set.iter().any(|line| {
-                lines > 0 && (whole(first)..=whole(first + lines - 1)).contains(&whole(*line))
-            });
-            assert_eq!(regions.may_hold(Line(first), lines), holds);
+            let used: BTreeSet<u64> = set.iter().map(|line| whole(*line)).collect();
+            let held = regions.may_hold(Line(first)..Line(first + lines));
+            let held: Vec<u64> = held.flat_map(|part| part.start.0..part.end.0).collect();
+            let expected = (first..first + lines).filter(|line| used.contains(&whole(*line)));
+            assert_eq!(held, expected.collect::<Vec<_>>());
         }
-        assert!(!regions.emptied().may_hold(Line(0), u64::MAX));
+        assert_eq!(regions.emptied().may_hold(Line(0)..Line(u64::MAX)).next(), None);
     }
 
     #[test]
@@ -103,7 +115,7 @@ mod tests {
         for lines in [0, 1, 1 << 13, 1 << 28, (100 << 40) / 4096, 1 << 40] {
             let regions = Regions::new(lines);
             assert!(regions.counts.len() as u64 <= REGIONS_MAX, "{lines}");
-            assert!(!regions.may_hold(Line(0), lines));
+            assert_eq!(regions.may_hold(Line(0)..Line(lines)).next(), None);
         }
     }
 }

@@ -12,6 +12,7 @@
 //! All of it is in memory, and done a part at a time.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::vec;
 
 use super::{FoundRecord, Stage};
@@ -42,7 +43,7 @@ pub(super) struct Replay {
     unfinished: Vec<FoundEntry>,
     /// Those of the records before that are still to be carried out, in order.
     entries: VecDeque<FoundEntry>,
-    /// Lines that the last of those before leaves nothing of.
+    /// Lines that those before have left nothing of, and that may still be in the table.
     forgotten: Option<Sweep>,
 }
 
@@ -164,29 +165,49 @@ impl Engine {
         has_more
     }
 
-    /// The next entry, or a part of what it leaves nothing of: so many lines at most, but for those
-    /// of the entry itself. Tells how many lines that was; `None`: there is no more.
+    /// The next entry, or a part of what those before leave nothing of: so many lines at most, but
+    /// for those of the entry itself. Tells how many lines that was; `None`: there is no more.
+    ///
+    /// What is left nothing of is gathered, so that a trim of everything, which is thousands of
+    /// entries, is one walk of the table. A line that is written again has to wait until the old
+    /// one is gone, and so has one for which there is no room.
     fn replay_more(
         &mut self,
         replay: &mut Replay,
         lines_max: usize,
     ) -> Result<Option<usize>, TooManyLines> {
         if let Some(sweep) = &mut replay.forgotten {
-            let looked_at = sweep.left(&self.table).min(lines_max);
-            let (lines, has_more) = sweep.part(&mut self.table, lines_max);
-            if !has_more {
-                replay.forgotten = None;
+            let is_over = replay.entries.is_empty() && replay.records.as_slice().is_empty();
+            let next = replay.entries.front().map(|(entry, ..)| entry);
+            if is_over || next.is_some_and(|next| self.must_sweep_before(sweep, next)) {
+                let found = sweep.part(&mut self.table, lines_max);
+                if !found.has_more {
+                    replay.forgotten = None;
+                }
+                let lines = found.lines.into_iter();
+                lines.for_each(|line| self.replay_remove(line, FragmentMask::FULL));
+                return Ok(Some(found.looked_at));
             }
-            lines.into_iter().for_each(|line| self.replay_remove(line, FragmentMask::FULL));
-            return Ok(Some(looked_at));
         }
         if let Some((entry, slot, is_damaged)) = replay.entries.pop_front() {
-            replay.forgotten = self.replay_entry(entry, slot, is_damaged)?;
+            if let Some(lines) = self.replay_entry(entry, slot, is_damaged)? {
+                let forgotten = &mut replay.forgotten;
+                forgotten.get_or_insert_with(|| Sweep::new(Walker::Start)).add(lines);
+            }
             return Ok(Some(1));
         }
         let Some(found) = replay.records.next() else { return Ok(None) };
         self.replay_record(replay, found);
         Ok(Some(1))
+    }
+
+    fn must_sweep_before(&self, sweep: &Sweep, next: &Entry) -> bool {
+        match next {
+            Entry::Data { line, .. } => {
+                self.table.is_full() || sweep.covers(*line..Line(line.0.saturating_add(1)))
+            }
+            Entry::Zero { .. } | Entry::Bypass { .. } | Entry::Announce { .. } => false,
+        }
     }
 
     /// Its entries are carried out next, as far as they are of whole requests.
@@ -255,13 +276,13 @@ impl Engine {
         }
     }
 
-    /// Tells of which lines nothing is left.
+    /// Tells which lines it leaves nothing of, if they may be in the table.
     fn replay_entry(
         &mut self,
         entry: Entry,
         slot: SlotIndex,
         is_damaged: bool,
-    ) -> Result<Option<Sweep>, TooManyLines> {
+    ) -> Result<Option<Range<Line>>, TooManyLines> {
         let Some((line, lines)) = entry.lines() else { return Ok(None) };
         let valid = self.copies.counts().valid;
         self.copies_changed(line, lines);
@@ -287,7 +308,7 @@ impl Engine {
             }
             Entry::Zero { line, lines, may_unmap } => {
                 self.replay_zeroes(ZeroRange { line, lines, may_unmap });
-                Ok(Some(self.replay_forget(line, lines)))
+                Ok(self.replay_forget(line, lines))
             }
             Entry::Bypass { range } => {
                 let start = range.start.line();
@@ -296,7 +317,7 @@ impl Engine {
                 for witness in self.witnesses.within(start, lines) {
                     self.witnesses.forget(witness);
                 }
-                Ok(Some(self.replay_forget(start, lines)))
+                Ok(self.replay_forget(start, lines))
             }
             Entry::Announce { .. } => Ok(None),
         }
@@ -310,9 +331,9 @@ impl Engine {
         }
     }
 
-    fn replay_forget(&mut self, line: Line, lines: u64) -> Sweep {
+    fn replay_forget(&mut self, line: Line, lines: u64) -> Option<Range<Line>> {
         self.forget_poison(line, lines);
-        let end = Line(line.0.saturating_add(lines));
-        Sweep::new(&mut self.table, Walker::Start, line..end)
+        let lines = line..Line(line.0.saturating_add(lines));
+        self.table.may_hold(lines.clone()).next().map(|_| lines)
     }
 }
