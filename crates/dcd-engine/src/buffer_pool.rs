@@ -34,7 +34,7 @@ impl BufferPool {
     pub fn take(&mut self, length: usize) -> Buffer {
         match self.class(length).pop() {
             Some(mut buffer) => {
-                buffer.resize(length);
+                buffer.set_any(length);
                 buffer
             }
             None => Buffer::zeroed(length),

@@ -95,7 +95,7 @@ impl Engine {
             if self.zeroes.contains(line) {
                 self.destage.zeroes_wanted.insert(line);
             }
-            if self.gather_line(line, &mut chosen, &mut incomplete) {
+            if self.gather_line(line, pieces, &mut chosen, &mut incomplete) {
                 // What is in the log of the same stripe shares what its parity costs, and what is
                 // in those beside it the way of the arms; but who waits for room waits for the
                 // victim.
@@ -105,24 +105,17 @@ impl Engine {
                 };
                 for mate in (mates.start.0..mates.end.0).map(Line) {
                     if chosen.len() < BATCH_LINES_MAX {
-                        self.gather_line(mate, &mut chosen, &mut incomplete);
+                        self.gather_line(mate, self.table.find(mate), &mut chosen, &mut incomplete);
                     }
                 }
             }
-            for neighbour in (0..line.0).rev().map(Line) {
-                if chosen.len() >= BATCH_LINES_MAX
-                    || !self.gather_line(neighbour, &mut chosen, &mut incomplete)
-                {
-                    break;
-                }
-            }
-            for neighbour in (line.0 + 1..).map(Line) {
-                if chosen.len() >= BATCH_LINES_MAX
-                    || !self.gather_line(neighbour, &mut chosen, &mut incomplete)
-                {
-                    break;
-                }
-            }
+            let mut gather_neighbour = |neighbour: u64| {
+                let (line, pieces) = (Line(neighbour), self.table.find(Line(neighbour)));
+                chosen.len() < BATCH_LINES_MAX
+                    && self.gather_line(line, pieces, &mut chosen, &mut incomplete)
+            };
+            let _ = (0..line.0).rev().all(&mut gather_neighbour);
+            let _ = (line.0 + 1..).all(&mut gather_neighbour);
         }
         if self.log_is_tight() {
             let own: BTreeSet<Line> = lines.iter().map(|(line, _)| *line).collect();
@@ -204,18 +197,16 @@ impl Engine {
     fn gather_line(
         &self,
         line: Line,
+        pieces: Pieces,
         chosen: &mut BTreeMap<Line, Pieces>,
         incomplete: &mut BTreeSet<Line>,
     ) -> bool {
-        if chosen.contains_key(&line) {
-            return false;
-        }
-        if !self.can_be_destaged(line)
+        if !self.can_be_destaged(line, &pieces)
             || self.destage.without_failed && self.destage.blocked.contains_key(&line)
+            || chosen.contains_key(&line)
         {
             return false;
         }
-        let pieces = self.table.find(line);
         if !self.fills_sectors(line, pieces.mask()) {
             incomplete.insert(line);
             return false;
@@ -224,9 +215,9 @@ impl Engine {
         true
     }
 
-    /// Whether the line may go to the data-disk now, if it fills its sectors.
-    pub(super) fn can_be_destaged(&self, line: Line) -> bool {
-        let pieces = self.table.find(line);
+    /// Whether the line, whose fragments are there, may go to the data-disk now, if it fills its
+    /// sectors.
+    pub(super) fn can_be_destaged(&self, line: Line, pieces: &Pieces) -> bool {
         !pieces.as_slice().is_empty()
             && !self.is_zero(line)
             && !self.is_bypassed(line, 1)
@@ -254,7 +245,7 @@ impl Engine {
     ) {
         let geometry = self.superblock.geometry;
         let mut batch = Batch {
-            data: Buffer::zeroed(chosen.len() * LINE_SIZE as usize),
+            data: self.buffers.take(chosen.len() * LINE_SIZE as usize),
             lines: chosen
                 .into_iter()
                 .map(|(line, pieces)| BatchLine { line, pieces, failed: false })
@@ -328,7 +319,7 @@ impl Engine {
         slots: &[(SlotIndex, Line)],
         is_again: bool,
         result: Result<(), IoError>,
-        buffer: Option<Buffer>,
+        buffer: Option<&Buffer>,
     ) {
         let Work::Batch(mut batch) = std::mem::take(&mut self.destage.work) else {
             unreachable!("slots are read for a batch");
@@ -336,7 +327,7 @@ impl Engine {
         batch.reads_left -= 1;
         for (i, (slot, line)) in slots.iter().enumerate() {
             let index = batch.position(*line);
-            let bytes = buffer.as_ref().filter(|_| result.is_ok()).map(|buffer| {
+            let bytes = buffer.filter(|_| result.is_ok()).map(|buffer| {
                 let at = i * LINE_SIZE as usize;
                 &buffer.bytes()[at..at + LINE_SIZE as usize]
             });
@@ -444,7 +435,8 @@ impl Engine {
         let first_byte = batch.lines[run.first].line.lba().byte();
         let at = run.first * LINE_SIZE as usize + (run.range.start.byte() - first_byte) as usize;
         let length = run.range.bytes() as usize;
-        let data = Buffer::copy_of(&batch.data.bytes()[at..at + length]);
+        let mut data = self.buffers.take(length);
+        data.bytes_mut().copy_from_slice(&batch.data.bytes()[at..at + length]);
         *batch.in_flight.entry(together).or_default() += 1;
         self.count_against_caps(length as u64);
         let step = Step::WriteRun {
@@ -533,7 +525,10 @@ impl Engine {
             // A witness may not change but with the log: not one that a bypass waits to write.
             if entry.pieces.mask().is_full() && !self.is_bypassed(entry.line, 1) {
                 let at = index * LINE_SIZE as usize;
-                let checksum = crc32c(&batch.data.bytes()[at..at + LINE_SIZE as usize]);
+                let checksum = match entry.pieces.as_slice() {
+                    [(slot, _)] => self.table.checksum(*slot),
+                    _ => crc32c(&batch.data.bytes()[at..at + LINE_SIZE as usize]),
+                };
                 self.witnesses.destaged(entry.line, checksum);
             } else {
                 self.witnesses.forget(entry.line);
@@ -553,6 +548,7 @@ impl Engine {
             self.destage.incomplete_allowed.remove(&entry.line);
             self.counters.destaged_lines += 1;
         }
+        self.buffers.put(Some(batch.data));
         self.counters.destage_batches += 1;
         self.destage.retry = match (batch.gave_up, batch.has_written) {
             (false, _) => None,

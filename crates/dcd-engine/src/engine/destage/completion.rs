@@ -126,8 +126,8 @@ impl Engine {
                 break;
             }
             self.destage.completions.waiting.pop_first();
-            if self.can_be_destaged(line) && !self.fills_sectors(line, self.table.find(line).mask())
-            {
+            let pieces = self.table.find(line);
+            if self.can_be_destaged(line, &pieces) && !self.fills_sectors(line, pieces.mask()) {
                 lines.push(line);
             }
         }
@@ -172,7 +172,7 @@ impl Engine {
                 // One bad sector must not hold back its neighbours.
                 several => {
                     for line in several {
-                        if self.can_be_destaged(*line) {
+                        if self.can_be_destaged(*line, &self.table.find(*line)) {
                             self.read_for_completion(vec![*line]);
                         }
                     }

@@ -452,6 +452,7 @@ impl Engine {
                     (Ok(()), Some(image)) => {
                         let lines = self.live_lines_of(victim, image.bytes());
                         self.gather(victim, &lines, Some(&image));
+                        self.buffers.put(Some(image));
                     }
                     // One bad sector must not hold back the rest of its segment.
                     (Err(IoError::Failed), _) => {
@@ -463,12 +464,14 @@ impl Engine {
             }
             Step::ReadSlots { segment, slots, is_again } => {
                 // Some may be read again, before anybody fills the segment.
-                self.slots_read(&slots, is_again, result, buffer);
+                self.slots_read(&slots, is_again, result, buffer.as_ref());
+                self.buffers.put(buffer);
                 self.log.segments.drop_reader(segment);
             }
             Step::ReadForCompletion(lines) => self.completion_read(lines, result, buffer),
             Step::WriteRun { lines, bytes, together } => {
                 self.run_written(lines, bytes, together, result, service);
+                self.buffers.put(buffer);
             }
             Step::WriteZeroes(piece) => self.zeroes_written(piece, result, service),
             Step::Flush => match &self.destage.work {
