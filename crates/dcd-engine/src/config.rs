@@ -164,7 +164,8 @@ pub struct Limits {
     /// Lines of the index that are gathered for a checkpoint at a time: requests get in between.
     pub checkpoint_lines: usize,
     /// Lines of a discard that leave the lookup table at once, and at a time when it covers more;
-    /// the same of lines that are on the data-disk and in the log.
+    /// the same of lines that are on the data-disk and in the log, and of lines that are looked at
+    /// for a segment whose records cannot be read.
     pub discarded_lines: usize,
     /// Free segments with which no more are announced; the number of all: whatever is empty is
     /// announced at once.

@@ -101,6 +101,42 @@ fn a_rotten_header_does_not_keep_its_slots_from_the_data_disk() {
     assert_eq!((d.data_disk.line(100), d.data_disk.line(114)), (1, 1));
 }
 
+/// All of the table is looked through for them, which takes long where it is large: a part at a
+/// time. What is overwritten or discarded meanwhile does not get to the data-disk, and the segment
+/// is not filled.
+#[test]
+fn lines_behind_a_rotten_header_are_looked_for_in_parts() {
+    for parts in 0..40 {
+        let mut d = Driver::never_idle(|options| {
+            options.engine.limits.discarded_lines = 4;
+            options.segments = 32;
+        });
+        d.write_durably(100..115, 1);
+        let header = d.slots_of(1)[0] - LINE as u64;
+        d.write_durably(300..400, 2);
+        d.cache_disk.flip(header + 300);
+        let mark = d.started.len();
+        let drain = d.submit(Operation::Drain, false);
+        // The victim is read.
+        d.run_until(|d| d.count_since(mark, Device::CacheDisk, Kind::Read) > 0);
+        while d.finish_one() {}
+        for _ in 0..parts {
+            d.tick();
+        }
+        let is_looking = d.status().counters.destaged_lines == 0
+            && d.count_since(mark, Device::DataDisk, Kind::Write) == 0;
+        assert!(is_looking || parts > 20, "{parts}");
+        let write = d.write(104, 3);
+        let discard = d.discard(110 * 8, 3 * 8);
+        d.run_until(|d| d.is_answered(write) && d.is_answered(discard));
+        assert_eq!([d.read(104), d.read(105), d.read(111), d.read(350)], [3, 1, 0, 2]);
+        d.expect_ok(drain);
+        d.drain();
+        let on_disk = [100, 104, 105, 111, 113, 350].map(|line| d.data_disk.line(line));
+        assert_eq!(on_disk, [1, 3, 1, 0, 1, 2], "{parts}");
+    }
+}
+
 /// Nor do dead slots beside it, which are found in headers that are whole.
 ///
 /// ```text

@@ -110,6 +110,9 @@ impl Engine {
         for segment in purposes.filter_map(Purpose::segment_read) {
             readers[segment.0 as usize] += 1;
         }
+        if let Some(segment) = self.searched_segment() {
+            readers[segment.0 as usize] += 1;
+        }
         for (index, segment) in self.log.segments.iter() {
             assert_eq!(segment.readers, readers[index.0 as usize], "readers of {index:?}");
         }

@@ -409,6 +409,7 @@ impl Engine {
         self.now = now;
         self.checkpoint.input_came();
         self.purge.go_on();
+        self.go_on_searching();
         if let Some(recovery) = &mut self.recovery {
             recovery.input_came();
         }

@@ -174,7 +174,7 @@ pub struct LookupTable {
     /// CRC-32C of each slot, live or not; see [`LookupTable::checksum`].
     slot_checksums: Vec<u32>,
     /// Of each walker, the first bucket that it has not visited.
-    walks: [Option<usize>; 3],
+    walks: [Option<usize>; 4],
 }
 
 /// Who walks the table.
@@ -186,6 +186,8 @@ pub(crate) enum Walker {
     Purge,
     /// A start, which drops what was announced.
     Start,
+    /// Destaging, which looks for the lines of a segment.
+    Destage,
 }
 
 impl LookupTable {
@@ -199,7 +201,7 @@ impl LookupTable {
             regions: Regions::new(disk_lines),
             scattered: Scattered::default(),
             slot_checksums: vec![0; slots as usize],
-            walks: [None; 3],
+            walks: [None; 4],
         }
     }
 
@@ -430,7 +432,7 @@ mod tests {
                     break;
                 }
             }
-            prop_assert_eq!(table.walks, [None; 3], "ten buckets are visited in a hundred parts");
+            prop_assert_eq!(table.walks, [None; 4], "ten buckets are visited in a hundred parts");
             for (visits, stays) in visits.into_iter().zip(stays) {
                 prop_assert!(visits == 1 || visits == 0 && !stays);
             }

@@ -131,12 +131,13 @@ impl Engine {
         self.read_batch(chosen, victim, image);
     }
 
-    /// Lines that the durable records of a segment hold, with their slots.
+    /// Lines that the durable records of a segment hold, with their slots; `None`: some records
+    /// cannot be read, and hide lines.
     pub(super) fn live_lines_of(
         &self,
         segment: SegmentIndex,
         image: &[u8],
-    ) -> Vec<(Line, SlotIndex)> {
+    ) -> Option<Vec<(Line, SlotIndex)>> {
         let geometry = self.superblock.geometry;
         let serial = self.log.segments.get(segment).serial();
         let end = self.log.durable_slots(segment).min(geometry.slots_per_segment());
@@ -174,23 +175,8 @@ impl Engine {
         let live_slots = self.log.segments.get(segment).live_slots as usize;
         // A forged checkpoint may have other lines for its slots than the records.
         let should_be_complete = is_damaged || end == geometry.slots_per_segment();
-        if should_be_complete && lines.iter().filter(is_live).count() < live_slots {
-            lines = self.table_lines_of(segment);
-        }
-        lines
-    }
-
-    pub(super) fn table_lines_of(&self, segment: SegmentIndex) -> Vec<(Line, SlotIndex)> {
-        let geometry = self.superblock.geometry;
-        let mut lines = Vec::new();
-        for (line, pieces) in self.table.iter() {
-            for (slot, _) in pieces.as_slice() {
-                if geometry.locate(*slot).0 == segment {
-                    lines.push((line, *slot));
-                }
-            }
-        }
-        lines
+        let hides_some = should_be_complete && lines.iter().filter(is_live).count() < live_slots;
+        (!hides_some).then_some(lines)
     }
 
     /// Adds a line to the batch if it can go now; tells whether it is in.

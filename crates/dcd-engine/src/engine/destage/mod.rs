@@ -15,12 +15,14 @@
 //! ```
 //! This file decides what comes next; [`batch`] brings lines to the data-disk, [`zeroes`] does the
 //! same for zeroed ranges, which go before any line above them, [`completion`] reads what is
-//! missing of a line that does not fill its physical sector, [`drain`] is for those who wait for
-//! all of it, and [`trouble`] says what happens when the data-disk takes nothing.
+//! missing of a line that does not fill its physical sector, [`search`] finds the lines of a victim
+//! that cannot be read, [`drain`] is for those who wait for all of it, and [`trouble`] says what
+//! happens when the data-disk takes nothing.
 
 mod batch;
 mod completion;
 mod drain;
+mod search;
 mod trouble;
 mod zeroes;
 
@@ -31,6 +33,7 @@ use self::batch::Batch;
 use self::completion::Completions;
 use self::drain::Drain;
 pub(super) use self::drain::Headway;
+use self::search::Search;
 use self::trouble::Trouble;
 use self::zeroes::{BadZeroes, ZeroWork};
 use super::Engine;
@@ -127,6 +130,8 @@ enum Work {
     None,
     /// Reads the victim.
     Victim,
+    /// Looks for the lines of the victim.
+    Searching(Search),
     Zero(ZeroWork),
     Batch(Batch),
 }
@@ -193,7 +198,7 @@ impl Destage {
         let writes = match &self.work {
             Work::Zero(work) => work.writes_in_flight(),
             Work::Batch(batch) => batch.writes_in_flight(),
-            Work::None | Work::Victim => 0,
+            Work::None | Work::Victim | Work::Searching(_) => 0,
         };
         writes + self.completions.reads_in_flight()
     }
@@ -207,7 +212,7 @@ impl Engine {
         self.watch_stuck();
         self.unblock();
         self.watch_trouble();
-        let mut moved = self.finish_drains();
+        let mut moved = self.finish_drains() | self.advance_search();
         if self.health.cache_disk_failed() || self.config.data_disk_read_only {
             return moved;
         }
@@ -216,7 +221,7 @@ impl Engine {
         }
         moved |= match &self.destage.work {
             Work::None => self.start_work(),
-            Work::Victim => false,
+            Work::Victim | Work::Searching(_) => false,
             Work::Zero(_) => self.advance_zero_work(),
             Work::Batch(_) => self.advance_batch(),
         };
@@ -228,7 +233,7 @@ impl Engine {
     /// that it is stuck, must not wait for a disk that may never answer.
     fn end_halted_work(&mut self) -> bool {
         let is_at_rest = match &self.destage.work {
-            Work::None | Work::Victim => false,
+            Work::None | Work::Victim | Work::Searching(_) => false,
             Work::Zero(work) => work.is_at_rest(),
             Work::Batch(batch) => batch.is_at_rest(),
         };
@@ -243,6 +248,9 @@ impl Engine {
     }
 
     pub(super) fn destage_wake_up(&self) -> Option<Time> {
+        if let Some(at) = self.search_wake_up() {
+            return Some(at);
+        }
         if self.health.cache_disk_failed()
             || self.config.data_disk_read_only
             || !self.has_destage_work()
@@ -298,7 +306,7 @@ impl Engine {
         match &mut self.destage.work {
             Work::Batch(batch) => batch.fail(),
             Work::Zero(work) => work.fail(),
-            Work::None | Work::Victim => {}
+            Work::None | Work::Victim | Work::Searching(_) => {}
         }
     }
 
@@ -352,8 +360,10 @@ impl Engine {
             SegmentState::Buffered(buffer) => {
                 let at = self.log.memory_offset(buffer, 0);
                 let length = self.superblock.geometry.segment_size_bytes as usize;
-                let lines = self.live_lines_of(victim, &self.log.memory()[at..at + length]);
-                self.gather(victim, &lines, None);
+                match self.live_lines_of(victim, &self.log.memory()[at..at + length]) {
+                    Some(lines) => self.gather(victim, &lines, None),
+                    None => self.search(victim, None),
+                }
             }
             _ => {
                 self.destage.work = Work::Victim;
@@ -450,15 +460,14 @@ impl Engine {
                 self.destage.work = Work::None;
                 match (result, buffer) {
                     (Ok(()), Some(image)) => {
-                        let lines = self.live_lines_of(victim, image.bytes());
+                        let Some(lines) = self.live_lines_of(victim, image.bytes()) else {
+                            return self.search(victim, Some(image));
+                        };
                         self.gather(victim, &lines, Some(&image));
                         self.buffers.put(Some(image));
                     }
                     // One bad sector must not hold back the rest of its segment.
-                    (Err(IoError::Failed), _) => {
-                        let lines = self.table_lines_of(victim);
-                        self.gather(victim, &lines, None);
-                    }
+                    (Err(IoError::Failed), _) => self.search(victim, None),
                     _ => self.back_off(),
                 }
             }
