@@ -58,6 +58,24 @@ fn an_existing_file_is_used_as_it_is_or_made_larger() {
     assert_eq!(std::fs::metadata(folder.path("c")).unwrap().len(), 32 << 20);
 }
 
+/// A cache larger than the disk that it lies on, to try it at full size.
+#[test]
+fn a_sparse_cache_disk_takes_what_is_written() {
+    let folder = with_data_disk();
+    let create = |rest: &str| folder.dcd(&format!("create --cache-disk c --data-disk d {rest}"));
+    create("--cache-size 4T").fails(1, "no room for the cache", "--sparse");
+    assert!(!folder.path("c").exists(), "nothing was made");
+    create("--cache-size 4T --sparse --fill").fails(2, "--sparse", "");
+    create("--cache-size 4T --sparse").ok();
+    let metadata = std::fs::metadata(folder.path("c")).unwrap();
+    assert!(metadata.len() == 4 << 40 && metadata.blocks() * 512 < 16 << 20, "{metadata:?}");
+    let report = json(&folder.dcd("check --cache-disk c --json").ok());
+    assert_eq!((&report["healthy"], &report["clean"]), (&true.into(), &true.into()));
+    // What has its room keeps it.
+    create("--cache-size 16M --sparse --force").ok();
+    assert_eq!(std::fs::metadata(folder.path("c")).unwrap().len(), 4 << 40);
+}
+
 #[test]
 fn wrong_sizes_are_told_with_the_right_ones() {
     let folder = with_data_disk();

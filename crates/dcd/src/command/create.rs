@@ -92,6 +92,11 @@ pub struct CreateArguments {
     /// Do not fill a new file, however small.
     #[arg(long, conflicts_with = "fill")]
     pub no_fill: bool,
+    /// Do not take the room of a cache-disk that is a file: it takes what is written to it. To try
+    /// a cache larger than the disk it lies on. When that is full the cache-disk has failed, and
+    /// what is only there may be lost.
+    #[arg(long, conflicts_with = "fill")]
+    pub sparse: bool,
     /// Overwrite what is on the cache-disk, on members of a volume, and on a disk that gets a
     /// label; one that has a label keeps what it holds, and its cache is given up. So is any cache
     /// that may hold what is newer than the data-disk, after it was said which. Not enough for a
@@ -223,8 +228,9 @@ fn make(arguments: &CreateArguments, stop: &Stop) -> Result<(), CommandError> {
             .map_or(0, |since| since.as_secs()),
     };
     stop.check()?;
-    let room = match plan.reserve {
+    let room = match plan.is_file {
         false => None,
+        true if arguments.sparse => Some(Room::lengthen(cache_disk, plan.is_missing, plan.size)?),
         true => Some(Room::take(cache_disk, plan.is_missing, plan.size, &|| stop.is_stopped())?),
     };
     let disk = match existing {
@@ -242,7 +248,7 @@ fn make(arguments: &CreateArguments, stop: &Stop) -> Result<(), CommandError> {
         disk.write_at(offset, &mark)?;
     }
     let is_small_file = plan.is_missing && plan.size <= FILL_ANYWAY_BYTES;
-    if arguments.fill || is_small_file && !arguments.no_fill {
+    if arguments.fill || is_small_file && !arguments.no_fill && !arguments.sparse {
         fill(&disk, end, stop)?;
     }
     stop.check()?;
@@ -304,8 +310,8 @@ fn tell(
 struct Plan {
     /// There is no such file yet.
     is_missing: bool,
-    /// A file, whose space must be taken: a device has its own.
-    reserve: bool,
+    /// Its room must be taken: a device has its own.
+    is_file: bool,
     /// Bytes for the cache.
     size: u64,
 }
@@ -319,13 +325,13 @@ impl Plan {
             Err(error) if error.kind() == ErrorKind::NotFound => {
                 let size =
                     asked.ok_or_else(|| CommandError::SizeMissing { path: path.to_owned() })?;
-                return Ok(Plan { is_missing: true, reserve: true, size: whole_lines(size) });
+                return Ok(Plan { is_missing: true, is_file: true, size: whole_lines(size) });
             }
             Err(error) => return Err(CommandError::file("look at", path)(error)),
         };
         if metadata.is_file() {
             let size = whole_lines(asked.unwrap_or(metadata.len()));
-            return Ok(Plan { is_missing: false, reserve: true, size });
+            return Ok(Plan { is_missing: false, is_file: true, size });
         }
         if !metadata.file_type().is_block_device() {
             return Err(CommandError::NotADisk { path: path.to_owned() });
@@ -335,7 +341,7 @@ impl Plan {
             Some(asked) if asked > found => {
                 Err(CommandError::DeviceTooSmall { path: path.to_owned(), found, asked })
             }
-            _ => Ok(Plan { is_missing: false, reserve: false, size: asked.unwrap_or(found) }),
+            _ => Ok(Plan { is_missing: false, is_file: false, size: asked.unwrap_or(found) }),
         }
     }
 }

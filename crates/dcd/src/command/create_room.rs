@@ -1,6 +1,6 @@
 //! The room of a new cache-disk that is a file: taken at once, because a log that finds its disk
-//! full has no good way on, and given back when the creation fails or is stopped: what had no room
-//! before has none afterwards, either.
+//! full has no good way on (unless somebody wants to try just that), and given back when the
+//! creation fails or is stopped: what had no room before has none afterwards, either.
 //!
 //! ```text
 //! 1. Is there room at all? A file system is not filled to its end to find that out.
@@ -48,18 +48,31 @@ impl Room {
         size: u64,
         is_stopped: &dyn Fn() -> bool,
     ) -> Result<Room, CommandError> {
+        let room = Room::none(path, is_missing)?;
+        room.check_free(size)?;
+        room.allocate(size, is_stopped)?;
+        Ok(room)
+    }
+
+    /// Makes the file so long at least, and takes no room.
+    pub fn lengthen(path: &Path, is_missing: bool, size: u64) -> Result<Room, CommandError> {
+        let room = Room::none(path, is_missing)?;
+        if room.before.as_ref().is_none_or(|before| before.length < size) {
+            room.file.set_len(size).map_err(CommandError::file("make room in", path))?;
+        }
+        Ok(room)
+    }
+
+    fn none(path: &Path, is_missing: bool) -> Result<Room, CommandError> {
         let mut options = OpenOptions::new();
         options.write(true).create_new(is_missing).mode(0o600);
         let file = options.open(path).map_err(CommandError::file("create", path))?;
-        let room = Room {
+        Ok(Room {
             path: path.to_owned(),
             before: if is_missing { None } else { Some(Before::of(&file, path)?) },
             file,
             is_kept: false,
-        };
-        room.check_free(size)?;
-        room.allocate(size, is_stopped)?;
-        Ok(room)
+        })
     }
 
     /// The cache is made: it stays.
