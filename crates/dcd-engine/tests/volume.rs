@@ -831,6 +831,37 @@ fn a_member_that_hangs_is_done_without_when_its_time_is_over() {
     }
 }
 
+/// Not the log alone knows how long the cache-disk may take: without one, nothing but the tables
+/// and the journal lies there. A pause of ours is none of its time.
+#[test]
+fn a_cache_disk_that_hangs_under_the_journal_has_failed_in_time() {
+    for pauses in [false, true] {
+        let mut bench = Bench::new(raid5());
+        bench.no_log = true;
+        bench.open(false);
+        bench.write(0, 1);
+        assert_eq!(bench.ask(Operation::Flush).0, Ok(()));
+        bench.holds = vec![Device::CacheDisk];
+        bench.held = Some(Vec::new());
+        let lines = bench.lines();
+        let data = Buffer::copy_of(&[7; 4096]);
+        let write = bench.start(Operation::Write { start: Lba((lines - 1) * 8), data });
+        bench.pass_in_steps(Duration::from_secs(20));
+        assert!(!bench.engine().status().cache_disk_failed);
+        if pauses {
+            bench.pass(Duration::from_secs(3600));
+            assert!(!bench.engine().status().cache_disk_failed);
+        }
+        bench.pass_in_steps(Duration::from_secs(15));
+        assert!(bench.engine().status().cache_disk_failed);
+        assert_eq!(bench.replies[&write].0, Err(RequestError::Io));
+        // It ends after all: nobody waits for it any more.
+        let held = bench.held.take().unwrap();
+        held.into_iter().for_each(|done| bench.input(done));
+        assert_eq!(bench.read(0), 1);
+    }
+}
+
 fn redundant(level: RaidLevel) -> Bench {
     Bench::new(match level {
         RaidLevel::Raid5 => raid5(),

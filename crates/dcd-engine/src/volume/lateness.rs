@@ -1,10 +1,12 @@
-//! Members that do not answer in time.
+//! Members that do not answer in time, and the cache-disk.
 //!
 //! ```text
 //! a third of member-timeout   late: the state says so. Reads that wait for it are given to the others that hold the same,
 //!                             and new ones go there first. Writes and flushes go on waiting
 //! member-timeout              done without (stale), where the others can; what it was asked is given up
 //! an answer in between        no longer late: nothing has happened, nothing has to be rebuilt
+//! io-timeout                  the cache-disk: a write of the journal or the tables has failed, and with it the cache-disk, as
+//!                             one of the log; a page of checksums cannot be read
 //! ```
 //!
 //! What nobody else holds goes on waiting: who asked knows how long to wait
@@ -58,6 +60,31 @@ impl Volume {
         }
     }
 
+    /// What hangs on the cache-disk has failed. It may land later, as anything that fails.
+    pub(super) fn give_up_late_cache_disk(&mut self) {
+        if self.phase != VolumePhase::Running {
+            return;
+        }
+        let limit = self.cache_disk_timeout;
+        loop {
+            // The oldest first: one that is in time has none behind it that is not.
+            let next = self.ios_of_cache_disk().next();
+            let Some((id, _)) = next.filter(|(_, io)| self.patience.is_over(io.started, limit))
+            else {
+                return;
+            };
+            let io = self.ios.get_mut(&id).expect("looked at");
+            let purpose = io.purpose.take().expect("looked at");
+            self.dispatch_done(purpose, Device::CacheDisk, Err(IoError::TimedOut), None);
+        }
+    }
+
+    /// Those that somebody waits for.
+    fn ios_of_cache_disk(&self) -> impl Iterator<Item = (IoId, &IoUnderWay)> {
+        let ios = self.ios.iter().map(|(id, io)| (*id, io));
+        ios.filter(|(_, io)| io.purpose.is_some() && io.device == Device::CacheDisk)
+    }
+
     fn note_late(&mut self, member: MemberIndex) {
         let member = self.members.get_mut(member);
         member.times_late += u64::from(!member.is_late);
@@ -106,11 +133,16 @@ impl Volume {
             .values()
             .filter(|io| io.purpose.is_some() && matches!(io.device, Device::Member(_)));
         // The oldest that may; the others are looked at then, too, a step later at most.
-        of_members.find_map(|io| {
+        let of_members = of_members.find_map(|io| {
             let waited = self.patience.waited(io.started);
             let limit = limits.into_iter().find(|limit| waited < *limit)?;
             Some(self.patience.wake_up(io.started, limit))
-        })
+        });
+        let of_cache_disk = self.ios_of_cache_disk().next();
+        let of_cache_disk = of_cache_disk.filter(|_| self.phase == VolumePhase::Running);
+        let of_cache_disk =
+            of_cache_disk.map(|(_, io)| self.patience.wake_up(io.started, self.cache_disk_timeout));
+        of_members.into_iter().chain(of_cache_disk).min()
     }
 
     /// Whether others hold the same, or what it was asked.

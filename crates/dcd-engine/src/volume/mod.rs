@@ -65,7 +65,7 @@ use crate::io::{
 use crate::patience::Patience;
 use crate::units::{BLOCK_SIZE, Duration, LINE_SIZE, Lba, LbaRange, MemberIndex, Time};
 
-/// Until it has been set.
+/// Until the engine has said what it was told.
 const MEMBER_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// What a driver gives to open a volume.
@@ -156,6 +156,7 @@ pub struct Volume {
     patience: Patience,
     /// After how long without an answer a member is done without, where others hold the same.
     member_timeout: Duration,
+    cache_disk_timeout: Duration,
     outputs: VecDeque<VolumeOutput>,
     ios: BTreeMap<IoId, IoUnderWay>,
     next_io: u64,
@@ -251,6 +252,7 @@ impl Volume {
             now,
             patience: Patience::new(now, MEMBER_TIMEOUT),
             member_timeout: MEMBER_TIMEOUT,
+            cache_disk_timeout: MEMBER_TIMEOUT,
             outputs: VecDeque::new(),
             ios: BTreeMap::new(),
             next_io: 0,
@@ -309,6 +311,7 @@ impl Volume {
         self.suspect_after = config.suspect_after;
         self.sum_pages.set_budget(config.volume_memory_bytes);
         self.member_timeout = config.member_timeout;
+        self.cache_disk_timeout = config.io_timeout;
         self.is_unlogged = config.no_log;
     }
 
@@ -433,6 +436,7 @@ impl Volume {
         self.now = now;
         self.no_place_for = None;
         self.look_at_late_members();
+        self.give_up_late_cache_disk();
         match self.phase {
             VolumePhase::Opening => self.advance_opening(),
             VolumePhase::Failed(_) => {}
