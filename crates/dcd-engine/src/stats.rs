@@ -127,6 +127,15 @@ pub struct RecoveryReport {
     pub copies_doubted: u64,
 }
 
+/// How far a start is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct OpeningProgress {
+    /// Bytes read from the cache-disk.
+    pub bytes_read: u64,
+    /// Lines in the index by now: what is behind the checkpoint changes them.
+    pub dirty_lines: u64,
+}
+
 /// Number of segments in each state.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct SegmentCounts {

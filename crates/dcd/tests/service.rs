@@ -158,6 +158,26 @@ fn a_service_waits_for_its_disks() {
     assert!(!folder.path("ctl").exists());
 }
 
+/// A start that takes long says how far it is, and who asks is answered.
+#[test]
+fn a_start_says_how_far_it_is() {
+    let folder = pair();
+    let manager = Manager::new(&folder);
+    let line = SERVE.replace("--cache-disk c", "--cache-disk slow:c,read=150ms,write=0ms");
+    let mut service = Service::start(&folder, &line, &manager);
+    manager.hear("STATUS=opening the cache for 2 s: ");
+    folder.dcd("status --control ctl").fails(1, "opening the cache for ", "it serves when");
+    // A client that says nothing does not hold it up.
+    let _silent = std::os::unix::net::UnixStream::connect(folder.path("ctl")).unwrap();
+    manager.hear("READY=1");
+    folder.dcd("status --control ctl").ok();
+    assert_eq!(service.stop(), Some(0));
+    // It can be told to end meanwhile.
+    let mut service = Service::start(&folder, &line, &manager);
+    manager.hear("STATUS=opening the cache for 2 s: ");
+    assert_eq!(service.stop(), Some(0));
+}
+
 #[test]
 fn sockets_are_taken_over() {
     let Ok(activate) = which("systemd-socket-activate") else {

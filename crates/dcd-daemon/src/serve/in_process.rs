@@ -9,6 +9,7 @@ use crate::event_loop::submitter::Completion;
 use crate::pair::PairOptions;
 use crate::serve::error::ServeError;
 use crate::serve::open_pair::{Pair, open_pair, wait_until_running};
+use crate::serve::opening::OpeningTeller;
 
 /// An open cache. Dropped without [`InProcess::shut_down`] it is left as by a crash.
 pub struct InProcess {
@@ -20,7 +21,7 @@ impl InProcess {
     pub fn open(options: &PairOptions) -> Result<InProcess, ServeError> {
         let Pair { mut event_loop, .. } = open_pair(options, None)?;
         // Nobody else can stop it: there are no signals to listen to.
-        wait_until_running(&mut event_loop)?;
+        wait_until_running(&mut event_loop, OpeningTeller::new(None, None, options.quiet))?;
         Ok(InProcess { event_loop })
     }
 

@@ -10,6 +10,7 @@ pub mod memory_need;
 pub(crate) mod mount_place;
 pub mod offline;
 pub(crate) mod open_pair;
+mod opening;
 pub mod salvage_target;
 pub mod slow_disk;
 pub(crate) mod supervise;
@@ -56,6 +57,7 @@ use crate::serve::device_frontends::{DeviceFrontends, Made, Shown, Wanted, begin
 pub use crate::serve::error::ServeError;
 use crate::serve::member_news::{MemberNews, members_not_whole};
 use crate::serve::open_pair::{Pair, open_pair, wait_until_running};
+use crate::serve::opening::OpeningTeller;
 pub use crate::serve::supervise::Outcome;
 use crate::serve::supervise::{Manner, run_until_stopped, shut_down_now};
 use crate::serve::waiting::wait_for_disks;
@@ -258,7 +260,9 @@ fn serve_until_end(
     };
     doors.start()?;
 
-    if !wait_until_running(event_loop)? {
+    let listener = control_socket.as_ref().map(|(listener, _)| listener);
+    let teller = OpeningTeller::new(listener, Some(&notifier), options.quiet);
+    if !wait_until_running(event_loop, teller)? {
         pair.event_loop.close();
         return Ok(Outcome::StoppedWhileOpening);
     }

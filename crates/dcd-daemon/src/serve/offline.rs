@@ -19,6 +19,7 @@ use crate::report::lost::LostReport;
 use crate::report::stuck::StuckReport;
 use crate::serve::error::ServeError;
 use crate::serve::open_pair::{Pair, open_pair, wait_until_running};
+use crate::serve::opening::OpeningTeller;
 use dcd_protocol::Progress;
 
 /// How often progress is told.
@@ -102,7 +103,7 @@ pub fn run_offline(
         payload_offset_bytes: superblock.data_offset_bytes,
         payload_bytes: superblock.data_disk.bytes(),
     };
-    if !wait_until_running(&mut event_loop)? {
+    if !wait_until_running(&mut event_loop, OpeningTeller::new(None, None, options.quiet))? {
         event_loop.close();
         return Ok(report);
     }

@@ -34,6 +34,7 @@ use crate::process::signals::Signals;
 use crate::ring::kernel::{Kernel, linux};
 use crate::serve::error::ServeError;
 use crate::serve::memory_need::MemoryNeed;
+use crate::serve::opening::OpeningTeller;
 use crate::units_text::format_duration;
 
 /// Longest read or write of an NBD client.
@@ -513,7 +514,11 @@ fn open_data_disk(spec: &DeviceSpec, read_only: bool) -> Result<(Disk, bool), Se
 }
 
 /// Turns the loop until the engine runs. Whether it does: not if somebody asked to stop first.
-pub(crate) fn wait_until_running(event_loop: &mut EventLoop<Engine>) -> Result<bool, ServeError> {
+/// Meanwhile `teller` says how far it is.
+pub(crate) fn wait_until_running(
+    event_loop: &mut EventLoop<Engine>,
+    mut teller: OpeningTeller<'_>,
+) -> Result<bool, ServeError> {
     loop {
         match event_loop.phase() {
             Phase::Opening => {}
@@ -521,7 +526,9 @@ pub(crate) fn wait_until_running(event_loop: &mut EventLoop<Engine>) -> Result<b
             Phase::Failed(error) => return Err(error.clone().into()),
             Phase::Closed => return Ok(false),
         }
-        event_loop.turn(None).map_err(ServeError::system("wait for the disks"))?;
+        let turned = event_loop.turn(Some(teller.patience()));
+        turned.map_err(ServeError::system("wait for the disks"))?;
+        teller.tell(event_loop.core());
         // From then on the superblock may name it, so that it would be missed.
         if event_loop.core().memory_use() == MemoryUse::InUse
             && let Some(memory) = event_loop.memory()

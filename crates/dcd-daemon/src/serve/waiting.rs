@@ -66,7 +66,9 @@ pub(crate) fn wait_for_disks(
             if events.get(1).is_some_and(|event| !event.revents().is_empty())
                 && let Some(control) = control
             {
-                answer_client(control, &words);
+                let hint =
+                    "it begins to serve as soon as the disk is there; `lsblk` shows what there is";
+                answer_client(control, &words, hint);
             }
         }
     }
@@ -77,7 +79,7 @@ pub(crate) fn wait_for_disks(
 }
 
 /// Tells one client, which is then left. Whoever is slow is left, too.
-fn answer_client(control: &UnixListener, words: &str) {
+pub(super) fn answer_client(control: &UnixListener, words: &str, hint: &str) {
     let Ok((stream, _)) = control.accept() else { return };
     let _ = stream.set_nonblocking(false);
     let _ = stream.set_write_timeout(Some(CLIENT_PATIENCE));
@@ -88,7 +90,6 @@ fn answer_client(control: &UnixListener, words: &str) {
     let mut reader = BufReader::new(&stream);
     let mut until = Until::new(&mut reader, Instant::now() + CLIENT_PATIENCE);
     if let Ok(Some(_)) = read_command(&mut until) {
-        let hint = "it begins to serve as soon as the disk is there; `lsblk` shows what there is";
         let mut answer = failure(Code::Waiting, words, hint);
         answer["waiting"] = json!(true);
         let _ = write_line(&stream, &answer);

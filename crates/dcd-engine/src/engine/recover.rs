@@ -62,7 +62,7 @@ use crate::format::record::{Entry, Record};
 use crate::format::superblock::CacheState;
 use crate::io::{Device, IoData, IoError, IoOperation};
 use crate::log::control::{self, CONTROL_SIZE, OpenMark};
-use crate::stats::RecoveryReport;
+use crate::stats::{OpeningProgress, RecoveryReport};
 use crate::units::{
     FragmentMask, LINE_SIZE, Line, RecordNumber, SegmentIndex, SegmentSerial, SlotIndex, Time,
 };
@@ -313,6 +313,14 @@ impl Engine {
             let purpose = Purpose::Recover(Step::CheckpointHeader(area));
             self.start_read(Disk::CacheDisk, offset, HEADER_SIZE as u64, purpose);
         }
+    }
+
+    /// How far the start is.
+    pub fn opening_progress(&self) -> OpeningProgress {
+        let recovery = self.recovery.as_ref();
+        let report = recovery.map_or(&self.recovery_report, |recovery| &recovery.report);
+        let dirty_lines = self.table.lines() as u64;
+        OpeningProgress { bytes_read: report.bytes_read, dirty_lines }
     }
 
     fn recovery(&mut self) -> &mut Recovery {
