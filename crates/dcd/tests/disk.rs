@@ -95,6 +95,9 @@ fn what_is_wrong_is_told_where() {
 
 #[test]
 fn the_models_can_be_measured() {
+    for what in ["disk", "engine", "flush --file f"] {
+        Folder::new().dcd(&format!("bench {what} --rounds 0")).fails(2, "--rounds", "");
+    }
     let measured = json(&Folder::new().dcd("bench disk --rounds 1 --json").ok());
     for key in ["random_per_second", "sequential_per_second", "queued_per_second"] {
         assert!(measured[key]["median"].as_f64().unwrap() > 0.0, "{measured}");

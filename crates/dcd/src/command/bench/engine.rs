@@ -13,7 +13,7 @@ use crate::progress::{Progress, Unit};
 
 pub fn run(rounds: u32, as_json: bool) -> Result<(), CommandError> {
     let mut progress = Progress::new("measuring", Unit::Rounds);
-    let measured = engine_bench::run(rounds.max(1), &processor_time, &mut |done| {
+    let measured = engine_bench::run(rounds, &processor_time, &mut |done| {
         progress.update(u64::from(done), u64::from(rounds));
     });
     progress.finish();

@@ -42,7 +42,7 @@ pub fn run(file: &Path, writes: u64, rounds: u32, as_json: bool) -> Result<(), C
     let mut inside = InProcess::open(&bench.inside.options())?;
     let mut progress = Progress::new("measuring", Unit::Rounds);
     let mut measured = Measured::default();
-    for round in 0..rounds.max(1) {
+    for round in 0..rounds {
         progress.update(u64::from(round), u64::from(rounds));
         measured.inside.push(median_micros(writes, round, |offset, data| {
             let start = Lba(offset / BLOCK_SIZE);

@@ -38,7 +38,7 @@ pub enum BenchWhat {
     /// The engine alone, on disks made of memory: random 4 KiB writes and lookups
     Engine {
         /// How many rounds; the median counts.
-        #[arg(long, value_name = "COUNT", default_value_t = 9)]
+        #[arg(long, value_name = "COUNT", default_value_t = 9, value_parser = clap::value_parser!(u32).range(1..))]
         rounds: u32,
         /// Print JSON.
         #[arg(long)]
@@ -47,7 +47,7 @@ pub enum BenchWhat {
     /// The model of a drive with an arm (hp-97560): requests per second of processor time
     Disk {
         /// How many rounds; the median counts.
-        #[arg(long, value_name = "COUNT", default_value_t = 9)]
+        #[arg(long, value_name = "COUNT", default_value_t = 9, value_parser = clap::value_parser!(u32).range(1..))]
         rounds: u32,
         /// Print JSON.
         #[arg(long)]
@@ -77,10 +77,10 @@ pub enum BenchWhat {
         #[arg(long, value_name = "FILE")]
         file: PathBuf,
         /// Writes in a round.
-        #[arg(long, value_name = "COUNT", default_value_t = 500)]
+        #[arg(long, value_name = "COUNT", default_value_t = 500, value_parser = clap::value_parser!(u64).range(1..))]
         writes: u64,
         /// How many rounds; the median counts.
-        #[arg(long, value_name = "COUNT", default_value_t = 5)]
+        #[arg(long, value_name = "COUNT", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
         rounds: u32,
         /// Print JSON.
         #[arg(long)]
