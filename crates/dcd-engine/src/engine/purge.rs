@@ -14,8 +14,8 @@
 //!      them: the discard is behind its position, and is replayed.
 //! ```
 //! All at once would hold up everybody for as long as it takes, which is seconds where a cache of a
-//! terabyte is full. Discards of other ranges join those that are being carried out, and share their
-//! walks of the table ([`Sweep`]): a trim of everything comes as thousands of them.
+//! terabyte is full. Discards of other ranges join those that are being carried out, and share
+//! their walks of the table ([`Sweep`]): a trim of everything comes as thousands of them.
 
 use std::ops::Range;
 

@@ -5,8 +5,9 @@
 //!                             and new ones go there first. Writes and flushes go on waiting
 //! member-timeout              done without (stale), where the others can; what it was asked is given up
 //! an answer in between        no longer late: nothing has happened, nothing has to be rebuilt
-//! io-timeout                  the cache-disk: a write of the journal or the tables has failed, and with it the cache-disk, as
-//!                             one of the log; a page of checksums cannot be read
+//! io-timeout                  the cache-disk: a write of the journal or the tables has failed, and
+//!                             with it the cache-disk, as one of the log; a page of checksums
+//!                             cannot be read
 //! ```
 //!
 //! What nobody else holds goes on waiting: who asked knows how long to wait

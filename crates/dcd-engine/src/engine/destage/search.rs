@@ -1,5 +1,6 @@
-//! Which lines a segment holds is told by its records, and by the lookup table where a record cannot
-//! be read: all of the table is looked through for them, a part at a time while requests go on.
+//! Which lines a segment holds is told by its records, and by the lookup table where a record
+//! cannot be read: all of the table is looked through for them, a part at a time while requests go
+//! on.
 
 use super::Work;
 use crate::buffer::Buffer;
