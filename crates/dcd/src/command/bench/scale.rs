@@ -65,7 +65,10 @@ fn as_value((cache_bytes, facts): &(u64, ScaleFacts)) -> Value {
             "time_ms": milliseconds(facts.restart.time),
             "longest_step_ms": milliseconds(facts.restart.longest),
         },
-        "trim": { "longest_step_ms": milliseconds(facts.trim_longest) },
+        "trim": {
+            "longest_step_ms": milliseconds(facts.trim_longest),
+            "time_ms": milliseconds(facts.trim_time),
+        },
     })
 }
 
@@ -112,5 +115,6 @@ fn show(measured: &[(u64, ScaleFacts)]) -> Result<(), CommandError> {
     row("start after a death: virtual", &|facts| format_duration(facts.restart.time));
     row("start after a death: longest step", &|facts| time(facts.restart.longest));
     row("trim of everything: longest step", &|facts| time(facts.trim_longest));
+    row("trim of everything, half by 1 GiB", &|facts| format_duration(facts.trim_time));
     print(&table.render(Paint::for_stdout()))
 }
