@@ -46,6 +46,11 @@ impl LineRanges {
     }
 }
 
+/// A line that is found costs as much as so many that are looked at: it leaves the table.
+const FOUND_COST: usize = 8;
+/// Lines that are looked at before somebody asks what they have cost.
+const AT_ONCE: usize = 256;
+
 /// How the lines of a round are found: whichever looks at fewer.
 enum How {
     /// By looking for each: in these ranges, all others are done.
@@ -75,6 +80,13 @@ pub(crate) struct Found {
     pub(crate) has_more: bool,
 }
 
+impl Found {
+    /// In lines that are looked at.
+    pub(crate) fn cost(&self) -> usize {
+        self.looked_at + (FOUND_COST - 1) * self.lines.len()
+    }
+}
+
 impl Sweep {
     /// Of no lines yet.
     pub(crate) fn new(walker: Walker) -> Sweep {
@@ -98,43 +110,52 @@ impl Sweep {
         self.rounds
     }
 
-    /// Looks at so many lines more, and perhaps at a bucket of the table.
+    /// Looks at so many lines more, fewer if many are found, and perhaps at the rest of a bucket of
+    /// the table.
     pub(crate) fn part(&mut self, table: &mut LookupTable, count: usize) -> Found {
         if self.sought.is_empty() {
             self.begin_round(table);
         }
-        let (mut lines, mut looked_at) = (Vec::new(), 0);
-        let is_over = match &mut self.how {
+        let mut found = Found { lines: Vec::new(), looked_at: 0, has_more: false };
+        let mut is_over = false;
+        while let Some(left) = count.checked_sub(found.cost()).filter(|left| *left > 0)
+            && !is_over
+        {
+            is_over = self.look_at(table, left.min(AT_ONCE), &mut found);
+        }
+        if is_over {
+            self.sought = LineRanges::default();
+        }
+        found.has_more = !is_over || !self.gathered.is_empty();
+        found
+    }
+
+    /// Looks at so many. Tells whether the round is over.
+    fn look_at(&mut self, table: &mut LookupTable, count: usize, found: &mut Found) -> bool {
+        match &mut self.how {
             How::Each(left) => {
-                while let Some(range) = left.front_mut().filter(|_| looked_at < count) {
-                    let most = (count - looked_at) as u64;
-                    let end = Line(range.start.0.saturating_add(most)).min(range.end);
-                    let part = (range.start.0..end.0).map(Line);
-                    lines.extend(part.filter(|line| table.contains(*line)));
-                    looked_at += (end.0 - range.start.0) as usize;
-                    range.start = end;
-                    if range.is_empty() {
-                        left.pop_front();
-                    }
+                let Some(range) = left.front_mut() else { return true };
+                let end = Line(range.start.0.saturating_add(count as u64)).min(range.end);
+                let part = (range.start.0..end.0).map(Line);
+                found.lines.extend(part.filter(|line| table.contains(*line)));
+                found.looked_at += (end.0 - range.start.0) as usize;
+                range.start = end;
+                if range.is_empty() {
+                    left.pop_front();
                 }
                 left.is_empty()
             }
             How::Walk => {
                 let sought = &self.sought;
                 let has_more = table.walk(self.walker, count, |_, line, _| {
-                    looked_at += 1;
+                    found.looked_at += 1;
                     if sought.overlap(&(line..Line(line.0 + 1))) {
-                        lines.push(line);
+                        found.lines.push(line);
                     }
                 });
                 !has_more
             }
-        };
-        if is_over {
-            self.sought = LineRanges::default();
         }
-        let has_more = !is_over || !self.gathered.is_empty();
-        Found { lines, looked_at, has_more }
     }
 
     fn begin_round(&mut self, table: &mut LookupTable) {

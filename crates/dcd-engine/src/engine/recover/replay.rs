@@ -181,12 +181,13 @@ impl Engine {
             let next = replay.entries.front().map(|(entry, ..)| entry);
             if is_over || next.is_some_and(|next| self.must_sweep_before(sweep, next)) {
                 let found = sweep.part(&mut self.table, lines_max);
+                let cost = found.cost();
                 if !found.has_more {
                     replay.forgotten = None;
                 }
                 let lines = found.lines.into_iter();
                 lines.for_each(|line| self.replay_remove(line, FragmentMask::FULL));
-                return Ok(Some(found.looked_at));
+                return Ok(Some(cost));
             }
         }
         if let Some((entry, slot, is_damaged)) = replay.entries.pop_front() {
