@@ -4,7 +4,9 @@
 
 mod common;
 
+use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixStream;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -92,6 +94,21 @@ fn expect_that_nothing_moves(folder: &Folder) {
         last = now;
     }
     assert!(last > 0, "something is left");
+}
+
+/// The same where nobody can be asked: a line is on the data-disk.
+fn wait_until_one_is_home(folder: &Folder) {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    let data = File::open(folder.path("d")).unwrap();
+    let is_home = |number: u64| {
+        let mut byte = [0];
+        data.read_exact_at(&mut byte, number * STEP).unwrap();
+        byte != [0]
+    };
+    while !(0..LINES).any(is_home) {
+        assert!(Instant::now() < deadline, "nothing moves");
+        std::thread::sleep(Duration::from_millis(5));
+    }
 }
 
 /// Everything that was written is on the data-disk.
@@ -200,7 +217,7 @@ fn an_offline_detach_ends_in_order_at_a_signal() {
     assert_eq!(served.stop().code, Some(0));
     let line = format!("detach --cache-disk c --data-disk {SLOW} --memory-directory .");
     let detach = start(&folder, &line);
-    std::thread::sleep(Duration::from_millis(600));
+    wait_until_one_is_home(&folder);
     signal(&detach, Signal::INT);
     end(&line, detach).fails(7, "stay in the cache", "serve it, or detach again");
     let report: Value =
