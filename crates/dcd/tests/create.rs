@@ -63,7 +63,7 @@ fn an_existing_file_is_used_as_it_is_or_made_larger() {
 fn a_sparse_cache_disk_takes_what_is_written() {
     let folder = with_data_disk();
     let create = |rest: &str| folder.dcd(&format!("create --cache-disk c --data-disk d {rest}"));
-    create("--cache-size 4T").fails(1, "no room for the cache", "--sparse");
+    create("--cache-size 4T").fails(1, "no room for the cache", "--cache-size");
     assert!(!folder.path("c").exists(), "nothing was made");
     create("--cache-size 4T --sparse --fill").fails(2, "--sparse", "");
     create("--cache-size 4T --sparse").ok();

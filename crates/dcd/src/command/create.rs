@@ -310,7 +310,7 @@ fn tell(
 struct Plan {
     /// There is no such file yet.
     is_missing: bool,
-    /// Its room must be taken: a device has its own.
+    /// A file, whose room must be taken: a device has its own.
     is_file: bool,
     /// Bytes for the cache.
     size: u64,

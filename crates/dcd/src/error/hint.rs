@@ -158,8 +158,7 @@ impl CommandError {
                 "a data-disk has one if its cache was made with --labelled; `dcd inspect superblock` tells whether".into(),
             ),
             CommandError::NoRoom { free, .. } => Some(format!(
-                "give it less with --cache-size (at most {} here), or another place; for a trial, \
-                 --sparse takes only what is written",
+                "give it less with --cache-size (at most {} here), or another place",
                 format_size(free >> 20 << 20)
             )),
             CommandError::CreateCancelled => {
