@@ -24,6 +24,9 @@ pub enum RequestError {
     /// A request to the volume cannot be met.
     #[error(transparent)]
     Volume(#[from] VolumeError),
+    /// A request about the legs of the cache-disk cannot be met.
+    #[error(transparent)]
+    Leg(#[from] LegError),
     /// Somebody wanted it no more.
     #[error("cancelled")]
     Cancelled,
@@ -44,6 +47,23 @@ pub enum RequestError {
         /// Lines that have to become zeroes.
         zero_lines: u64,
     },
+}
+
+/// Why a request about the legs of the cache-disk cannot be met.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum LegError {
+    /// The cache-disk is one disk.
+    #[error("the cache-disk is one disk, without legs")]
+    NoLegs,
+    /// No leg has this name, or it is not there.
+    #[error("no leg that is there has this name")]
+    NoSuchLeg,
+    /// Nothing else holds what it holds.
+    #[error("it is the last leg in sync: nothing else holds what it holds")]
+    LastLeg,
+    /// It is in use, or being filled.
+    #[error("it is in use already")]
+    InUse,
 }
 
 /// Why a request about sequences cannot be met.

@@ -71,6 +71,10 @@ impl fmt::Debug for Duration {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct MemberIndex(pub u8);
 
+/// One of the disks that a cache-disk is on, by the place that its driver has given it.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct LegIndex(pub u8);
+
 /// Address of a 512-byte block on the volume (and on the data-disk, which has the same layout).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Lba(pub u64);
@@ -280,6 +284,25 @@ impl fmt::Display for Uuid {
             write!(f, "{byte:02x}")?;
         }
         Ok(())
+    }
+}
+
+/// As it is shown, with or without its hyphens.
+impl std::str::FromStr for Uuid {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Uuid, String> {
+        let problem = || format!("{text:?} is no name like 0b5c9e8a-3f1d-4c62-9a77-5d2e8f0146b3");
+        let digits: Vec<u8> = text.bytes().filter(|byte| *byte != b'-').collect();
+        if digits.len() != 32 || !digits.iter().all(u8::is_ascii_hexdigit) {
+            return Err(problem());
+        }
+        let mut uuid = Uuid::default();
+        for (byte, pair) in uuid.0.iter_mut().zip(digits.chunks(2)) {
+            let digit = |digit: u8| (digit as char).to_digit(16).map_or(0, |value| value as u8);
+            *byte = digit(pair[0]) << 4 | digit(pair[1]);
+        }
+        Ok(uuid)
     }
 }
 

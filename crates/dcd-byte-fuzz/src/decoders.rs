@@ -10,8 +10,10 @@ use dcd_engine::format::copy_page::{self, CopyPage, PAGE_SIZE};
 use dcd_engine::format::creation_mark::{self, CreationMark};
 use dcd_engine::format::data_label::{self, DATA_LABEL_BYTES, DataLabel, LabelFit};
 use dcd_engine::format::layout::FieldLayout;
+use dcd_engine::format::leg_label::{self, LEG_LABEL_BYTES, LegLabel, Tag};
 use dcd_engine::format::record::{self, Record};
 use dcd_engine::format::superblock::{self, SUPERBLOCK_SIZE, Superblock};
+use dcd_engine::legs::choose::{Role, choose};
 use dcd_engine::units::CopyPageIndex;
 use dcd_engine::volume::format::area::VolumeArea;
 use dcd_engine::volume::format::header::{self, VolumeHeader};
@@ -69,9 +71,32 @@ fn assert_same(found: &[u8], written: &[u8], layout: &[FieldLayout], ignored: &[
     }
 }
 
+/// A label comes back, and whatever two of them say, a start takes legs that are in sync or says
+/// why not.
+fn leg_label(input: &[u8]) {
+    let layout = leg_label::layout();
+    let bytes = structure(input, LEG_LABEL_BYTES, &layout);
+    let Ok(label) = LegLabel::decode(&bytes) else { return };
+    assert_eq!(LegLabel::decode(label.encode().bytes()), Ok(label.clone()));
+    let mut other = label.clone();
+    other.leg.0[0] ^= 1;
+    if input.len() & 1 == 0 {
+        other.number = other.number.saturating_sub(1);
+        other.membership = label.membership.next(Tag(label.number | 1), vec![label.leg, other.leg]);
+    }
+    for found in [vec![label.clone()], vec![label.clone(), other]] {
+        for without in [vec![], label.membership.members.clone()] {
+            if let Ok(choice) = choose(&found, &without) {
+                assert!(choice.roles[choice.primary] == Role::InSync);
+            }
+        }
+    }
+}
+
 pub(crate) fn superblock(input: &[u8]) {
     creation_mark(input);
     data_label(input);
+    leg_label(input);
     let layout = superblock::layout();
     let bytes = structure(input, SUPERBLOCK_SIZE, &layout);
     let Ok(decoded) = Superblock::decode(&bytes) else { return };

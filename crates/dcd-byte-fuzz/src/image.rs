@@ -80,6 +80,7 @@ fn build(which: usize) -> Image {
         created_unix_seconds: 1_700_000_000,
         data_offset_bytes: 0,
         has_end_mark: true,
+        has_legs: false,
     }) {
         let at = offset as usize;
         cache_disk[at..at + bytes.len()].copy_from_slice(bytes.bytes());
@@ -542,7 +543,7 @@ impl Machine {
             let mut disk = match io.device {
                 Device::CacheDisk => cache_disk.over(&image.cache_disk),
                 Device::DataDisk => data_disk.over(image.data_disk),
-                Device::Member(_) => unreachable!("there is no volume here"),
+                Device::Member(_) | Device::Leg(_) => unreachable!("one of each"),
             };
             carry_out(io, memory, &mut disk)
         };

@@ -341,6 +341,7 @@ impl Session {
                 | RequestError::Lost { .. }
                 | RequestError::Stuck { .. }
                 | RequestError::Sequence(_)
+                | RequestError::Leg(_)
                 | RequestError::Volume(_) => ErrorCode::Io,
                 RequestError::NoSpace => ErrorCode::NoSpace,
                 RequestError::ShuttingDown => ErrorCode::ShuttingDown,

@@ -10,6 +10,7 @@ use dcd_engine::format::copy_page::{CopyEntry, CopyPage, CopyState, SequenceLabe
 use dcd_engine::format::creation_mark::CreationMark;
 use dcd_engine::format::data_label::{DataLabel, LabelState};
 use dcd_engine::format::geometry::COPIES_PER_PAGE;
+use dcd_engine::format::leg_label::{LegLabel, Tag};
 use dcd_engine::format::record::{Entry, Record, RecordHeader};
 use dcd_engine::format::superblock::CacheState;
 use dcd_engine::units::{
@@ -440,6 +441,7 @@ fn superblocks() -> Vec<Vec<u8>> {
             data_offset_bytes: 0,
             data_label_epoch: 0,
             has_end_mark: true,
+            has_legs: false,
             memory: None,
             created_unix_seconds: 1_700_000_000,
         }
@@ -453,6 +455,7 @@ fn superblocks() -> Vec<Vec<u8>> {
         superblock(8, CacheState::Closed, &"x".repeat(64)),
         [&[1], &CreationMark { end: 5 << 30 }.encode().bytes()[..24]].concat(),
         [&[1], &data_label().encode().bytes()[..80]].concat(),
+        [&[1], &LegLabel::of_new(UUID, &[UUID], 0, Tag(7)).encode().bytes()[..920]].concat(),
     ]
 }
 

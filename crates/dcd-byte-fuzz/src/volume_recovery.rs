@@ -119,6 +119,7 @@ fn build(which: usize) -> VolumeImage {
         created_unix_seconds: 0,
         data_offset_bytes: 0,
         has_end_mark: false,
+        has_legs: false,
         volume: Some(header),
     }) {
         cache_disk[offset as usize..][..bytes.len()].copy_from_slice(bytes.bytes());
@@ -420,7 +421,7 @@ impl VolumeMachine {
             assert!(*ios <= IOS_MAX, "the engine does not come to rest: {io:?}");
             match io.device {
                 Device::CacheDisk => carry_out(io, memory, &mut cache_disk.over(&image.cache_disk)),
-                Device::DataDisk => unreachable!("there are members"),
+                Device::DataDisk | Device::Leg(_) => unreachable!("there are members"),
                 Device::Member(MemberIndex(index)) => {
                     let index = usize::from(index);
                     let disk = &mut members[index].over(image.members[index]);

@@ -105,6 +105,8 @@ fn perform(
         | Operation::CancelDrain { .. }
         | Operation::Sequence(_)
         | Operation::Volume(_)
+        | Operation::FillLeg { .. }
+        | Operation::TakeOutLeg { .. }
         | Operation::Detach
         | Operation::DetachAccepting { .. }
         | Operation::CancelDetach

@@ -60,7 +60,7 @@ impl Pair {
     fn pair_options(&self) -> PairOptions {
         let options = self.options();
         PairOptions {
-            cache_disk: options.cache_disk,
+            cache_disks: options.cache_disks,
             data_disks: options.data_disks,
             not_for_volumes: None,
             engine: options.engine,
@@ -237,18 +237,18 @@ fn wrong_disks_are_refused_with_words_that_help() {
         Err(error) => error,
     };
     let mut swapped = pair.options();
-    std::mem::swap(&mut swapped.cache_disk, &mut swapped.data_disks.disks[0]);
+    std::mem::swap(&mut swapped.cache_disks.disks, &mut swapped.data_disks.disks);
     let error = refused(swapped);
     assert!(matches!(error, ServeError::Swapped { .. }), "{error}");
 
     let mut same = pair.options();
-    same.data_disks = same.cache_disk.clone().into();
+    same.data_disks = same.cache_disks.disks[0].clone().into();
     let error = refused(same);
     assert!(matches!(error, ServeError::SameDisk { .. }), "{error}");
 
     let mut other = pair.options();
     std::fs::File::create(pair.path("other")).unwrap().set_len(CACHE_BYTES).unwrap();
-    other.cache_disk = DeviceSpec::Plain(pair.path("other"));
+    other.cache_disks = DeviceSpec::Plain(pair.path("other")).into();
     let error = refused(other);
     assert!(matches!(error, ServeError::NoCache { .. }), "{error}");
     assert!(error.hint().unwrap().contains("dcd create"));

@@ -52,6 +52,7 @@ fn create_cache(cache_disk: &mut MemoryDisk) {
         volume: None,
         data_offset_bytes: 0,
         has_end_mark: false,
+        has_legs: false,
     });
     // The last two are the superblocks. A crash before the flush leaves a disk that is no cache,
     // a crash after it a whole one.
@@ -139,7 +140,7 @@ impl Driver {
         let disk = match io.device {
             Device::CacheDisk => &mut self.cache_disk,
             Device::DataDisk => &mut self.data_disk,
-            Device::Member(_) => unreachable!("only a volume has members: Engine::open_volume"),
+            Device::Member(_) | Device::Leg(_) => unreachable!("only where there are several"),
         };
         let mut returned = None;
         match io.operation {

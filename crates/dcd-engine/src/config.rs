@@ -5,6 +5,7 @@ pub use crate::error::ConfigError;
 use crate::format::geometry::{POISONED_LINES_MAX, ZERO_RANGES_MAX};
 pub use crate::format::superblock::DataDiskInfo;
 use crate::format::superblock::MemoryIdentity;
+use crate::legs::LegsParts;
 use crate::units::{Duration, LINE_SIZE};
 
 /// Lines destaged last that are witnesses, at most.
@@ -144,6 +145,8 @@ pub struct EngineConfig {
     /// The segment memory, for the superblock of the session to name; `None`: it is not to be
     /// missed (C4).
     pub memory: Option<MemoryIdentity>,
+    /// If the cache-disk is on several disks: which of them count.
+    pub legs: Option<Box<LegsParts>>,
     /// Seed of the [hash of lines](crate::line_hash), new for each start and told to nobody:
     /// whoever writes could otherwise choose lines that make every look-up slow.
     pub hash_seed: u64,
@@ -244,6 +247,7 @@ impl Default for EngineConfig {
             grow: false,
             limits: Limits::MOST,
             memory: None,
+            legs: None,
             hash_seed: 0,
         }
     }
@@ -307,6 +311,7 @@ impl EngineConfig {
             grow: self.grow,
             limits: self.limits,
             memory: self.memory.clone(),
+            legs: None,
             hash_seed: self.hash_seed,
         };
         changed.validate()?;

@@ -36,6 +36,9 @@ pub struct CreateOptions {
     /// Whether there is room for an [end mark](crate::format::end_mark) behind everything else.
     /// Only disks that nobody can shorten do without.
     pub has_end_mark: bool,
+    /// Whether the cache-disk is on several disks: all get these bytes, and before the superblocks
+    /// a [label](crate::format::leg_label) each, in both copies.
+    pub has_legs: bool,
 }
 
 /// What to write, in this order: (byte address, bytes). Flush before the last two, which are the
@@ -53,6 +56,7 @@ pub fn create(options: CreateOptions) -> Vec<(u64, Buffer)> {
         volume,
         data_offset_bytes,
         has_end_mark,
+        has_legs,
     } = options;
     let area = volume.as_ref().map(|header| {
         assert_eq!(header.uuid, uuid);
@@ -81,6 +85,7 @@ pub fn create(options: CreateOptions) -> Vec<(u64, Buffer)> {
         data_offset_bytes,
         data_label_epoch: 0,
         has_end_mark,
+        has_legs,
         memory: None,
     };
     let end_mark = superblock(0).end_mark_offset();

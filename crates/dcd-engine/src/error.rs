@@ -114,6 +114,12 @@ pub enum OpenError {
     /// There is no volume, and several data-disks were given.
     #[error("the cache belongs to one data-disk, not to several")]
     HasNoMembers,
+    /// There is one cache-disk, and several were given.
+    #[error("the cache is on one cache-disk, not on several")]
+    HasNoLegs,
+    /// The cache-disk is on several disks, and one was given.
+    #[error("the cache-disk is on several disks; give all of them")]
+    NeedsLegs,
     /// The volume below cannot be opened.
     #[error(transparent)]
     Volume(#[from] VolumeOpenError),

@@ -14,10 +14,10 @@
 
 use std::ops::Range;
 
-pub use dcd_block::errors::{IoError, RequestError, SequenceError, VolumeError};
+pub use dcd_block::errors::{IoError, LegError, RequestError, SequenceError, VolumeError};
 
 use crate::buffer::Buffer;
-use crate::units::{Lba, LbaRange, MemberIndex, Time};
+use crate::units::{Lba, LbaRange, LegIndex, MemberIndex, Time, Uuid};
 use dcd_block::attributes::{AttributeChange, Attributes};
 
 /// Name of a request, chosen by the driver; must be unique among those under way.
@@ -28,33 +28,39 @@ pub struct RequestId(pub u64);
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct IoId(pub u64);
 
-/// Who has asked for an I/O. The cache and the volume below it number theirs apart, and a driver
-/// sees one space of names.
+/// Who has asked for an I/O. The cache, the volume below it and the legs of the cache-disk number
+/// theirs apart, and a driver sees one space of names.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum IoOwner {
     /// The cache.
     Cache,
     /// The volume.
     Volume,
+    /// The legs.
+    Legs,
 }
 
 impl IoId {
     /// In the names of the volume's I/Os.
     const VOLUME_BIT: u64 = 1 << 63;
+    /// In the names of those of the legs.
+    const LEGS_BIT: u64 = 1 << 62;
 
     /// The name of the I/O that is this owner's `number`th.
     pub(crate) fn of(owner: IoOwner, number: u64) -> IoId {
-        assert!(number < IoId::VOLUME_BIT, "nobody starts so many");
+        assert!(number < IoId::LEGS_BIT, "nobody starts so many");
         match owner {
             IoOwner::Cache => IoId(number),
             IoOwner::Volume => IoId(number | IoId::VOLUME_BIT),
+            IoOwner::Legs => IoId(number | IoId::LEGS_BIT),
         }
     }
 
     /// Whose it is.
     pub(crate) fn owner(self) -> IoOwner {
-        match self.0 & IoId::VOLUME_BIT {
-            0 => IoOwner::Cache,
+        match (self.0 & IoId::VOLUME_BIT, self.0 & IoId::LEGS_BIT) {
+            (0, 0) => IoOwner::Cache,
+            (0, _) => IoOwner::Legs,
             _ => IoOwner::Volume,
         }
     }
@@ -147,6 +153,17 @@ pub enum Operation {
     /// Something about what blocks are and where they go, or about members. The reply may bring an
     /// [`Reply::answer`].
     Volume(VolumeRequest),
+    /// Fill a leg of the cache-disk that is out, and use it again. The reply comes at once; see
+    /// [`Engine::legs`](crate::Engine::legs).
+    FillLeg {
+        /// Its name.
+        leg: Uuid,
+    },
+    /// Do without a leg from now on. The reply comes when no start believes it any more.
+    TakeOutLeg {
+        /// Its name.
+        leg: Uuid,
+    },
     /// Take no more requests, drain, mark the pair as detached (C31). If something is lost, it is
     /// answered with [`RequestError::Lost`] when all else is moved and the cache is closed, and the
     /// pair stays one; if it gets on no more, likewise with [`RequestError::Stuck`].
@@ -311,6 +328,9 @@ pub enum Device {
     /// One of the data-disks of a volume; then there is no [`Device::DataDisk`] outside of the
     /// engine.
     Member(MemberIndex),
+    /// One of the disks that hold the log, if there are several; then there is no
+    /// [`Device::CacheDisk`] outside of the engine.
+    Leg(LegIndex),
 }
 
 /// Something wanted of a device.

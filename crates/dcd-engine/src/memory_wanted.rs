@@ -81,6 +81,7 @@ mod tests {
             data_offset_bytes: 0,
             data_label_epoch: 0,
             has_end_mark: false,
+            has_legs: false,
             memory: max_delay_milliseconds.map(|max_delay_milliseconds| MemoryIdentity {
                 boot_id: BOOT,
                 memory_id: [7; 16],

@@ -6,7 +6,8 @@ use std::path::Path;
 
 use dcd_engine::format::layout::FieldLayout;
 use dcd_engine::format::{
-    checkpoint, copy_page, creation_mark, data_label, end_mark, geometry, record, superblock,
+    checkpoint, copy_page, creation_mark, data_label, end_mark, geometry, leg_label, record,
+    superblock,
 };
 use dcd_engine::log::control::{self, CONTROL_SIZE, OpenMark};
 use dcd_engine::units::{BLOCK_SIZE, LINE_SIZE};
@@ -57,6 +58,11 @@ fn compare(structure: &str, size: usize, code: &[FieldLayout]) {
         end = offset + size;
     }
     assert_eq!(end, size, "{structure}: the table reaches the end");
+}
+
+#[test]
+fn leg_label() {
+    compare("leg label", leg_label::LEG_LABEL_BYTES, &leg_label::layout());
 }
 
 #[test]
@@ -188,6 +194,7 @@ fn figures() {
         ("member label magic", text(label::MAGIC)),
         ("end mark magic", text(end_mark::MAGIC)),
         ("data label magic", text(data_label::MAGIC)),
+        ("leg label magic", text(leg_label::MAGIC)),
         ("superblock version", superblock::VERSION.to_string()),
         ("checkpoint version", checkpoint::VERSION.to_string()),
         ("record version", record::VERSION.to_string()),
@@ -199,6 +206,7 @@ fn figures() {
         ("member label version", label::VERSION.to_string()),
         ("end mark version", end_mark::VERSION.to_string()),
         ("data label version", data_label::VERSION.to_string()),
+        ("leg label version", leg_label::VERSION.to_string()),
         ("block", BLOCK_SIZE.to_string()),
         ("cache line, slot", LINE_SIZE.to_string()),
         ("superblock copy 0 at", geometry::SUPERBLOCK_OFFSETS[0].to_string()),
@@ -216,12 +224,18 @@ fn figures() {
         ("feature (incompatible): read area", superblock::FEATURE_READ_AREA.to_string()),
         ("feature (incompatible): volume", superblock::FEATURE_VOLUME.to_string()),
         ("feature (incompatible): labelled data-disk", superblock::FEATURE_LABELLED.to_string()),
+        ("feature (incompatible): legs", superblock::FEATURE_LEGS.to_string()),
         ("feature (compatible): end mark", superblock::FEATURE_END_MARK.to_string()),
         ("longest place of a segment memory", superblock::MEMORY_PLACE_BYTES_MAX.to_string()),
         ("data label copy 0 at", data_label::DATA_LABEL_OFFSETS[0].to_string()),
         ("data label copy 1 at", data_label::DATA_LABEL_OFFSETS[1].to_string()),
         ("smallest head of a labelled data-disk", data_label::DATA_OFFSET_BYTES_MIN.to_string()),
         ("largest head of a labelled data-disk", superblock::DATA_OFFSET_BYTES_MAX.to_string()),
+        ("leg label copy 0 at", leg_label::LEG_LABEL_OFFSETS[0].to_string()),
+        ("leg label copy 1 at", leg_label::LEG_LABEL_OFFSETS[1].to_string()),
+        ("most legs", leg_label::LEGS_MAX.to_string()),
+        ("tags before the newest in a leg label", leg_label::PAST_TAGS.to_string()),
+        ("most marks in a leg label", leg_label::MARKS_MAX.to_string()),
         ("content of a volume page", page::PAGE_CONTENT_BYTES.to_string()),
         ("most items in a journal record", journal::JOURNAL_ITEMS_MAX.to_string()),
         ("most payload lines of a journal record", journal::JOURNAL_PAYLOAD_LINES_MAX.to_string()),

@@ -29,6 +29,7 @@ use dcd_engine::format::copy_page::{CopyEntry, CopyPage, CopyState, SequenceLabe
 use dcd_engine::format::creation_mark::CreationMark;
 use dcd_engine::format::data_label::{DataLabel, LabelState};
 use dcd_engine::format::end_mark;
+use dcd_engine::format::leg_label::{LegLabel, Tag};
 use dcd_engine::format::record::{Entry, Record, RecordHeader};
 use dcd_engine::format::superblock::{CacheState, MemoryIdentity};
 use dcd_engine::units::{
@@ -82,6 +83,7 @@ fn superblock() -> Superblock {
         data_offset_bytes: 0,
         data_label_epoch: 0,
         has_end_mark: false,
+        has_legs: false,
         memory: None,
         created_unix_seconds: 1_750_000_000,
     }
@@ -158,6 +160,7 @@ fn superblock_of_session() -> Superblock {
     Superblock {
         data_offset_bytes: 1 << 20,
         has_end_mark: true,
+        has_legs: false,
         memory: Some(MemoryIdentity {
             boot_id: *b"this boot of 16.",
             memory_id: *b"golden memory 16",
@@ -179,6 +182,23 @@ fn superblock_labelled() -> Superblock {
 }
 
 /// The label beside it, while that superblock is written.
+fn superblock_on_legs() -> Superblock {
+    Superblock { has_legs: true, ..superblock() }
+}
+
+/// Of the second leg, which joined the first not long ago, while two regions are written.
+fn leg_label() -> LegLabel {
+    let legs = [Uuid(*b"first golden leg"), Uuid(*b"other golden leg")];
+    let alone = LegLabel::of_new(UUID, &legs[..1], 0, Tag(0x0102_0304_0506_0708));
+    LegLabel {
+        leg: legs[1],
+        number: 12,
+        membership: alone.membership.next(Tag(0xf1f2_f3f4_f5f6_f7f8), legs.to_vec()),
+        marks: vec![0, 3],
+        ..alone
+    }
+}
+
 fn data_label() -> DataLabel {
     DataLabel {
         uuid: UUID,
@@ -340,6 +360,8 @@ fn write() {
         ("superblock-session", superblock_of_session().encode().bytes().to_vec()),
         ("superblock-labelled", superblock_labelled().encode().bytes().to_vec()),
         ("data-label", data_label().encode().bytes().to_vec()),
+        ("superblock-legs", superblock_on_legs().encode().bytes().to_vec()),
+        ("leg-label", leg_label().encode().bytes().to_vec()),
         ("end-mark", end_mark::encode(UUID).bytes().to_vec()),
         ("superblock-memory", superblock_with_memory().encode().bytes().to_vec()),
     ];
@@ -431,6 +453,12 @@ fn what_a_session_adds_is_read_and_written_as_ever() {
     let image = read_image("data-label");
     assert_eq!(DataLabel::decode(&image), Ok(data_label()));
     assert!(data_label().encode().bytes() == image, "the same bytes");
+    let image = read_image("superblock-legs");
+    assert_eq!(Superblock::decode(&image), Ok(superblock_on_legs()));
+    assert!(superblock_on_legs().encode().bytes() == image, "the same bytes");
+    let image = read_image("leg-label");
+    assert_eq!(LegLabel::decode(&image), Ok(leg_label()));
+    assert!(leg_label().encode().bytes() == image, "the same bytes");
     let image = read_image("superblock-memory");
     assert_eq!(Superblock::decode(&image), Ok(superblock_with_memory()));
     assert!(superblock_with_memory().encode().bytes() == image, "the same bytes");
@@ -466,7 +494,7 @@ impl Bench {
         let carry_out = |io: Io, memory: &[u8]| match io.device {
             Device::CacheDisk => carry_out(io, memory, cache_disk),
             Device::DataDisk => carry_out(io, memory, data_disk),
-            Device::Member(_) => unreachable!("there is no volume here"),
+            Device::Member(_) | Device::Leg(_) => unreachable!("one of each"),
         };
         let reply = |reply: Reply| answers.push((reply.result.is_ok(), reply.buffer));
         settle(engine, Time::ZERO, input, carry_out, reply);

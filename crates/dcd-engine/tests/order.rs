@@ -384,7 +384,7 @@ fn a_bypass_is_in_order_whatever_step_the_crash_hits() {
             d.power_cut_keeping(|device, _| match device {
                 Device::CacheDisk => keeps & 1 > 0,
                 Device::DataDisk => keeps & 2 > 0,
-                Device::Member(_) => unreachable!("there is no volume here"),
+                Device::Member(_) | Device::Leg(_) => unreachable!("one of each"),
             });
             for _ in 0..2 {
                 d.reopen();

@@ -491,7 +491,7 @@ impl Run {
                 let disk = match twist.device {
                     Device::CacheDisk => &mut wreck.cache_disk,
                     Device::DataDisk => &mut wreck.data_disk,
-                    Device::Member(_) => unreachable!("there is no volume here"),
+                    Device::Member(_) | Device::Leg(_) => unreachable!("one of each"),
                 };
                 let length = disk.len();
                 disk.resize(length - 4096);

@@ -17,6 +17,7 @@ use dcd_testkit::{bytes_of, ended};
 
 use crate::disk::{Fate, FaultyDisk, Pages};
 use crate::faults::{Allowed, FaultKind, IoKind, Level, Pending, Trap};
+use crate::legs::{Legs, Trouble};
 use crate::memory::PooledMemory;
 use crate::model::Violation;
 use crate::options::Options;
@@ -42,6 +43,8 @@ pub struct Wreck {
     pub cache_disk: FaultyDisk,
     /// The data-disk.
     pub data_disk: FaultyDisk,
+    /// The second leg, if the cache-disk is on two; the first is the cache-disk.
+    pub legs: Option<Legs>,
     /// The segment memory, if only the process died.
     pub memory: Option<Vec<u8>>,
     /// What a start must know that memory by.
@@ -93,6 +96,8 @@ pub struct Host {
     pub cache_disk: FaultyDisk,
     /// The data-disk.
     pub data_disk: FaultyDisk,
+    /// The second leg, if the cache-disk is on two.
+    pub legs: Option<Legs>,
     /// Faults that wait.
     pub pending: Pending,
     /// What may be seen because of faults.
@@ -126,6 +131,7 @@ impl Host {
             running: Running::new(wreck.now, is_traced),
             cache_disk: wreck.cache_disk,
             data_disk: wreck.data_disk,
+            legs: wreck.legs,
             pending: Pending::default(),
             allowed: Allowed::default(),
             struck_by_kind: BTreeMap::new(),
@@ -173,8 +179,8 @@ impl Host {
 
     /// Gives up the machine, for a crash.
     pub fn into_wreck(self, memory: Option<Vec<u8>>) -> Wreck {
-        let Host { cache_disk, data_disk, session, running, .. } = self;
-        Wreck { cache_disk, data_disk, memory, session, now: running.now }
+        let Host { cache_disk, data_disk, legs, session, running, .. } = self;
+        Wreck { cache_disk, data_disk, legs, memory, session, now: running.now }
     }
 
     // ---- starting -----------------------------------------------------------------------------
@@ -194,7 +200,15 @@ impl Host {
             bytes
         });
         let refuse = |error| Err(NotOpen::Refused(error));
-        let superblock = match Superblock::newest(&copies[0], &copies[1]) {
+        let chosen = match &mut self.legs {
+            None => (Superblock::newest(&copies[0], &copies[1]), None),
+            Some(legs) => match legs.choose(&mut self.cache_disk) {
+                Ok((superblock, parts)) => (superblock, Some(Box::new(parts))),
+                Err(violation) => return Err(NotOpen::Violation(violation)),
+            },
+        };
+        let (superblock, legs) = chosen;
+        let superblock = match superblock {
             Ok(superblock) => superblock,
             Err(error) => return refuse(OpenError::Format(error)),
         };
@@ -204,6 +218,7 @@ impl Host {
             read_only,
             grow,
             limits: limits.unwrap_or(options.limits),
+            legs,
             ..options.engine()
         };
         let geometry = superblock.geometry;
@@ -240,7 +255,11 @@ impl Host {
         }
         self.poll();
         let mut ios = 0u64;
+        let mut are_compared = false;
         loop {
+            if self.engine().legs_are_alike() && !std::mem::replace(&mut are_compared, true) {
+                self.compare_legs().map_err(NotOpen::Violation)?;
+            }
             match self.engine().phase().clone() {
                 Phase::Opening if Some(ios) == ios_max => return Err(NotOpen::Interrupted),
                 Phase::Opening if ios > 100_000 => {
@@ -385,9 +404,11 @@ impl Host {
         let flush_mark = match io.device {
             Device::CacheDisk => self.cache_disk.flush_mark(),
             Device::DataDisk => self.data_disk.flush_mark(),
+            Device::Leg(_) => self.disk(io.device).flush_mark(),
             Device::Member(_) => unreachable!("there is no volume here"),
         };
         let delay = self.take_trap(&io, |kind| matches!(kind, FaultKind::Slow | FaultKind::Hang));
+        let delay = delay.or_else(|| self.leg_hangs(io.device).then_some(FaultKind::Hang));
         let not_before = match delay {
             Some(FaultKind::Slow) => self.running.now.after(Duration::from_secs(20)),
             Some(_) => self.running.now.after(Duration::from_secs(4000)),
@@ -494,10 +515,14 @@ impl Host {
 
     // ---- doing an I/O -------------------------------------------------------------------------
 
-    fn disk(&mut self, device: Device) -> &mut FaultyDisk {
+    pub(crate) fn disk(&mut self, device: Device) -> &mut FaultyDisk {
         match device {
             Device::CacheDisk => &mut self.cache_disk,
             Device::DataDisk => &mut self.data_disk,
+            Device::Leg(leg) => {
+                let legs = self.legs.as_mut().expect("the cache-disk is on legs");
+                if legs.place(leg) == 0 { &mut self.cache_disk } else { &mut legs.disk }
+            }
             Device::Member(_) => unreachable!("there is no volume here"),
         }
     }
@@ -545,6 +570,16 @@ impl Host {
             self.take_trap(&io, |kind| !matches!(kind, FaultKind::Slow | FaultKind::Hang))
         };
         let device = io.device;
+        if let Some(trouble @ (Trouble::Fails | Trouble::Dies(_))) =
+            self.trouble_of(device, &io.operation)
+        {
+            let error = match trouble {
+                Trouble::Dies(error) => error,
+                _ => IoError::Failed,
+            };
+            self.fail_on_leg(&io, random);
+            return ended(io, Err(error));
+        }
         let result = match &mut io.operation {
             IoOperation::Read { offset, buffer } => match trap {
                 Some(FaultKind::MisdirectedRead) => self.misread(device, *offset, buffer, random),
@@ -601,11 +636,7 @@ impl Host {
         random: &mut Random,
     ) -> Result<(), IoError> {
         let length = bytes.len() as u64;
-        let disk = match device {
-            Device::CacheDisk => &mut self.cache_disk,
-            Device::DataDisk => &mut self.data_disk,
-            Device::Member(_) => unreachable!("there is no volume here"),
-        };
+        let disk = self.disk(device);
         match trap {
             None => disk.write(offset, bytes, fua),
             Some(FaultKind::LostWrite) => {
@@ -653,7 +684,7 @@ impl Host {
                 let end = (offset + length).next_multiple_of(4096);
                 self.allowed.taint_bytes(first, end - first);
             }
-            Device::Member(_) => unreachable!("there is no volume here"),
+            Device::Member(_) | Device::Leg(_) => unreachable!("it has troubles of its own"),
         }
     }
 
@@ -707,6 +738,7 @@ impl Host {
         let mut wreck = Wreck {
             cache_disk: self.cache_disk.clone(),
             data_disk: self.data_disk.clone(),
+            legs: self.legs.clone(),
             memory: None,
             session: self.session,
             now: self.running.now,
@@ -721,10 +753,17 @@ impl Host {
             wreck.session.acknowledged = false;
         }
         let memory = self.running.engine.as_ref().map(Engine::segment_memory);
+        if let (Some(legs), Some(engine)) = (&mut wreck.legs, &self.running.engine) {
+            legs.note(&engine.legs());
+        }
         for flight in &self.running.ios {
             let disk = match flight.io.device {
                 Device::CacheDisk => &mut wreck.cache_disk,
                 Device::DataDisk => &mut wreck.data_disk,
+                Device::Leg(leg) => {
+                    let legs = wreck.legs.as_mut().expect("the cache-disk is on legs");
+                    if legs.place(leg) == 0 { &mut wreck.cache_disk } else { &mut legs.disk }
+                }
                 Device::Member(_) => unreachable!("there is no volume here"),
             };
             let memory = memory.unwrap_or_default();
@@ -736,6 +775,12 @@ impl Host {
         // What vanished is there again.
         wreck.cache_disk.failing = None;
         wreck.data_disk.failing = None;
+        if let Some(legs) = &mut wreck.legs {
+            legs.disk.failing = None;
+            if power {
+                legs.disk.power_cut(random, |random| draw(random, false));
+            }
+        }
         if power {
             wreck.cache_disk.power_cut(random, |random| draw(random, false));
             wreck.data_disk.power_cut(random, |random| draw(random, false));
@@ -750,7 +795,11 @@ impl Host {
         let flying = self.running.ios.iter().filter(|flight| {
             matches!(io_kind(&flight.io.operation), IoKind::Write | IoKind::Discard)
         });
-        flying.count() + self.cache_disk.volatile_count() + self.data_disk.volatile_count()
+        let of_second = self.legs.as_ref().map_or(0, |legs| legs.disk.volatile_count());
+        flying.count()
+            + self.cache_disk.volatile_count()
+            + self.data_disk.volatile_count()
+            + of_second
     }
 
     /// The image of a disk, for [`FaultyDisk::restore`].

@@ -13,6 +13,7 @@
 //! exhaustive all sequences of few operations  sweep   the n-th I/O fails, for every n
 //! model      what reads may show                    faults  the kinds, and what each one allows
 //! copy_load  what uses the read area           report  what was done
+//! legs       a cache-disk on two disks, one of which fails, comes back old, or is left out
 //! corpus     shrunk runs that once found something, and variations of them
 //! ```
 
@@ -23,6 +24,7 @@ pub mod disk;
 pub mod exhaustive;
 pub mod faults;
 pub mod host;
+pub mod legs;
 mod memory;
 pub mod minimise;
 pub mod mistakes;

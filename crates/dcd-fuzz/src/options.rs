@@ -10,6 +10,7 @@ use dcd_engine::{
 };
 
 use crate::faults::FaultKind;
+use crate::legs::LegOptions;
 use crate::random::Random;
 
 /// Limits that every run reaches: those of a quarter of the runs.
@@ -89,6 +90,8 @@ pub struct Options {
     pub sequence_percent: u8,
     /// What a checkpoint may list, and in which pieces it is written.
     pub limits: Limits,
+    /// The cache-disk is on two disks.
+    pub legs: Option<LegOptions>,
     /// Kinds of faults in the script.
     pub faults: Vec<FaultKind>,
 }
@@ -123,6 +126,7 @@ impl Default for Options {
             read_ahead_bytes: 1 << 20,
             sequence_percent: 100,
             limits: Limits::MOST,
+            legs: None,
             faults: Vec::new(),
         }
     }
@@ -175,6 +179,7 @@ impl Options {
                 };
                 Options::draw_reuse(&mut reuse, tables)
             },
+            legs: None,
             faults: faults.to_vec(),
         }
         .consistent()

@@ -7,6 +7,7 @@ use dcd_engine::Engine;
 use dcd_engine::volume::status::VolumeCounters;
 
 use crate::faults::FaultKind;
+use crate::legs::LegCounts;
 use crate::model::Notes;
 
 /// Where time went.
@@ -184,6 +185,8 @@ pub struct Report {
     pub copies: CopyUse,
     /// What happened to the members of volumes.
     pub volume: VolumeUse,
+    /// What was done to legs.
+    pub legs: LegCounts,
     /// Where the time went.
     pub times: Times,
 }
@@ -216,6 +219,7 @@ impl Report {
         self.uncovered += other.uncovered;
         self.copies.add(&other.copies);
         self.volume.add(&other.volume);
+        self.legs.add(&other.legs);
         self.times.run += other.times.run;
         self.times.crash += other.times.crash;
         self.times.recover += other.times.recover;

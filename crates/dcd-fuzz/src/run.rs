@@ -20,10 +20,12 @@ use crate::crash::{Crash, Twist};
 use crate::disk::{FaultyDisk, Pages};
 use crate::faults::{FaultKind, IoKind, Level, SweepRule, Trap};
 use crate::host::{Host, LastSession, Start, Wreck};
+use crate::legs::Legs;
 use crate::model::{ChangeNumber, Model, Shown, Violation, fill_block};
 use crate::options::Options;
 use crate::random::Random;
 use crate::report::Report;
+use crate::running::NotOpen;
 use crate::script::{Op, Script, Step};
 use crate::space::Space;
 
@@ -146,6 +148,7 @@ pub fn new_pair(options: &Options) -> Wreck {
         volume: None,
         data_offset_bytes: 0,
         has_end_mark: true,
+        has_legs: options.legs.is_some(),
     });
     for (offset, bytes) in first {
         cache_disk.write(offset, bytes.bytes(), true).expect("a new disk");
@@ -156,7 +159,8 @@ pub fn new_pair(options: &Options) -> Wreck {
     cache_disk.keeps_same_bytes = true;
     data_disk.cannot_zero = options.cannot_zero;
     let session = LastSession::default();
-    Wreck { cache_disk, data_disk, memory: None, session, now: Time::ZERO }
+    let legs = options.legs.map(|legs| Legs::new(legs, Uuid([0x5a; 16]), &mut cache_disk));
+    Wreck { cache_disk, data_disk, legs, memory: None, session, now: Time::ZERO }
 }
 
 impl Run {
@@ -181,6 +185,9 @@ impl Run {
     pub fn into_report(mut self, started: Instant) -> Report {
         for (kind, count) in &self.host.struck_by_kind {
             *self.report.faults.entry(*kind).or_default() += count;
+        }
+        if let Some(legs) = &self.host.legs {
+            self.report.legs.add(&legs.done);
         }
         if self.options.copy_pages > 0 {
             self.report.copies.runs += 1;
@@ -214,7 +221,11 @@ impl Run {
         let mut random = Random::new(0);
         match self.host.open(&self.options, Start::default(), None, &mut random) {
             Ok(()) => Ok(()),
-            Err(_) => Err(Violation("a new cache does not open".into())),
+            Err(NotOpen::Violation(violation)) => Err(violation),
+            Err(NotOpen::Refused(error)) => {
+                Err(Violation(format!("a new cache does not open: {error}")))
+            }
+            Err(NotOpen::Interrupted) => unreachable!("nobody asked for that"),
         }
     }
 
@@ -698,7 +709,7 @@ impl Run {
         let disk = match device {
             Device::CacheDisk => &mut self.host.cache_disk,
             Device::DataDisk => &mut self.host.data_disk,
-            Device::Member(_) => unreachable!("there is no volume here"),
+            Device::Member(_) | Device::Leg(_) => unreachable!("one of each"),
         };
         let (from, length) = match disk.newest_write() {
             // Of a short write, perhaps nothing has landed.

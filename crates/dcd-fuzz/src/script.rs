@@ -9,6 +9,7 @@ use dcd_engine::Mode;
 use crate::copy_load::CopyLoad;
 use crate::corpus;
 use crate::faults::FaultKind;
+use crate::legs::LegOptions;
 use crate::options::Options;
 use crate::random::Random;
 
@@ -211,6 +212,28 @@ impl Script {
         if seed >= MODES_FROM && random.one_in(2) {
             script.put_in_modes(&mut random);
         }
+        script
+    }
+
+    /// The run of a seed with its cache-disk on two legs, of which one or the other has troubles.
+    pub fn on_legs(seed: u64) -> Script {
+        let mut random = Random::new(seed ^ 0x6c65_6773);
+        let faults: &[FaultKind] = match random.below(6) {
+            0 => &[FaultKind::TearWrites],
+            1 => &[FaultKind::DropWrites],
+            2 => &[FaultKind::ClockJump],
+            _ => &[],
+        };
+        let mut script = Script::draw(&mut random, faults);
+        if random.one_in(4) {
+            script.put_in_settings(&mut random);
+        }
+        if random.one_in(4) {
+            script.put_in_modes(&mut random);
+        }
+        script.options.legs = Some(LegOptions::draw(&mut random));
+        // A leg that hangs is given up first.
+        script.options.full_timeout_s = 20_000;
         script
     }
 
@@ -454,7 +477,7 @@ impl Options {
         differing!(max_delay_ms, bypass_bytes, idle_ms, dirty_high, one_disk, verify_reads);
         differing!(destage_bytes_max, destage_writes_max, full_timeout_s, cannot_zero);
         differing!(shears, overlaps, early_reads, copy_pages, hot_blocks, read_ahead_bytes);
-        differing!(sequence_percent, limits);
+        differing!(sequence_percent, limits, legs);
         if self.ack != AckMode::Memory {
             fields.push(format!("ack: AckMode::{:?}", self.ack));
         }

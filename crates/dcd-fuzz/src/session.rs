@@ -30,6 +30,8 @@ pub enum Work {
     Exhaustive(u32),
     /// The n-th I/O fails, for every n.
     Sweep,
+    /// Random runs with the cache-disk on two legs.
+    Legs,
     /// Random runs on a volume whose members fail.
     Volume(VolumeKind),
 }
@@ -100,7 +102,7 @@ impl Session {
         match (&self.work, self.limit) {
             (Work::Exhaustive(depth), _) => Some(exhaustive::sequences(*depth)),
             (_, Limit::Time(_)) => None,
-            (Work::Random(_) | Work::Volume(_), Limit::Runs(runs)) => Some(runs),
+            (Work::Random(_) | Work::Legs | Work::Volume(_), Limit::Runs(runs)) => Some(runs),
             (Work::Pairs, Limit::Runs(runs)) => Some(runs * pairs().len() as u64),
             (Work::Sweep, Limit::Runs(runs)) => Some(runs * sweep::RULES),
         }
@@ -131,6 +133,10 @@ impl Session {
             Work::Sweep => {
                 let seed = self.seed.wrapping_add(index / sweep::RULES);
                 sweep::run_sweep(seed, index % sweep::RULES).map_err(Found::Failure)
+            }
+            Work::Legs => {
+                let seed = self.seed.wrapping_add(index);
+                seeded(seed, Script::on_legs(seed))
             }
             Work::Volume(kind) => {
                 let seed = self.seed.wrapping_add(index);

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::legs::LegCommand;
 use crate::sequences::SequenceCommand;
 use crate::settings::WantedSettings;
 use crate::volumes::VolumeCommand;
@@ -51,6 +52,9 @@ pub struct Request {
     /// Something about the volume and its members.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub volume: Option<VolumeCommand>,
+    /// Something about the legs of the cache-disk.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub legs: Option<LegCommand>,
     /// Something about settings.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub set: Option<WantedSettings>,
@@ -83,6 +87,12 @@ impl From<SequenceCommand> for Request {
 impl From<VolumeCommand> for Request {
     fn from(volume: VolumeCommand) -> Request {
         Request { volume: Some(volume), ..Request::default() }
+    }
+}
+
+impl From<LegCommand> for Request {
+    fn from(legs: LegCommand) -> Request {
+        Request { legs: Some(legs), ..Request::default() }
     }
 }
 

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use dcd_block::attributes::Attributes;
-use dcd_block::errors::{RequestError, SequenceError, VolumeError};
+use dcd_block::errors::{LegError, RequestError, SequenceError, VolumeError};
 use dcd_block::units::{Lba, MemberIndex};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Value, json};
@@ -100,6 +100,14 @@ codes! {
     NoSequenceRoom = "no-sequence-room",
     /// [`SequenceError::Busy`].
     SequenceBusy = "sequence-busy",
+    /// [`LegError::NoLegs`].
+    NoLegs = "no-legs",
+    /// [`LegError::NoSuchLeg`].
+    NoSuchLeg = "no-such-leg",
+    /// [`LegError::LastLeg`].
+    LastLeg = "last-leg",
+    /// [`LegError::InUse`].
+    LegInUse = "leg-in-use",
     /// [`VolumeError::NoVolume`].
     NoVolume = "no-volume",
     /// [`VolumeError::BadBlock`]: `"block"`.
@@ -298,6 +306,26 @@ fn code_of(reason: RequestError) -> (Code, About) {
         RequestError::Stuck { .. } => (Code::Stuck, none),
         RequestError::Sequence(error) => (sequence_code(error), none),
         RequestError::Volume(error) => volume_code(error),
+        RequestError::Leg(error) => (leg_code(error), none),
+    }
+}
+
+fn leg_code(error: LegError) -> Code {
+    match error {
+        LegError::NoLegs => Code::NoLegs,
+        LegError::NoSuchLeg => Code::NoSuchLeg,
+        LegError::LastLeg => Code::LastLeg,
+        LegError::InUse => Code::LegInUse,
+    }
+}
+
+/// What a person can do about it.
+pub fn leg_hint(error: LegError) -> &'static str {
+    match error {
+        LegError::NoLegs => "`dcd serve --new-leg DISK` makes a blank disk the second leg",
+        LegError::NoSuchLeg => "`dcd cache-disk status` lists them",
+        LegError::LastLeg => "fill another first: `dcd cache-disk status` lists them",
+        LegError::InUse => "there is nothing to do",
     }
 }
 

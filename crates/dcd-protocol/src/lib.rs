@@ -8,6 +8,7 @@
 //! {"command":"status"}    {"ok":true,"status":{...}}
 //! {"command":"drain"}     {"progress":{"done":3,"total":10}} ... {"ok":true}
 //! {"sequence":...}        see [`sequences`]
+//! {"legs":...}            see [`legs`]
 //! {"volume":...}          see [`volumes`]
 //! {"set":...}             see [`settings`]
 //! anything else           {"ok":false,"code":"bad-request","error":"...","hint":"..."}
@@ -19,6 +20,7 @@
 
 pub mod commands;
 pub mod failure;
+pub mod legs;
 pub mod lines;
 pub mod sequences;
 pub mod settings;
@@ -26,6 +28,7 @@ pub mod volumes;
 
 pub use commands::{Command, DetachAsked, Progress, Request};
 pub use failure::{About, Code, Failure};
+pub use legs::{LegCommand, LegReport};
 pub use lines::{LINE_BYTES_MAX, read_line};
 pub use sequences::SequenceCommand;
 pub use settings::WantedSettings;

@@ -22,6 +22,7 @@ pub fn write_new_cache(
         created_unix_seconds: 0,
         data_offset_bytes: 0,
         has_end_mark: false,
+        has_legs: false,
         volume: None,
     }) {
         write(offset, bytes.bytes());

@@ -137,7 +137,7 @@ pub fn set_text(settings: &mut Settings, key: &str, value: &str) -> Result<bool,
 /// Sets one key; false when there is no such key.
 fn set(settings: &mut Settings, key: &str, value: &DeValue<'_>) -> Result<bool, ValueProblem> {
     match key {
-        "cache-disk" => settings.cache_disk = Some(text(value)?),
+        "cache-disk" => settings.cache_disk = list(value)?,
         "data-disk" => settings.data_disk = list(value)?,
         "nbd" => settings.nbd = list(value)?,
         "tls-cert" => settings.tls_cert = Some(text(value)?),
@@ -188,7 +188,8 @@ fn set(settings: &mut Settings, key: &str, value: &DeValue<'_>) -> Result<bool, 
         "lock-memory" => settings.lock_memory = Some(boolean(value)?),
         "memory-max" => settings.memory_max = Some(with(value, parse_size)?),
         // In a file it would be said once and hold for every damage to come.
-        "accept-damage" | "trust-disks" | "degraded" | "replace-member" => {
+        "accept-damage" | "trust-disks" | "degraded" | "replace-member" | "new-leg"
+        | "without-leg" => {
             return Err(ValueProblem::OnlyOnTheCommandLine);
         }
         _ => return Ok(false),

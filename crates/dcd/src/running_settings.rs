@@ -255,7 +255,7 @@ fn said(settings: &Settings, key: &str) -> Option<String> {
     let size = |value: &Option<u64>| value.map(size_text);
     let time = |value: &Option<Duration>| value.map(time_text);
     match key {
-        "cache-disk" => shown(&settings.cache_disk),
+        "cache-disk" => list(&settings.cache_disk),
         "data-disk" => list(&settings.data_disk),
         "nbd" => list(&settings.nbd),
         "tls-cert" => path(&settings.tls_cert),

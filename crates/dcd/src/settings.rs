@@ -18,14 +18,16 @@ use dcd_daemon::frontend::nbd::tls::files::TlsFiles;
 use dcd_daemon::ring::busy_poll::BusyPollMax;
 use dcd_daemon::serve::UblkNumber;
 use dcd_daemon::units_text::{UnitError, parse_duration, parse_size};
+use dcd_engine::units::Uuid;
 use dcd_engine::{AckMode, DestagePolicyKind, EngineConfig, Limits, Mode};
 
 /// What can be set, as far as it has been.
 #[derive(Args, Clone, Debug, Default)]
 pub struct Settings {
-    /// The cache-disk, made by `dcd create`.
+    /// The cache-disk, made by `dcd create`. If it is on several disks, each of its legs in a
+    /// --cache-disk of its own, in any order.
     #[arg(long, value_name = "FILE|DEVICE")]
-    pub cache_disk: Option<DeviceSpec>,
+    pub cache_disk: Vec<DeviceSpec>,
     /// The disk it belongs to. Of a volume, each of its disks in a --data-disk of its own, in any
     /// order.
     #[arg(long, value_name = "DISK")]
@@ -192,6 +194,14 @@ pub struct Settings {
     /// served without the lost one. Never in a configuration file. May be given again.
     #[arg(long, value_name = "NUMBER=DISK", value_parser = parse_replacement)]
     pub replace_member: Vec<(u8, DeviceSpec)>,
+    /// Make this blank disk another leg of the cache-disk: it is filled while dcd serves. May be
+    /// given again.
+    #[arg(long, value_name = "DISK")]
+    pub new_leg: Vec<DeviceSpec>,
+    /// Start without this leg of the cache-disk, although it may hold what the others do not; only
+    /// after reading what a start without it said.
+    #[arg(long, value_name = "UUID")]
+    pub without_leg: Vec<Uuid>,
     /// Where the memory is that outlives a crash of dcd [default: a directory of its own below
     /// /run/dcd; of other users below $XDG_RUNTIME_DIR/dcd, or /dev/shm/dcd-UID].
     #[arg(long, value_name = "DIRECTORY")]
@@ -283,6 +293,8 @@ impl Settings {
             trust_disks,
             degraded,
             replace_member,
+            new_leg,
+            without_leg,
             memory_directory,
             memory_lost,
             wait,
@@ -292,7 +304,9 @@ impl Settings {
         } = self;
         let is_on = |flag: &Option<bool>| *flag == Some(true);
         let flags = [
-            ("--cache-disk", cache_disk.is_some()),
+            ("--cache-disk", !cache_disk.is_empty()),
+            ("--new-leg", !new_leg.is_empty()),
+            ("--without-leg", !without_leg.is_empty()),
             ("--metrics", metrics.is_some()),
             ("--tcp-ack", tcp_ack.is_some()),
             ("--mode", mode.is_some()),
@@ -337,7 +351,10 @@ impl Settings {
     /// Lays these settings over `under`: what is set here stays.
     pub fn over(self, under: Settings) -> Settings {
         Settings {
-            cache_disk: self.cache_disk.or(under.cache_disk),
+            cache_disk: match self.cache_disk.is_empty() {
+                true => under.cache_disk,
+                false => self.cache_disk,
+            },
             data_disk: if self.data_disk.is_empty() { under.data_disk } else { self.data_disk },
             nbd: if self.nbd.is_empty() { under.nbd } else { self.nbd },
             tls_cert: self.tls_cert.or(under.tls_cert),
@@ -387,6 +404,8 @@ impl Settings {
             trust_disks: self.trust_disks || under.trust_disks,
             degraded: self.degraded || under.degraded,
             replace_member: self.replace_member,
+            new_leg: self.new_leg,
+            without_leg: self.without_leg,
             memory_directory: self.memory_directory.or(under.memory_directory),
             memory_lost: self.memory_lost || under.memory_lost,
             processor: self.processor.or(under.processor),
@@ -492,6 +511,7 @@ impl Settings {
             limits: Limits::MOST,
             // Known when it is found, or made.
             memory: None,
+            legs: None,
         }
     }
 }

@@ -35,6 +35,7 @@ fn write_cache(path: &Path) {
         created_unix_seconds: 0,
         data_offset_bytes: 0,
         has_end_mark: false,
+        has_legs: false,
         volume: None,
     });
     let decoded = |offset| {

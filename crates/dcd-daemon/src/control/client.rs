@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use dcd_client::error::{SILENT_HINT, STRANGER_HINT};
 use dcd_client::plain::plain;
 use dcd_client::server::{PATIENCE, Until, connect_patiently, stranger, write_patiently};
+use dcd_protocol::legs::{LegCommand, LegReport};
 use dcd_protocol::sequences::RANGES_PER_LINE;
 use dcd_protocol::settings::SettingsAnswer;
 use dcd_protocol::{
@@ -301,6 +302,24 @@ impl ControlClient {
         let answer = self.answer(&mut |_| {}, ANSWER_BYTES_MAX)?;
         SettingsAnswer::deserialize(&answer)
             .map_err(|_| self.no_answer(answer.to_string().as_bytes()))
+    }
+
+    /// The legs of the cache-disk.
+    ///
+    /// # Errors
+    /// If there are none, or the daemon does not answer.
+    pub fn legs(&mut self) -> Result<Vec<LegReport>, ControlError> {
+        let answer = self.ask_legs(LegCommand::Status)?;
+        Vec::deserialize(&answer["legs"]).map_err(|_| self.no_answer(answer.to_string().as_bytes()))
+    }
+
+    /// Something about legs, and the answer.
+    ///
+    /// # Errors
+    /// What the daemon says against it, or that it does not answer.
+    pub fn ask_legs(&mut self, command: LegCommand) -> Result<Value, ControlError> {
+        self.write(&Request::from(command).line())?;
+        self.answer(&mut |_| {}, ANSWER_BYTES_MAX)
     }
 
     fn ask(&mut self, command: Command) -> Result<(), ControlError> {

@@ -14,6 +14,7 @@
 //! {"command":"cancel-detach"}  {"ok":true}; ends the detach, whoever asked for it
 //! {"command":"record"}    {"recorded":{...}} ten times a second, until the client says something: then {"ok":true}
 //! {"sequence":...}        see [`crate::control::sequences`]
+//! {"legs":...}            see [`crate::control::legs`]
 //! {"volume":...}          see [`crate::control::volumes`]
 //! {"set":...}             see [`dcd_protocol::settings`]
 //! {"command":"shutdown"}  {"ok":true} when the cache is closed; then the daemon ends
@@ -47,6 +48,7 @@
 pub(crate) mod answers;
 pub mod client;
 mod detach;
+pub(crate) mod legs;
 mod long_jobs;
 pub(crate) mod places;
 pub mod recording;
@@ -67,6 +69,7 @@ use std::time::{Duration, Instant};
 use dcd_client::server::Until;
 use dcd_engine::Operation;
 use dcd_engine::units::LbaRange;
+use dcd_protocol::LegCommand;
 use dcd_protocol::{
     Code, Command, DetachAsked, LINE_BYTES_MAX, Request, SequenceCommand, VolumeCommand,
     WantedSettings, read_line,
@@ -206,6 +209,8 @@ pub enum Asked {
     Sequence(SequenceCommand),
     /// Something about the volume and its members.
     Volume(VolumeCommand),
+    /// Something about the legs of the cache-disk.
+    Legs(LegCommand),
     /// Settings are to be listed, or changed.
     Set(WantedSettings),
     /// Something else; this is the answer.
@@ -215,7 +220,7 @@ pub enum Asked {
 }
 
 const COMMANDS_HINT: &str = "send {\"command\":\"status\"}; there are ping, status, metrics, flush, drain, detach, \
-     cancel, cancel-drain, cancel-detach, record, shutdown, {\"sequence\":\"list\"}, {\"volume\":\"status\"}, {\"set\":{}}";
+     cancel, cancel-drain, cancel-detach, record, shutdown, {\"sequence\":\"list\"}, {\"volume\":\"status\"}, {\"legs\":\"status\"}, {\"set\":{}}";
 
 /// Reads on to the end of a line that is not blank. `None` when the client has gone.
 pub fn read_command(from: &mut impl BufRead) -> io::Result<Option<Asked>> {
@@ -241,14 +246,13 @@ pub fn read_command(from: &mut impl BufRead) -> io::Result<Option<Asked>> {
             Ok(Request { command: Some(command), .. }) => Asked::Command(command),
             Ok(Request { sequence: Some(sequence), .. }) => Asked::Sequence(sequence),
             Ok(Request { volume: Some(volume), .. }) => Asked::Volume(volume),
+            Ok(Request { legs: Some(legs), .. }) => Asked::Legs(legs),
             Ok(Request { set: Some(wanted), .. }) => Asked::Set(wanted),
-            Ok(Request { command: None, sequence: None, volume: None, set: None, .. }) => {
-                Asked::Refused(failure(
-                    Code::BadRequest,
-                    "expected a command, found something else: missing field `command`",
-                    COMMANDS_HINT,
-                ))
-            }
+            Ok(Request { command: None, .. }) => Asked::Refused(failure(
+                Code::BadRequest,
+                "expected a command, found something else: missing field `command`",
+                COMMANDS_HINT,
+            )),
             Err(error) => Asked::Refused(failure(
                 Code::BadRequest,
                 &format!("expected a command, found something else: {error}"),
@@ -296,6 +300,7 @@ fn serve_client(stream: &UnixStream, shared: &Shared, place: &Place) -> io::Resu
             Asked::Volume(command) => {
                 volumes::run(stream, &shared.submitter, &shared.facts, command)
             }
+            Asked::Legs(command) => legs::run(stream, &shared.submitter, &shared.facts, command),
             Asked::Set(wanted) => {
                 Ok(settings::run(shared.settings.as_ref(), &shared.submitter, &wanted))
             }

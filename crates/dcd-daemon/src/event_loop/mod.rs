@@ -50,6 +50,7 @@ use crate::frontend::ublk::queue::{Fetched, Hint};
 use crate::frontend::ublk::server::{UblkKey, UblkServer};
 use crate::memory::watch::{MemoryWatch, Seen};
 use crate::pair::label_keeper::{After, LabelKeeper};
+use crate::pair::legs::CacheSide;
 use crate::process::signals::{Signal, Signals};
 use crate::ring::busy_poll::BusyPoll;
 use crate::ring::kernel::Kernel;
@@ -162,7 +163,7 @@ pub struct EventLoop<C> {
 
 /// The disks below the core.
 struct Disks {
-    cache_disk: Option<Disk>,
+    cache: Option<CacheSide>,
     data: DataSide,
 }
 
@@ -188,9 +189,14 @@ impl Disks {
                 let disk = members.get_mut(usize::from(member.0)).and_then(Option::as_mut);
                 disk.expect("a volume asks only for members that are there")
             }
-            Device::CacheDisk => {
-                self.cache_disk.as_mut().expect("only a cache asks for the cache-disk")
-            }
+            Device::CacheDisk => match &mut self.cache {
+                Some(CacheSide::Disk(disk)) => disk,
+                _ => unreachable!("only a cache on one disk asks for the cache-disk"),
+            },
+            Device::Leg(leg) => match &mut self.cache {
+                Some(CacheSide::Legs(legs)) => &mut legs[usize::from(leg.0)],
+                _ => unreachable!("only a cache on legs asks for one"),
+            },
         }
     }
 
@@ -199,7 +205,8 @@ impl Disks {
             DataSide::Disk(disk) => (Some(&**disk), &[][..]),
             DataSide::Members(members) => (None, &members[..]),
         };
-        self.cache_disk.iter().chain(disk).chain(members.iter().flatten())
+        let cache = self.cache.iter().flat_map(CacheSide::iter);
+        cache.chain(disk).chain(members.iter().flatten())
     }
 
     fn iter_mut(&mut self) -> impl Iterator<Item = &mut Disk> {
@@ -207,7 +214,8 @@ impl Disks {
             DataSide::Disk(disk) => (Some(&mut **disk), &mut [][..]),
             DataSide::Members(members) => (None, &mut members[..]),
         };
-        self.cache_disk.iter_mut().chain(disk).chain(members.iter_mut().flatten())
+        let cache = self.cache.iter_mut().flat_map(CacheSide::iter_mut);
+        cache.chain(disk).chain(members.iter_mut().flatten())
     }
 }
 
@@ -215,8 +223,8 @@ impl Disks {
 pub struct Parts<C> {
     /// The state machine.
     pub core: C,
-    /// The disk with the log, if there is a cache.
-    pub cache_disk: Option<Disk>,
+    /// The disk with the log, or its legs, if there is a cache.
+    pub cache_side: Option<CacheSide>,
     /// The segment memory, if there is a cache.
     pub(crate) memory: Option<MemoryWatch>,
     /// The disks with the data.
@@ -242,7 +250,7 @@ impl<C: Core> EventLoop<C> {
     pub fn new(parts: Parts<C>) -> io::Result<EventLoop<C>> {
         let Parts {
             core,
-            cache_disk,
+            cache_side,
             memory,
             data,
             label,
@@ -264,7 +272,7 @@ impl<C: Core> EventLoop<C> {
         let mut event_loop = EventLoop {
             ring,
             core,
-            disks: Disks { cache_disk, data },
+            disks: Disks { cache: cache_side, data },
             label,
             clock,
             now: clock.now(),

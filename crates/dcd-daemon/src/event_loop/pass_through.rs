@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use dcd_engine::io::LegError;
 use dcd_engine::stats::Status;
 use dcd_engine::units::LbaRange;
 use dcd_engine::{
@@ -80,6 +81,9 @@ impl PassThrough {
                 self.reply(id, Err(SequenceError::NoReadArea.into()), None);
             }
             Operation::Volume(_) => self.reply(id, Err(VolumeError::NoVolume.into()), None),
+            Operation::FillLeg { .. } | Operation::TakeOutLeg { .. } => {
+                self.reply(id, Err(LegError::NoLegs.into()), None);
+            }
             Operation::Detach | Operation::DetachAccepting { .. } | Operation::Shutdown => {
                 self.closing = Some(id);
                 self.close_when_idle();

@@ -66,6 +66,8 @@ impl RequestCounts {
             | Operation::CancelDrain { .. }
             | Operation::Sequence(_)
             | Operation::Volume(_)
+            | Operation::FillLeg { .. }
+            | Operation::TakeOutLeg { .. }
             | Operation::Detach
             | Operation::DetachAccepting { .. }
             | Operation::CancelDetach

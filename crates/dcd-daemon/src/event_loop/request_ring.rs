@@ -84,6 +84,8 @@ impl AskedRequest {
             | Operation::CancelDrain { .. }
             | Operation::Sequence(_)
             | Operation::Volume(_)
+            | Operation::FillLeg { .. }
+            | Operation::TakeOutLeg { .. }
             | Operation::Detach
             | Operation::DetachAccepting { .. }
             | Operation::CancelDetach

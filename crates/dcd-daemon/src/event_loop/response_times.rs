@@ -37,6 +37,8 @@ impl RequestKind {
             | Operation::CancelDrain { .. }
             | Operation::Sequence(_)
             | Operation::Volume(_)
+            | Operation::FillLeg { .. }
+            | Operation::TakeOutLeg { .. }
             | Operation::Detach
             | Operation::DetachAccepting { .. }
             | Operation::CancelDetach

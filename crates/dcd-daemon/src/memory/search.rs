@@ -345,6 +345,7 @@ mod tests {
                 data_offset_bytes: 0,
                 data_label_epoch: 0,
                 has_end_mark: false,
+                has_legs: false,
                 memory: None,
             };
             Place::of(name, superblock)

@@ -342,6 +342,7 @@ mod tests {
             volume: None,
             data_offset_bytes: 1 << 20,
             has_end_mark: false,
+            has_legs: false,
         };
         let writes = dcd_engine::create::create(options);
         let (_, bytes) = writes.last().unwrap();

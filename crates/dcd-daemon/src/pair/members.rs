@@ -261,7 +261,7 @@ fn is_no_mark(problem: &FormatError) -> bool {
 /// What is at the beginning of a disk, where everything that is known has something: a file system,
 /// a cache, a member. More is not asked for: whoever names a disk and the member whose place it
 /// takes means it, and it may have been in use before.
-fn content_of(disk: &Disk) -> Result<Option<Content>, MemberError> {
+pub(crate) fn content_of(disk: &Disk) -> Result<Option<Content>, MemberError> {
     let range = 0..disk.file().size_bytes.min(BLANK_BYTES);
     let found = look(disk.file(), range, &content, &mut |_, _| true);
     found.map_err(|source| MemberError::Device { source })

@@ -3,6 +3,7 @@
 
 pub mod book;
 pub mod label_keeper;
+pub mod legs;
 pub mod members;
 pub mod record;
 
@@ -10,6 +11,7 @@ use std::fmt;
 
 use dcd_engine::format::geometry::SUPERBLOCK_OFFSETS;
 use dcd_engine::format::superblock::SUPERBLOCK_SIZE;
+use dcd_engine::units::Uuid;
 use dcd_engine::{EngineConfig, FormatError, Superblock};
 
 use crate::device::device_file::{DeviceError, DeviceFile};
@@ -20,8 +22,8 @@ use crate::process::isolation::MemoryLimit;
 /// What makes a pair.
 #[derive(Clone, Debug)]
 pub struct PairOptions {
-    /// The disk with the log.
-    pub cache_disk: DeviceSpec,
+    /// The disk with the log, or its legs.
+    pub cache_disks: CacheDisks,
     /// The disks with the data.
     pub data_disks: DataDisks,
     /// What cannot be done with a volume, if it is that; `None`: whatever there is is opened.
@@ -44,6 +46,44 @@ pub struct PairOptions {
     pub pairs: PairBook,
     /// No messages.
     pub quiet: bool,
+}
+
+/// The disks with the log, as they were named.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct CacheDisks {
+    /// One, or each leg, in any order.
+    pub disks: Vec<DeviceSpec>,
+    /// Blank disks that become legs.
+    pub new_legs: Vec<DeviceSpec>,
+    /// Legs to do without, although they may hold what the others do not.
+    pub without: Vec<Uuid>,
+}
+
+impl CacheDisks {
+    /// One disk, or the legs, as they are.
+    pub fn of(disks: Vec<DeviceSpec>) -> CacheDisks {
+        CacheDisks { disks, new_legs: Vec::new(), without: Vec::new() }
+    }
+
+    /// All of them, in the order of their legs.
+    pub fn all(&self) -> impl Iterator<Item = &DeviceSpec> {
+        self.disks.iter().chain(&self.new_legs)
+    }
+}
+
+impl From<DeviceSpec> for CacheDisks {
+    fn from(disk: DeviceSpec) -> CacheDisks {
+        CacheDisks::of(vec![disk])
+    }
+}
+
+impl fmt::Display for CacheDisks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, disk) in self.all().enumerate() {
+            write!(f, "{}{disk}", if index > 0 { ", " } else { "" })?;
+        }
+        Ok(())
+    }
 }
 
 /// The disks with the data, as they were named.

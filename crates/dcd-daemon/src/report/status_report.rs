@@ -7,6 +7,9 @@ use dcd_engine::stats::{Counters, ModeReport, ModeState, RecoveryReport, Status,
 use dcd_engine::units::{BLOCK_SIZE, LINE_SIZE};
 use dcd_engine::{AckMode, Engine, Mode};
 
+use dcd_protocol::LegReport;
+
+use crate::control::legs;
 use crate::device::loop_device::StaleLoop;
 use crate::event_loop::response_times::ResponseTimesReport;
 use crate::event_loop::submitter::Snapshot;
@@ -24,6 +27,8 @@ pub struct DaemonFacts {
     pub uuid: dcd_engine::Uuid,
     /// The cache-disk as it was named.
     pub cache_disk: String,
+    /// The legs of the cache-disk as they were named, if there are several.
+    pub legs: Vec<String>,
     /// The data-disk as it was named.
     pub data_disk: String,
     /// Of a volume, its disks as they were named.
@@ -123,6 +128,9 @@ pub struct StatusReport {
     /// The volume, if the cache has one.
     #[serde(default)]
     pub volume: Option<VolumeReport>,
+    /// Its legs, if the cache-disk is on several disks.
+    #[serde(default)]
+    pub legs: Vec<LegReport>,
     /// The cache-disk has failed, until a restart. Writes fail, unless `uncached` says otherwise.
     pub cache_disk_failed: bool,
     /// Its last error.
@@ -387,6 +395,9 @@ impl StatusReport {
         let ack = snapshot.core.engine().map_or(AckMode::Durable, Engine::ack_mode);
         let response_times = snapshot.response_times.report();
         let mut report = StatusReport::of_parts(facts, &status, ack, response_times);
+        if let Some(engine) = snapshot.core.engine() {
+            report.legs = legs::reports(&engine.legs(), &facts.legs);
+        }
         let volume = snapshot.core.engine().and_then(Engine::volume);
         report.volume = volume.map(|volume| VolumeReport::of(volume, &facts.members));
         report.nbd_connections = snapshot.nbd_connections;
@@ -454,6 +465,7 @@ impl StatusReport {
                 memory_bytes: status.copies_bytes,
             },
             volume: None,
+            legs: Vec::new(),
             cache_disk_failed: status.cache_disk_failed,
             cache_disk_error: status.cache_disk_error.map(|error| error.to_string()),
             cache_disk_clean: status.cache_disk_clean,

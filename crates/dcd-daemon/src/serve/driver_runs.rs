@@ -163,6 +163,7 @@ impl Run {
             volume: None,
             data_offset_bytes,
             has_end_mark: false,
+            has_legs: false,
         }) {
             use std::os::unix::fs::FileExt;
             cache.write_all_at(bytes.bytes(), offset).map_err(|e| e.to_string())?;
@@ -238,7 +239,7 @@ impl Run {
         let kernel = SimulatedKernel::new(time, habits, Random::new(self.random.next()));
         let file = |name: &str| DeviceSpec::Plain(self.folder.join(name));
         let options = PairOptions {
-            cache_disk: file("c"),
+            cache_disks: file("c").into(),
             data_disks: DataDisks {
                 disks: vec![file("d")],
                 replacements: Vec::new(),

@@ -4,6 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use dcd_engine::error::VolumeOpenError;
+use dcd_engine::legs::choose::LegsError;
 use dcd_engine::units::BLOCK_SIZE;
 use dcd_engine::{FormatError, OpenError, RequestError, Uuid};
 
@@ -87,6 +88,47 @@ pub enum ServeError {
     /// A disk cannot be a member of the volume.
     #[error(transparent)]
     Member(#[from] MemberError),
+    /// The legs that are given make no cache-disk.
+    #[error("{error}")]
+    Legs {
+        /// The disks, in the order in which they were given.
+        disks: Vec<String>,
+        /// What is wrong.
+        error: LegsError,
+    },
+    /// Several cache-disks were given for a cache on one.
+    #[error("the cache on {} is on one cache-disk, not on several", path.display())]
+    NotLegs {
+        /// The first that was given.
+        path: PathBuf,
+    },
+    /// More legs than there can be.
+    #[error("a cache-disk has at most {most} legs")]
+    TooManyLegs {
+        /// Most that can be.
+        most: usize,
+    },
+    /// A disk that is to become a leg is too small.
+    #[error("{} has {found} bytes, a leg of this cache needs {expected}", path.display())]
+    LegShort {
+        /// The disk.
+        path: PathBuf,
+        /// Bytes needed.
+        expected: u64,
+        /// Bytes there.
+        found: u64,
+    },
+    /// A disk that is to become a leg holds something.
+    #[error("{} is to become a leg, and {content}", path.display())]
+    LegInUse {
+        /// The disk.
+        path: PathBuf,
+        /// What.
+        content: String,
+    },
+    /// A labelled data-disk knows one cache-disk.
+    #[error("a cache with a labelled data-disk cannot be on several cache-disks")]
+    LabelledOnLegs,
     /// Not with a volume.
     #[error("a volume cannot be {operation}: where its blocks lie only dcd knows")]
     NotForVolumes {
@@ -301,6 +343,20 @@ impl ServeError {
             ServeError::NotForVolumes { .. } => {
                 "serve it, and copy what is on it to another disk; docs/volume.md".into()
             }
+            ServeError::Legs { disks, error } => return Some(legs_hint(disks, error)),
+            ServeError::NotLegs { path } => format!(
+                "give --cache-disk {} alone; with --new-leg DISK a blank disk becomes its second leg",
+                path.display()
+            ),
+            ServeError::TooManyLegs { .. } => "give fewer".into(),
+            ServeError::LegShort { .. } => "give a disk, or a partition, of that size".into(),
+            ServeError::LegInUse { path, .. } => format!(
+                "if nothing on it is needed: wipefs -a {}; then try again",
+                path.display()
+            ),
+            ServeError::LabelledOnLegs => {
+                "a label says which one cache-disk is newer than the disk: create the cache without --labelled".into()
+            }
             ServeError::OneDataDisk => {
                 "give the one --data-disk that `dcd inspect superblock` tells of".into()
             }
@@ -381,6 +437,8 @@ impl ServeError {
 
 fn open_hint(error: &OpenError) -> Option<String> {
     Some(match error {
+        OpenError::NeedsLegs => "give each of its disks as a --cache-disk".into(),
+        OpenError::HasNoLegs => "give its one --cache-disk".into(),
         OpenError::NeedsMembers => "give each member as a --data-disk".into(),
         OpenError::HasNoMembers => "give its one --data-disk; `dcd inspect` shows which".into(),
         OpenError::Volume(error) => return volume_hint(error),
@@ -438,6 +496,38 @@ fn open_hint(error: &OpenError) -> Option<String> {
         }
         OpenError::Config(_) => "see `dcd serve --help` for the settings".into(),
     })
+}
+
+fn legs_hint(disks: &[String], error: &LegsError) -> String {
+    let disk = |place: usize| disks.get(place).map_or("the disk", String::as_str);
+    match error {
+        LegsError::Label { place, .. } => format!(
+            "{} is no leg of this cache: leave it out, or make it one with --new-leg {}",
+            disk(*place),
+            disk(*place)
+        ),
+        LegsError::OtherCache { place, .. } => format!("leave {} out", disk(*place)),
+        LegsError::Twice { .. } => {
+            "give the original only: a copy made with dd is no second leg".into()
+        }
+        LegsError::SplitBrain { first, second } => format!(
+            "only one of them can go on: find out which holds what is wanted (`dcd inspect superblock` of each), then \
+             --without-leg {second} goes on with {first}, and what only the other holds is lost"
+        ),
+        LegsError::Missing { missing } => format!(
+            "give it as another --cache-disk; if it is gone: {}. If the cache was used since with it and without these, what \
+             was flushed then is lost",
+            missing.iter().map(|leg| format!("--without-leg {leg}")).collect::<Vec<_>>().join(" ")
+        ),
+        LegsError::NoneInSync { missing } if missing.is_empty() => {
+            "find the leg that was used last".into()
+        }
+        LegsError::NoneInSync { missing } => format!(
+            "give {} as another --cache-disk",
+            missing.iter().map(|leg| format!("leg {leg}")).collect::<Vec<_>>().join(" and ")
+        ),
+        LegsError::NoSuchLeg { .. } => "`dcd inspect legs --cache-disk DISK` lists them".into(),
+    }
 }
 
 fn volume_hint(error: &VolumeOpenError) -> Option<String> {

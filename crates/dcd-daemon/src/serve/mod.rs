@@ -44,7 +44,7 @@ use crate::frontend::nbd::tls::files::TlsFiles;
 use crate::frontend::ublk;
 use crate::metrics::server::MetricsServer;
 use crate::pair::book::{PairBook, PairEntry};
-use crate::pair::{DataDiskSize, DataDisks, PairOptions};
+use crate::pair::{CacheDisks, DataDiskSize, DataDisks, PairOptions};
 use crate::process::confine::Reach;
 use crate::process::isolation::{
     Clients, IsolationReport, MemoryLimit, check_processor, isolate, run_on_processor,
@@ -67,7 +67,7 @@ use crate::users::UserFinder;
 #[derive(Clone, Debug)]
 pub struct ServeOptions {
     /// The disk with the log.
-    pub cache_disk: DeviceSpec,
+    pub cache_disks: CacheDisks,
     /// The disks with the data.
     pub data_disks: DataDisks,
     /// Settings of the engine.
@@ -300,6 +300,7 @@ fn serve_open_pair(
         one_disk,
         data_disk,
         trim,
+        leg_names,
         member_names,
         ..
     } = pair;
@@ -311,7 +312,8 @@ fn serve_open_pair(
     let users = UserFinder::default();
     let facts = Arc::new(DaemonFacts {
         uuid: superblock.uuid,
-        cache_disk: options.cache_disk.to_string(),
+        cache_disk: options.cache_disks.to_string(),
+        legs: leg_names,
         data_disk: options.data_disks.to_string(),
         members: member_names.clone(),
         data_offset_bytes: superblock.data_offset_bytes,
@@ -432,7 +434,7 @@ fn members_behind(engine: &Engine) -> Vec<u8> {
 /// How the pair is opened.
 fn pair_options(options: &ServeOptions) -> PairOptions {
     PairOptions {
-        cache_disk: options.cache_disk.clone(),
+        cache_disks: options.cache_disks.clone(),
         data_disks: options.data_disks.clone(),
         not_for_volumes: None,
         engine: options.engine.clone(),
@@ -587,7 +589,8 @@ fn disks_of(options: &ServeOptions) -> Vec<(&'static str, &DeviceSpec)> {
     let replacements = options.data_disks.replacements.iter().map(|(_, disk)| disk);
     let data_disks = options.data_disks.disks.iter().chain(replacements);
     let data_disks = data_disks.map(|disk| ("data-disk", disk));
-    std::iter::once(("cache-disk", &options.cache_disk)).chain(data_disks).collect()
+    let cache_disks = options.cache_disks.all().map(|disk| ("cache-disk", disk));
+    cache_disks.chain(data_disks).collect()
 }
 
 /// Has what belongs on a disk that took the place of a lost one written to it.

@@ -27,6 +27,7 @@ use crate::memory::segment_memory::{SegmentFile, SharedSegmentMemory};
 use crate::memory::watch::MemoryWatch;
 use crate::pair::book::PairEntry;
 use crate::pair::label_keeper::{LabelKeeper, judge_label, read_data_label};
+use crate::pair::legs::{CacheSide, find_cache};
 use crate::pair::members::Members;
 use crate::pair::{DataDiskSize, PairOptions, SuperblockError, read_superblock, replaced};
 use crate::process::random::random_bytes;
@@ -51,6 +52,8 @@ pub(crate) struct Pair {
     pub(crate) data_disk_bytes: u64,
     /// Trim gives space back.
     pub(crate) trim: bool,
+    /// The legs of the cache-disk, if there are several.
+    pub(crate) leg_names: Vec<String>,
     /// Of a volume, the disks that are there; else empty.
     pub(crate) member_names: Vec<Option<String>>,
 }
@@ -72,24 +75,30 @@ pub(crate) fn open_pair_on(
     kernel: Box<dyn Kernel>,
 ) -> Result<Pair, ServeError> {
     // 1. Both disks, locked. From here on nobody else can start with either, under any name.
-    let (mut cache_disk, data_disks, data_disk_read_only) = open_disks(options)?;
+    let (cache_disks, data_disks, data_disk_read_only) = open_disks(options)?;
 
     // 2. Who this cache is, and whether the disks belong together as far as can be seen from here.
     //    The engine looks deeper (sizes, witnesses) when it opens.
-    let superblock = superblock_of(&cache_disk, &data_disks)?;
-    let mut below = Below::of(&superblock, &cache_disk, data_disks, options)?;
-    let label = below.look_behind_label(&superblock, &cache_disk, options.pairs.trust_disks)?;
+    let superblock_of = |disk: &Disk| superblock_of(disk, &data_disks);
+    let mut found = find_cache(cache_disks, &options.cache_disks, superblock_of)?;
+    let superblock = found.superblock.clone();
+    let mut below = Below::of(&superblock, found.disk(), data_disks, options)?;
+    let trust_disks = options.pairs.trust_disks;
+    let label = below.look_behind_label(&superblock, found.disk(), trust_disks)?;
+    if superblock.has_legs && superblock.data_offset_bytes > 0 {
+        return Err(ServeError::LabelledOnLegs);
+    }
     // Where nothing can be written, none is: the superblock then keeps its epoch.
     let label = label.filter(|_| !data_disk_read_only);
 
     let files: Vec<&DeviceFile> = below.disks().map(Disk::file).collect();
-    options.pairs.check(&superblock, cache_disk.file(), &files)?;
+    options.pairs.check(&superblock, found.disk().file(), &files)?;
 
     // 3. A slow disk stands for one of its own, wherever its file lies.
     let one_disk = options.one_disk.unwrap_or_else(|| {
-        !options.cache_disk.is_slowed()
+        !options.cache_disks.all().any(DeviceSpec::is_slowed)
             && !options.data_disks.disks.iter().any(DeviceSpec::is_slowed)
-            && below.disks().any(|disk| share_a_disk(cache_disk.file(), disk.file()))
+            && below.disks().any(|disk| share_a_disk(found.disk().file(), disk.file()))
     });
     let seed = random_bytes().map_err(ServeError::system("get random numbers"))?;
     let hash_seed = u64::from_le_bytes(seed);
@@ -103,27 +112,34 @@ pub(crate) fn open_pair_on(
     config.segment_buffers = config.segment_buffers.min(superblock.geometry.segments);
     let clients_max = clients_max(options, &superblock, &config, &below)?;
     let (memory, segment_memory) =
-        find_memory(options, &superblock, &cache_disk, &below, &mut config)?;
-    cache_disk.set_segment_memory(memory.mapping());
+        find_memory(options, &superblock, &found.side, &below, &mut config)?;
+    found.side.iter_mut().for_each(|disk| disk.set_segment_memory(memory.mapping()));
+    config.legs = found.parts.take();
 
     // As long as files may be opened.
     let files: Vec<&DeviceFile> = below.disks().map(Disk::file).collect();
-    let record = options.pairs.entry(superblock.uuid, cache_disk.file(), &files, options.quiet);
+    let record = options.pairs.entry(superblock.uuid, found.disk().file(), &files, options.quiet);
 
     // 5. The engine, which begins with reading.
-    let found = below.info();
+    let info = below.info();
     let data_disk_info = match options.size {
-        DataDiskSize::AsRecorded if found.blocks > superblock.data_disk.blocks => {
-            DataDiskInfo { blocks: superblock.data_disk.blocks, ..found }
+        DataDiskSize::AsRecorded if info.blocks > superblock.data_disk.blocks => {
+            DataDiskInfo { blocks: superblock.data_disk.blocks, ..info }
         }
-        _ => found,
+        _ => info,
     };
     config.grow = options.size == DataDiskSize::Grown;
-    let data_disk_bytes = found.bytes();
-    let cache_disk_bytes = cache_disk.file().size_bytes;
+    let data_disk_bytes = info.bytes();
+    let cache_disk_bytes = found.size_bytes();
     let read_only = config.read_only;
     let trim = below.disks().all(Disk::can_give_back_space);
     let member_names = below.member_names();
+    let leg_names = match &found.side {
+        CacheSide::Disk(_) => Vec::new(),
+        CacheSide::Legs(legs) => {
+            legs.iter().map(|disk| disk.file().path().display().to_string()).collect()
+        }
+    };
     let opening = Opening {
         now: clock.now(),
         superblock: superblock.clone(),
@@ -132,10 +148,10 @@ pub(crate) fn open_pair_on(
         segment_memory: Box::new(segment_memory),
     };
     let (engine, data) = open_engine(opening, below, data_disk_info, options)?;
-    let description = format!("{} behind {} (dcd)", options.data_disks, options.cache_disk);
+    let description = format!("{} behind {} (dcd)", options.data_disks, options.cache_disks);
     let event_loop = EventLoop::new(Parts {
         core: engine,
-        cache_disk: Some(cache_disk),
+        cache_side: Some(found.side),
         memory: Some(MemoryWatch::new(memory, superblock.uuid)),
         data,
         label,
@@ -155,22 +171,26 @@ pub(crate) fn open_pair_on(
         data_disk: data_disk_info,
         data_disk_bytes,
         trim,
+        leg_names,
         member_names,
     })
 }
 
 /// Locks the disks, so that nobody else can start with one of them under any name. The last value:
 /// whether a data-disk takes no writes.
-fn open_disks(options: &PairOptions) -> Result<(Disk, Vec<Disk>, bool), ServeError> {
+fn open_disks(options: &PairOptions) -> Result<(Vec<Disk>, Vec<Disk>, bool), ServeError> {
     let named = options.data_disks.disks.iter().chain(replaced(&options.data_disks));
-    let mut paths: Vec<&Path> = vec![options.cache_disk.path()];
+    let mut paths: Vec<&Path> = options.cache_disks.all().map(DeviceSpec::path).collect();
     paths.extend(named.map(DeviceSpec::path));
     if let Some((first, second, shared)) = same_disks(&paths) {
         let (first, second) = (first.to_owned(), second.to_owned());
         return Err(ServeError::SameDisk { first, second, shared });
     }
-    let cache_disk = Disk::open(Device::CacheDisk, &options.cache_disk)
-        .map_err(ServeError::device("cache-disk"))?;
+    let mut cache_disks = Vec::new();
+    for spec in options.cache_disks.all() {
+        let disk = Disk::open(Device::CacheDisk, spec);
+        cache_disks.push(disk.map_err(ServeError::device("cache-disk"))?);
+    }
     let mut data_disks = Vec::new();
     let mut data_disk_read_only = false;
     for spec in &options.data_disks.disks {
@@ -178,7 +198,7 @@ fn open_disks(options: &PairOptions) -> Result<(Disk, Vec<Disk>, bool), ServeErr
         data_disk_read_only |= read_only;
         data_disks.push(disk);
     }
-    Ok((cache_disk, data_disks, data_disk_read_only))
+    Ok((cache_disks, data_disks, data_disk_read_only))
 }
 
 /// The newer superblock of the cache-disk.
@@ -220,14 +240,15 @@ fn clients_max(
 fn find_memory(
     options: &PairOptions,
     superblock: &Superblock,
-    cache_disk: &Disk,
+    cache_side: &CacheSide,
     below: &Below,
     config: &mut EngineConfig,
 ) -> Result<(SegmentFile, SharedSegmentMemory), ServeError> {
     let geometry = &superblock.geometry;
     let size = Engine::segment_memory_size(geometry, config);
     let buffers_of = |size| Engine::segment_buffers_of(geometry, size);
-    let disks = below.disks().chain([cache_disk]).map(|disk| disk.file().path());
+    let disks = below.disks().chain(cache_side.iter()).map(|disk| disk.file().path());
+    let first = cache_side.iter().next().expect("a cache-disk was given");
     let search = MemorySearch {
         superblock,
         directory: options.memory_directory.as_deref(),
@@ -235,7 +256,7 @@ fn find_memory(
         size,
         is_possible: &|found| buffers_of(found).is_some(),
         may_be_lost: options.memory_lost,
-        cache_disk: &whole_name(cache_disk.file().path()),
+        cache_disk: &whole_name(first.file().path()),
     };
     let Found { file: memory, memory: segment_memory, lost } = search.run()?;
     tell_of_memory(&memory, lost, options.memory_directory.as_deref(), options.quiet);
@@ -304,7 +325,7 @@ fn open_engine(
     };
     let engine = engine.map_err(|error| match error {
         OpenError::DataDiskSize { expected, found } if found > expected => ServeError::Grown {
-            cache_disk: options.cache_disk.to_string(),
+            cache_disk: options.cache_disks.to_string(),
             data_disk: options.data_disks.to_string(),
             expected,
             found,

@@ -111,7 +111,7 @@ pub fn slow_disk(
     let export = Export { description, ..export_of(info, options.read_only, trim) };
     let mut event_loop = EventLoop::new(Parts {
         core: PassThrough::new(info),
-        cache_disk: None,
+        cache_side: None,
         memory: None,
         data: DataSide::Disk(Box::new(disk)),
         label: None,
@@ -137,6 +137,7 @@ pub fn slow_disk(
     let facts = DaemonFacts {
         uuid: Uuid([0; 16]),
         cache_disk: String::new(),
+        legs: Vec::new(),
         data_disk: options.disk.to_string(),
         members: Vec::new(),
         data_offset_bytes: 0,

@@ -29,6 +29,7 @@ pub fn make_disks(directory: &Path, mut uuid: [u8; 16], cache_bytes: u64, data_b
         created_unix_seconds: 0,
         data_offset_bytes: 0,
         has_end_mark: false,
+        has_legs: false,
     });
     for (offset, bytes) in writes {
         cache.write_at(offset, &bytes).unwrap();
@@ -38,7 +39,7 @@ pub fn make_disks(directory: &Path, mut uuid: [u8; 16], cache_bytes: u64, data_b
 /// Serves these disks, nowhere yet: a test says where.
 pub fn options(directory: &Path) -> ServeOptions {
     ServeOptions {
-        cache_disk: DeviceSpec::Plain(directory.join("cache")),
+        cache_disks: DeviceSpec::Plain(directory.join("cache")).into(),
         data_disks: DeviceSpec::Plain(directory.join("data")).into(),
         engine: EngineConfig::default(),
         one_disk: None,

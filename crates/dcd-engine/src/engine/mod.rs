@@ -18,6 +18,7 @@ mod flush;
 mod gather;
 mod health;
 mod invariants;
+mod legs;
 mod log_again;
 mod log_use;
 mod lost;
@@ -54,6 +55,7 @@ use crate::io::{
     Device, Input, Io, IoData, IoDone, IoError, IoId, IoOperation, IoOwner, Operation, Output,
     Reply, Request, RequestError, RequestId, SequenceError, SequenceRequest, VolumeRequest,
 };
+use crate::legs::Legs;
 use crate::line_hash::LineHash;
 use crate::log::Log;
 use crate::log::control::CONTROL_SIZE;
@@ -219,6 +221,10 @@ pub struct Engine {
     mode: mode::ModeSwitch,
     purge: purge::Purge,
     below: Below,
+    /// If the cache-disk is on several.
+    legs: Option<Box<Legs>>,
+    /// Who waits until no start believes a leg any more that was taken out.
+    behind_legs: Vec<RequestId>,
     discards: discards::Discards,
     /// Flushes and the like that wait for the volume to make its tables durable.
     behind_commits: BTreeMap<RequestId, volume::BehindCommit>,
@@ -311,6 +317,14 @@ impl Engine {
         memory: Box<dyn SegmentMemory>,
     ) -> Result<Engine, OpenError> {
         config.validate()?;
+        let mut config = config;
+        let legs = match (superblock.has_legs, config.legs.take()) {
+            (false, Some(_)) => return Err(OpenError::HasNoLegs),
+            (true, None) => return Err(OpenError::NeedsLegs),
+            (_, parts) => parts
+                .map(|parts| Legs::open(now, *parts, superblock.end(), config.io_timeout))
+                .map(Box::new),
+        };
         let geometry = superblock.geometry;
         check_mode(&config, &below, geometry.copy_pages > 0)?;
         if config.no_log && geometry.copy_pages > 0 {
@@ -385,6 +399,8 @@ impl Engine {
             mode: mode::ModeSwitch::default(),
             purge: purge::Purge::default(),
             below,
+            legs,
+            behind_legs: Vec::new(),
             discards: discards::Discards::default(),
             behind_commits: BTreeMap::new(),
             counters: Counters::default(),
@@ -395,7 +411,9 @@ impl Engine {
             superblock,
             data_disk,
         };
+        engine.configure_legs();
         engine.start_recovery();
+        engine.advance_legs();
         Ok(engine)
     }
 
@@ -415,17 +433,29 @@ impl Engine {
         }
         self.patience.pass(now, matches!(input, Input::Timeout));
         self.below.set_patience(self.patience);
+        if let Some(legs) = &mut self.legs {
+            legs.set_patience(self.patience);
+        }
         match input {
             Input::Request(request) => self.request(request),
-            Input::IoDone(done) => match (done.id.owner(), &mut self.below) {
-                (IoOwner::Volume, Below::Volume(volume)) => volume.io_done(now, done),
-                _ => self.io_done(done),
+            Input::IoDone(done) => match (done.id.owner(), &mut self.legs) {
+                (IoOwner::Legs, Some(legs)) => legs.io_done(done),
+                _ => self.io_of_one_done(done),
             },
             Input::Timeout => {}
         }
         self.give_up_hung_ios();
         self.advance();
         self.advance_volume();
+        self.advance_legs();
+    }
+
+    /// An I/O of the cache or of the volume has ended.
+    fn io_of_one_done(&mut self, done: IoDone) {
+        match (done.id.owner(), &mut self.below) {
+            (IoOwner::Volume, Below::Volume(volume)) => volume.io_done(self.now, done),
+            _ => self.io_done(done),
+        }
     }
 
     /// What the engine wants next.
@@ -523,6 +553,8 @@ impl Engine {
                 }
             }
             Operation::Volume(wanted) => self.volume_request(request.id, wanted),
+            Operation::FillLeg { leg } => self.fill_leg(request.id, leg),
+            Operation::TakeOutLeg { leg } => self.take_out_leg(request.id, leg),
             Operation::Detach => self.close(request.id, close::Kind::Detach, Vec::new()),
             Operation::DetachAccepting { lost } => {
                 self.close(request.id, close::Kind::Detach, lost);
@@ -634,8 +666,8 @@ impl Engine {
         let hung = self.hung_wake_up();
         let gathering = self.gathering_wake_up();
         if !self.is_running() {
-            let hung = hung.filter(|_| !self.below.is_opening());
-            return first_of([hung, gathering, self.recovery_wake_up()]);
+            let hung = hung.filter(|_| !self.is_opening_below());
+            return first_of([hung, gathering, self.recovery_wake_up(), self.legs_wake_up()]);
         }
         let stalled = self.stalled_since;
         let stalled = stalled.map(|since| self.patience.wake_up(since, self.config.full_timeout));
@@ -654,6 +686,7 @@ impl Engine {
             self.arrange_wake_up(),
             self.detection_wake_up(),
             self.below.wake_up(),
+            self.legs_wake_up(),
         ])
     }
 
@@ -695,7 +728,7 @@ impl Engine {
         let io = Io { id, device: device.into(), operation };
         match &mut self.below {
             Below::Volume(volume) if device == Disk::DataDisk => volume.submit(self.now, io),
-            _ => self.outputs.push_back(Output::Io(io)),
+            _ => self.send(io),
         }
     }
 
@@ -751,7 +784,7 @@ impl Engine {
     /// A disk that does not answer counts as failed (C26). The I/O is forgotten here; when it ends
     /// after all, its completion changes nothing, but for zeroes ([`Engine::zeroes_came_late`]).
     fn give_up_hung_ios(&mut self) {
-        if self.below.is_opening() || !self.patience.looks() {
+        if self.is_opening_below() || !self.patience.looks() {
             return;
         }
         loop {
@@ -778,7 +811,7 @@ impl Engine {
     fn io_limit(&self, io: &IoInFlight) -> Duration {
         let limit = match io.device {
             Disk::DataDisk => self.config.data_disk_timeout(self.below.is_volume()),
-            Disk::CacheDisk => self.config.io_timeout,
+            Disk::CacheDisk => self.cache_disk_timeout(),
         };
         Duration(limit.0.saturating_add(io.allowance.0))
     }
@@ -916,6 +949,7 @@ impl Engine {
         if let Below::Volume(volume) = &mut self.below {
             volume.configure(&self.config);
         }
+        self.configure_legs();
         Ok(())
     }
 

@@ -58,7 +58,7 @@ impl Engine {
             let mut has_brought = false;
             while let Some(output) = self.below.volume_mut().and_then(Volume::poll) {
                 match output {
-                    VolumeOutput::Io(io) => self.outputs.push_back(Output::Io(io)),
+                    VolumeOutput::Io(io) => self.send(io),
                     VolumeOutput::Done(done) => {
                         has_brought = true;
                         self.io_done(done);

@@ -3,7 +3,9 @@
 //!
 //! ```text
 //! 0          superblock, copy 0
+//! 4 KiB      label of the leg, copy 0, if there are several
 //! 64 KiB     superblock, copy 1
+//! 68 KiB     label of the leg, copy 1
 //! 128 KiB    checkpoint area 0, checkpoint area 1
 //! ...        segments, each filled with records
 //!            behind everything else, the end mark
@@ -17,6 +19,7 @@ pub mod data_label;
 pub mod end_mark;
 pub mod geometry;
 pub mod layout;
+pub mod leg_label;
 pub(crate) mod preamble;
 pub mod record;
 pub mod superblock;

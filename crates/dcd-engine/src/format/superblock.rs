@@ -33,6 +33,9 @@ pub const FEATURE_VOLUME: u64 = 2;
 /// Incompatible feature: the data-disk begins with a label, and its payload behind that (contract
 /// C29).
 pub const FEATURE_LABELLED: u64 = 4;
+/// Incompatible feature: the cache-disk is on several disks, each with a
+/// [label](super::leg_label). A program that did not know of it would write to one of them alone.
+pub const FEATURE_LEGS: u64 = 8;
 /// Compatible feature: an [end mark](super::end_mark) lies behind everything else.
 pub const FEATURE_END_MARK: u64 = 1;
 /// Longest name of the place of a segment memory, in bytes.
@@ -126,6 +129,8 @@ pub struct Superblock {
     pub data_label_epoch: u64,
     /// Whether an [end mark](super::end_mark) lies behind everything else.
     pub has_end_mark: bool,
+    /// Whether the cache-disk is on several disks.
+    pub has_legs: bool,
     /// Which segment memory the session has; `None` if none is open, or its driver did not say.
     pub memory: Option<MemoryIdentity>,
 }
@@ -308,7 +313,8 @@ impl Superblock {
         let feature = |is_used, feature| if is_used { feature } else { 0 };
         let features = feature(self.geometry.copy_pages > 0, FEATURE_READ_AREA)
             | feature(self.volume_bytes > 0, FEATURE_VOLUME)
-            | feature(self.data_offset_bytes > 0, FEATURE_LABELLED);
+            | feature(self.data_offset_bytes > 0, FEATURE_LABELLED)
+            | feature(self.has_legs, FEATURE_LEGS);
         disk.features_incompatible = features.into();
         disk.features_compatible = feature(self.has_end_mark, FEATURE_END_MARK).into();
         disk.volume_bytes = self.volume_bytes.into();
@@ -344,7 +350,7 @@ impl Superblock {
     pub fn decode(bytes: &[u8]) -> Result<Superblock, FormatError> {
         let (disk, _) = PREAMBLE.verify::<SuperblockOnDisk>(bytes)?;
         let incompatible = disk.features_incompatible.get();
-        let known = FEATURE_READ_AREA | FEATURE_VOLUME | FEATURE_LABELLED;
+        let known = FEATURE_READ_AREA | FEATURE_VOLUME | FEATURE_LABELLED | FEATURE_LEGS;
         let unknown = incompatible & !known | disk.features_read_only_compatible.get();
         if unknown != 0 {
             return Err(FormatError::Features { unknown });
@@ -409,6 +415,7 @@ impl Superblock {
             data_offset_bytes,
             data_label_epoch,
             has_end_mark: disk.features_compatible.get() & FEATURE_END_MARK != 0,
+            has_legs: incompatible & FEATURE_LEGS != 0,
             memory,
         })
     }
@@ -452,6 +459,7 @@ mod tests {
             data_offset_bytes: 0,
             data_label_epoch: 0,
             has_end_mark: false,
+            has_legs: false,
             memory: None,
         }
     }
@@ -605,16 +613,16 @@ mod tests {
     #[test]
     fn newer_versions_and_features_are_refused() {
         let mut disk = SuperblockOnDisk::read_from_bytes(superblock(4).encode().bytes()).unwrap();
-        disk.features_incompatible = 8.into();
+        disk.features_incompatible = 16.into();
         disk.checksum = crc32c_with_hole(disk.as_bytes(), CHECKSUM_OFFSET).into();
-        assert_eq!(Superblock::decode(disk.as_bytes()), Err(FormatError::Features { unknown: 8 }));
+        assert_eq!(Superblock::decode(disk.as_bytes()), Err(FormatError::Features { unknown: 16 }));
         // A feature of both kinds is as unknown as one of either.
-        disk.features_read_only_compatible = 8.into();
+        disk.features_read_only_compatible = 16.into();
         disk.checksum = crc32c_with_hole(disk.as_bytes(), CHECKSUM_OFFSET).into();
-        assert_eq!(Superblock::decode(disk.as_bytes()), Err(FormatError::Features { unknown: 8 }));
+        assert_eq!(Superblock::decode(disk.as_bytes()), Err(FormatError::Features { unknown: 16 }));
         disk.features_incompatible = 0.into();
         disk.checksum = crc32c_with_hole(disk.as_bytes(), CHECKSUM_OFFSET).into();
-        assert_eq!(Superblock::decode(disk.as_bytes()), Err(FormatError::Features { unknown: 8 }));
+        assert_eq!(Superblock::decode(disk.as_bytes()), Err(FormatError::Features { unknown: 16 }));
         disk.version = 3.into();
         assert!(matches!(
             Superblock::decode(disk.as_bytes()),

@@ -315,6 +315,11 @@ impl Volume {
         self.is_unlogged = config.no_log;
     }
 
+    /// After how long without an answer the cache-disk has failed.
+    pub(crate) fn set_cache_disk_timeout(&mut self, timeout: Duration) {
+        self.cache_disk_timeout = timeout;
+    }
+
     /// After how long without an answer a member is done without.
     pub fn member_timeout(&self) -> Duration {
         self.member_timeout

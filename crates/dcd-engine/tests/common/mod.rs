@@ -282,6 +282,7 @@ impl Driver {
             created_unix_seconds: 0,
             data_offset_bytes: 0,
             has_end_mark: false,
+            has_legs: false,
         });
         for (offset, bytes) in first {
             cache_disk.write(offset, bytes.bytes());
@@ -602,7 +603,7 @@ impl Driver {
         match device {
             Device::CacheDisk => &mut self.cache_disk,
             Device::DataDisk => &mut self.data_disk,
-            Device::Member(_) => unreachable!("there is no volume here"),
+            Device::Member(_) | Device::Leg(_) => unreachable!("one of each"),
         }
     }
 

@@ -123,6 +123,7 @@ impl Bench {
             created_unix_seconds: 0,
             data_offset_bytes: 0,
             has_end_mark: false,
+            has_legs: false,
             volume: Some(header.clone()),
         }) {
             cache_disk[offset as usize..][..bytes.len()].copy_from_slice(bytes.bytes());
@@ -242,7 +243,7 @@ impl Bench {
         let memory = self.engine().segment_memory().to_vec();
         let disk = match io.device {
             Device::CacheDisk => &mut self.cache_disk,
-            Device::DataDisk => unreachable!("there are members"),
+            Device::DataDisk | Device::Leg(_) => unreachable!("there are members"),
             Device::Member(index) => {
                 let index = usize::from(index.0);
                 let Range { start, end } = range_of(&io.operation);

@@ -302,6 +302,11 @@ impl FaultyDisk {
         self.bad.insert(offset / SECTOR);
     }
 
+    /// Whether there are sectors that cannot be read.
+    pub fn has_bad(&self) -> bool {
+        !self.bad.is_empty()
+    }
+
     /// The disk is as good as new; its bytes stay.
     pub fn heal(&mut self) {
         self.bad.clear();

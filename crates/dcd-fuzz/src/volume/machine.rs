@@ -170,6 +170,7 @@ pub fn new_volume(options: &VolumeOptions) -> Wreck {
         created_unix_seconds: 0,
         data_offset_bytes: 0,
         has_end_mark: true,
+        has_legs: false,
         volume: Some(header),
     });
     for (offset, bytes) in first {
@@ -439,6 +440,7 @@ impl Machine {
         match device {
             Device::CacheDisk => &mut self.state.cache_disk,
             Device::Member(member) => &mut self.state.members[usize::from(member.0)].disk,
+            Device::Leg(_) => unreachable!("one cache-disk"),
             Device::DataDisk => panic!("I/O of the data-disk, which a volume has not"),
         }
     }
@@ -856,6 +858,7 @@ impl Machine {
             let disk = match flight.io.device {
                 Device::CacheDisk => &mut wreck.cache_disk,
                 Device::Member(member) => &mut wreck.members[usize::from(member.0)].disk,
+                Device::Leg(_) => unreachable!("one cache-disk"),
                 Device::DataDisk => unreachable!("it was not started"),
             };
             let memory = memory.unwrap_or_default();

@@ -302,7 +302,9 @@ impl<'a> Machine<'a> {
         let memory = self.engine.segment_memory();
         match io.device {
             Device::CacheDisk => carry_out(io, memory, &mut self.cache_disk),
-            Device::DataDisk | Device::Member(_) => carry_out(io, memory, &mut Zeroes),
+            Device::DataDisk | Device::Member(_) | Device::Leg(_) => {
+                carry_out(io, memory, &mut Zeroes)
+            }
         }
     }
 }

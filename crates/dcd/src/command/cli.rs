@@ -64,6 +64,7 @@ pub enum Verb {
     Top(command::top::TopArguments),
     List(command::list::ListArguments),
     Set(command::set::SetArguments),
+    CacheDisk(command::cache_disk::CacheDiskArguments),
     Flush(command::flush::FlushArguments),
     Drain(command::drain::DrainArguments),
     Detach(command::detach::DetachArguments),
@@ -124,6 +125,8 @@ mod tests {
             "degraded",
             "memory-lost",
             "replace-member",
+            "new-leg",
+            "without-leg",
             "trust-disks",
         ];
         let flags: Vec<_> = flags.into_iter().filter(|flag| !own.contains(flag)).collect();

@@ -16,6 +16,7 @@ use dcd_daemon::device::device_file::DeviceFile;
 use dcd_daemon::device::device_spec::DeviceSpec;
 use dcd_daemon::device::foreign_content::{Content, look};
 use dcd_daemon::pair::book::PairBook;
+use dcd_daemon::pair::legs::{new_leg_uuid, new_tag, write_leg_label};
 use dcd_daemon::pair::members::content;
 use dcd_daemon::process::random::random_bytes;
 use dcd_daemon::process::signals::Signals;
@@ -25,6 +26,7 @@ use dcd_engine::create::{CreateOptions, create};
 use dcd_engine::format::creation_mark::CreationMark;
 use dcd_engine::format::end_mark::END_MARK_BYTES;
 use dcd_engine::format::geometry::SUPERBLOCK_OFFSETS;
+use dcd_engine::format::leg_label::{LEGS_MAX, LegLabel};
 use dcd_engine::format::superblock::{CacheState, SUPERBLOCK_SIZE};
 use dcd_engine::units::LINE_SIZE;
 use dcd_engine::{Buffer, FormatError, Geometry, Superblock, Uuid};
@@ -50,13 +52,15 @@ use crate::stdout::{print, print_json};
 Examples:
   dcd create --cache-disk fast.img --cache-size 256M --data-disk slow.img
   dcd create --cache-disk /dev/nvme0n1p4 --data-disk /dev/sdb
+  dcd create --cache-disk /dev/nvme0n1p4 --cache-disk /dev/nvme1n1p4 --data-disk /dev/sdb
   dcd create --cache-disk fast.img --data-disk slow.img --force
   dcd create --cache-disk /dev/nvme0n1p4 --data-disk /dev/sdb --labelled
   dcd create --cache-disk /dev/nvme0n1p4 --data-disk /dev/sdb --data-disk /dev/sdc --data-disk /dev/sdd --volume raid.toml")]
 pub struct CreateArguments {
-    /// Where the log goes: a block device, or a file (made if it is missing).
-    #[arg(long, value_name = "FILE|DEVICE")]
-    pub cache_disk: DeviceSpec,
+    /// Where the log goes: a block device, or a file (made if it is missing). Given again, each is
+    /// a leg that holds all of it, so that one of them may fail; the smallest counts.
+    #[arg(long, value_name = "FILE|DEVICE", required = true)]
+    pub cache_disk: Vec<DeviceSpec>,
     /// Size of the cache. Needed for a new file; otherwise all of the file or device is used.
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     pub cache_size: Option<u64>,
@@ -105,36 +109,11 @@ pub struct CreateArguments {
     pub force: bool,
     /// Give up the data in this cache, which is on the cache-disk and dirty. What is lost is listed
     /// first; `dcd inspect dirty` lists all of it.
-    #[arg(long, value_name = "UUID", value_parser = parse_uuid)]
+    #[arg(long, value_name = "UUID")]
     pub uuid: Option<Uuid>,
     /// Print the new cache as JSON.
     #[arg(long)]
     pub json: bool,
-}
-
-/// Thirty-two hexadecimal digits, hyphens anywhere between them.
-fn parse_uuid(text: &str) -> Result<Uuid, UuidError> {
-    let digits: Vec<u8> = text.bytes().filter(|b| *b != b'-').collect();
-    if digits.len() != 32 {
-        return Err(UuidError::Length { found: digits.len() });
-    }
-    let mut uuid = [0u8; 16];
-    for (byte, pair) in uuid.iter_mut().zip(digits.chunks(2)) {
-        for digit in pair {
-            let value = char::from(*digit).to_digit(16).ok_or(UuidError::Digit)?;
-            *byte = *byte << 4 | value as u8;
-        }
-    }
-    Ok(Uuid(uuid))
-}
-
-/// Text that is no UUID.
-#[derive(Debug, thiserror::Error)]
-enum UuidError {
-    #[error("a UUID has 32 hexadecimal digits, this has {found}")]
-    Length { found: usize },
-    #[error("a UUID has only the digits 0-9 and a-f, and hyphens")]
-    Digit,
 }
 
 /// A new file of at most this size is filled without being asked: it takes a second or so.
@@ -179,11 +158,26 @@ pub fn run(arguments: &CreateArguments) -> Result<(), CommandError> {
 }
 
 fn make(arguments: &CreateArguments, stop: &Stop) -> Result<(), CommandError> {
-    let cache_disk = arguments.cache_disk.path();
+    let paths: Vec<&Path> = arguments.cache_disk.iter().map(DeviceSpec::path).collect();
+    let has_legs = paths.len() > 1;
+    if paths.len() > LEGS_MAX {
+        return Err(ServeError::TooManyLegs { most: LEGS_MAX }.into());
+    }
+    if has_legs && arguments.labelled {
+        return Err(ServeError::LabelledOnLegs.into());
+    }
+    // Files that are not there yet have nothing else to be known by.
+    if let Some(twice) = (1..paths.len()).find(|place| paths[..*place].contains(&paths[*place])) {
+        let path = paths[twice].to_owned();
+        let (first, second, shared) = (path.clone(), path.clone(), path);
+        return Err(ServeError::SameDisk { first, second, shared }.into());
+    }
     let target = Target::open(arguments, stop)?;
-    let plan = Plan::of(arguments)?;
+    let plans = paths.iter().map(|path| Plan::of(path, arguments.cache_size));
+    let plans = plans.collect::<Result<Vec<Plan>, CommandError>>()?;
+    let size = plans.iter().map(|plan| plan.size).min().unwrap_or(0);
     let segment_size =
-        arguments.segment_size.unwrap_or_else(|| Geometry::default_segment_size(plan.size));
+        arguments.segment_size.unwrap_or_else(|| Geometry::default_segment_size(size));
     let copy_pages = Geometry::copy_pages_in(arguments.read_area);
     if arguments.read_area > 0 && copy_pages == 0 {
         return Err(CommandError::ReadAreaSmall { found: arguments.read_area });
@@ -192,28 +186,31 @@ fn make(arguments: &CreateArguments, stop: &Stop) -> Result<(), CommandError> {
     let mut given_up = target.check_free(&book, arguments)?;
     let data_disks = target.disks();
     let uuid = random_uuid()?;
-    let (volume, tables_bytes) = match target.header(uuid, plan.size)? {
+    let (volume, tables_bytes) = match target.header(uuid, size)? {
         None => (None, 0),
         Some((header, bytes)) => (Some(header), bytes),
     };
     // What is too small for the mark is too small for segments, too, which says it better.
     let others = tables_bytes + END_MARK_BYTES as u64;
-    let geometry =
-        Geometry::fit_with_copies(plan.size.saturating_sub(others), segment_size, copy_pages)
-            .map_err(|error| error.beside(plan.size, others))?;
+    let geometry = Geometry::fit_with_copies(size.saturating_sub(others), segment_size, copy_pages)
+        .map_err(|error| error.beside(size, others))?;
     let end = geometry.end() + others;
     // From here on nobody else can use it, so that what was looked at is what is overwritten.
-    let existing = match plan.is_missing {
-        true => None,
-        false => Some(DeviceFile::open_of_any_size(cache_disk)?),
-    };
-    let lost = match &existing {
-        None => Loss::nothing(),
-        Some(disk) => {
-            given_up.extend(refuse_taken(&book, disk, false, arguments)?);
-            refuse_to_destroy(disk, arguments, stop)?
-        }
-    };
+    let (mut existing, mut lost) = (Vec::new(), Vec::new());
+    for (path, plan) in paths.iter().zip(&plans) {
+        let disk = match plan.is_missing {
+            true => None,
+            false => Some(DeviceFile::open_of_any_size(path)?),
+        };
+        lost.push(match &disk {
+            None => Loss::nothing(),
+            Some(disk) => {
+                given_up.extend(refuse_taken(&book, disk, false, arguments)?);
+                refuse_to_destroy(disk, arguments, stop)?
+            }
+        });
+        existing.push(disk);
+    }
     let options = CreateOptions {
         uuid,
         geometry,
@@ -222,45 +219,49 @@ fn make(arguments: &CreateArguments, stop: &Stop) -> Result<(), CommandError> {
         volume,
         data_offset_bytes: target.payload_offset_bytes(),
         has_end_mark: true,
+        has_legs,
         // For people only; a clock before 1970 is as good as none.
         created_unix_seconds: SystemTime::now()
             .duration_since(UNIX_EPOCH)
             .map_or(0, |since| since.as_secs()),
     };
     stop.check()?;
-    let room = match plan.is_file {
-        false => None,
-        true if arguments.sparse => Some(Room::lengthen(cache_disk, plan.is_missing, plan.size)?),
-        true => Some(Room::take(cache_disk, plan.is_missing, plan.size, &|| stop.is_stopped())?),
-    };
-    let disk = match existing {
-        None => DeviceFile::open(cache_disk)?,
-        Some(mut disk) => {
-            disk.size_changed()?;
-            disk
+    let (mut rooms, mut disks) = (Vec::new(), Vec::new());
+    for ((path, plan), existing) in paths.iter().zip(&plans).zip(existing) {
+        let is_stopped = || stop.is_stopped();
+        rooms.extend(match plan.is_file {
+            false => None,
+            true if arguments.sparse => Some(Room::lengthen(path, plan.is_missing, plan.size)?),
+            true => Some(Room::take(path, plan.is_missing, plan.size, &is_stopped)?),
+        });
+        let disk = match existing {
+            None => DeviceFile::open(path)?,
+            Some(mut disk) => {
+                disk.size_changed()?;
+                disk
+            }
+        };
+        // Each write is flushed before the next.
+        // 1. A mark in the place of the superblocks that were here before. Crash here: a disk that
+        //    is no cache, and what was on it is known to be given up.
+        let mark = CreationMark { end: plan.size }.encode();
+        for offset in SUPERBLOCK_OFFSETS {
+            disk.write_at(offset, &mark)?;
         }
-    };
-    // Each write is flushed before the next.
-    // 1. A mark in the place of the superblocks that were here before. Crash here: a disk that is
-    //    no cache, and what was on it is known to be given up.
-    let mark = CreationMark { end: plan.size }.encode();
-    for offset in SUPERBLOCK_OFFSETS {
-        disk.write_at(offset, &mark)?;
-    }
-    let is_small_file = plan.is_missing && plan.size <= FILL_ANYWAY_BYTES;
-    if arguments.fill || is_small_file && !arguments.no_fill && !arguments.sparse {
-        fill(&disk, end, stop)?;
+        let is_small_file = plan.is_missing && plan.size <= FILL_ANYWAY_BYTES;
+        if arguments.fill || is_small_file && !arguments.no_fill && !arguments.sparse {
+            fill(&disk, end, stop)?;
+        }
+        disks.push(disk);
     }
     stop.check()?;
-    write(&disk, &target, options)?;
-    if let Some(room) = room {
-        room.keep();
-    }
+    write(&disks, &target, options)?;
+    rooms.into_iter().for_each(Room::keep);
     // 5. What this host remembers of it, and no more of the cache that was here. Crash here: it
     //    remembers nothing, and learns it when the pair is served.
-    lost.cache.iter().for_each(|cache| book.forget(*cache));
-    book.created(uuid, 1, &disk, &data_disks, arguments.json);
-    drop(disk);
+    lost.iter().flat_map(|lost| lost.cache).for_each(|cache| book.forget(cache));
+    book.created(uuid, 1, &disks[0], &data_disks, arguments.json);
+    drop(disks);
     tell(arguments, &target, uuid, &geometry, &lost, &given_up)
 }
 
@@ -270,16 +271,20 @@ fn tell(
     target: &Target,
     uuid: Uuid,
     geometry: &Geometry,
-    lost: &Gone,
+    lost: &[Gone],
     given_up: &[String],
 ) -> Result<(), CommandError> {
-    let cache_disk = arguments.cache_disk.path();
+    let cache_disks: Vec<String> =
+        arguments.cache_disk.iter().map(|disk| disk.path().display().to_string()).collect();
+    let overwritten: Vec<&str> =
+        lost.iter().filter_map(|gone| gone.overwritten.as_deref()).collect();
     if arguments.json {
         let disks = arguments.data_disk.iter().map(|disk| disk.path().display().to_string());
         let disks: Vec<String> = disks.collect();
         return print_json(&json!({
             "uuid": uuid.to_string(),
-            "cache_disk": cache_disk.display().to_string(),
+            "cache_disk": cache_disks[0],
+            "cache_disks": cache_disks,
             "data_disk": disks[0],
             "data_disks": disks,
             "volume": target.json(),
@@ -288,8 +293,8 @@ fn tell(
             "read_area_bytes": u64::from(geometry.copy_slots()) * LINE_SIZE,
             "data_disk_blocks": target.info().blocks,
             "data_offset_bytes": target.payload_offset_bytes(),
-            "lost": lost.loss.as_ref().map(Loss::json),
-            "overwritten": lost.overwritten,
+            "lost": lost.iter().find_map(|gone| gone.loss.as_ref()).map(Loss::json),
+            "overwritten": (!overwritten.is_empty()).then(|| overwritten.join("; ")),
             "given_up": given_up,
         }));
     }
@@ -299,7 +304,7 @@ fn tell(
     };
     print(&format!(
         "created cache {uuid} on {}: {} segments of {}{read_area}, for {}\n",
-        cache_disk.display(),
+        cache_disks.join(" and "),
         geometry.segments,
         format_size(geometry.segment_size_bytes),
         target.words(),
@@ -317,9 +322,7 @@ struct Plan {
 }
 
 impl Plan {
-    fn of(arguments: &CreateArguments) -> Result<Plan, CommandError> {
-        let path = arguments.cache_disk.path();
-        let asked = arguments.cache_size;
+    fn of(path: &Path, asked: Option<u64>) -> Result<Plan, CommandError> {
         let metadata = match fs::metadata(path) {
             Ok(metadata) => metadata,
             Err(error) if error.kind() == ErrorKind::NotFound => {
@@ -538,7 +541,7 @@ fn fill(cache_disk: &DeviceFile, size: u64, stop: &Stop) -> Result<(), CommandEr
 }
 
 fn write(
-    cache_disk: &DeviceFile,
+    cache_disks: &[DeviceFile],
     target: &Target,
     options: CreateOptions,
 ) -> Result<(), CommandError> {
@@ -546,22 +549,42 @@ fn write(
     // 2. Labels of members, or of the one data-disk. Crash here: no cache, and disks of nothing,
     //    which may be taken again.
     target.write_labels(options.uuid)?;
-    // 3. The checkpoint and the tables of a volume, then the superblocks. Crash before the first
-    //    superblock: no cache. Crash before the second: a whole cache with one copy, and nothing in
-    //    it to lose.
-    for (offset, bytes) in create(options) {
-        cache_disk.write_at(offset, &bytes)?;
-    }
-    let path = cache_disk.path().to_owned();
-    // 4. The name of a new file, which its own flush does not make durable.
-    let file = File::open(&path).map_err(CommandError::file("open", &path))?;
-    file.sync_all().map_err(CommandError::file("flush", &path))?;
-    let directory = match path.parent() {
-        Some(parent) if !parent.as_os_str().is_empty() => parent,
-        _ => Path::new("."),
+    // 3. The checkpoint and the tables of a volume; on legs their labels, when all of them have
+    //    that; then the superblocks. Crash before the first superblock: no cache. Crash before the
+    //    last: a whole cache, of which a start writes all copies, and nothing in it to lose.
+    let (uuid, has_legs) = (options.uuid, options.has_legs);
+    let writes = create(options);
+    let (others, superblocks) = writes.split_at(writes.len() - SUPERBLOCK_OFFSETS.len());
+    let write_all = |writes: &[(u64, Buffer)]| -> Result<(), CommandError> {
+        for disk in cache_disks {
+            for (offset, bytes) in writes {
+                disk.write_at(*offset, bytes)?;
+            }
+        }
+        Ok(())
     };
-    let opened = File::open(directory).map_err(CommandError::file("open", directory))?;
-    opened.sync_all().map_err(CommandError::file("flush", directory))
+    write_all(others)?;
+    if has_legs {
+        let legs = cache_disks.iter().map(|_| new_leg_uuid()).collect::<Result<Vec<_>, _>>()?;
+        let tag = new_tag()?;
+        for (index, disk) in cache_disks.iter().enumerate() {
+            write_leg_label(disk, &LegLabel::of_new(uuid, &legs, index, tag))?;
+        }
+    }
+    write_all(superblocks)?;
+    // 4. The names of new files, which their own flushes do not make durable.
+    for disk in cache_disks {
+        let path = disk.path();
+        let file = File::open(path).map_err(CommandError::file("open", path))?;
+        file.sync_all().map_err(CommandError::file("flush", path))?;
+        let directory = match path.parent() {
+            Some(parent) if !parent.as_os_str().is_empty() => parent,
+            _ => Path::new("."),
+        };
+        let opened = File::open(directory).map_err(CommandError::file("open", directory))?;
+        opened.sync_all().map_err(CommandError::file("flush", directory))?;
+    }
+    Ok(())
 }
 
 pub fn random_uuid() -> Result<Uuid, CommandError> {
@@ -579,8 +602,8 @@ mod tests {
     #[test]
     fn uuids_come_back() {
         let uuid = Uuid(*b"0123456789abcdef");
-        assert_eq!(parse_uuid(&uuid.to_string()).unwrap(), uuid);
-        assert!(parse_uuid("12").is_err());
-        assert!(parse_uuid("zz345678-1234-1234-1234-123456789abc").is_err());
+        assert_eq!(uuid.to_string().parse::<Uuid>().unwrap(), uuid);
+        assert!("12".parse::<Uuid>().is_err());
+        assert!("zz345678-1234-1234-1234-123456789abc".parse::<Uuid>().is_err());
     }
 }

@@ -45,8 +45,8 @@ impl Target {
     /// Opens the data-disks and checks that they can be what is asked for.
     pub fn open(arguments: &CreateArguments, stop: &Stop) -> Result<Target, CommandError> {
         let paths: Vec<&Path> = arguments.data_disk.iter().map(|disk| disk.path()).collect();
-        let cache_disk = arguments.cache_disk.path();
-        let all: Vec<&Path> = std::iter::once(cache_disk).chain(paths.iter().copied()).collect();
+        let cache_disks = arguments.cache_disk.iter().map(|disk| disk.path());
+        let all: Vec<&Path> = cache_disks.chain(paths.iter().copied()).collect();
         if let Some((first, second, shared)) = same_disks(&all) {
             let (first, second) = (first.to_owned(), second.to_owned());
             return Err(ServeError::SameDisk { first, second, shared }.into());
@@ -233,7 +233,10 @@ pub fn refuse_taken(
         PairProblem::HasCache { place, is_missing: false, .. } => Some(place),
         _ => None,
     };
-    if place.is_some_and(|place| whole(place) == whole(arguments.cache_disk.path())) {
+    let is_named = |place: &std::path::PathBuf| {
+        arguments.cache_disk.iter().any(|disk| whole(place) == whole(disk.path()))
+    };
+    if place.is_some_and(is_named) {
         return Ok(None);
     }
     if !arguments.json {

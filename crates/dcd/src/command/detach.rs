@@ -8,7 +8,7 @@ use dcd_daemon::control::client::ControlError;
 use dcd_daemon::device::device_file::quoted;
 use dcd_daemon::device::device_spec::DeviceSpec;
 use dcd_daemon::pair::book::PairBook;
-use dcd_daemon::pair::{DataDiskSize, PairOptions};
+use dcd_daemon::pair::{CacheDisks, DataDiskSize, PairOptions};
 use dcd_daemon::report::lost::LostReport;
 use dcd_daemon::serve::offline::{Ended, OfflineTask, run_offline};
 use dcd_daemon::units_text::{format_size, parse_duration};
@@ -64,9 +64,9 @@ pub struct DetachArguments {
     /// Cancel the detach under way, whoever began it.
     #[arg(long, requires = "control")]
     pub cancel: bool,
-    /// The cache-disk, when no dcd is running.
+    /// The cache-disk, when no dcd is running; if it is on several disks, each of them.
     #[arg(long, value_name = "FILE|DEVICE", requires = "data_disk")]
-    pub cache_disk: Option<DeviceSpec>,
+    pub cache_disk: Vec<DeviceSpec>,
     /// Its data-disk.
     #[arg(long, value_name = "DISK", requires = "cache_disk", conflicts_with = "control")]
     pub data_disk: Option<DeviceSpec>,
@@ -124,9 +124,12 @@ pub fn run(arguments: &DetachArguments) -> Result<(), CommandError> {
         return through_daemon(control, arguments);
     }
     let missing = CommandError::SettingMissing;
-    let cache_disk = arguments.cache_disk.clone().ok_or(missing("--cache-disk"))?;
+    let cache_disk = arguments.cache_disk.first().ok_or(missing("--cache-disk"))?;
     let data_disk = arguments.data_disk.clone().ok_or(missing("--data-disk"))?;
-    let to_wipe = arguments.wipe.then(|| Wipe::of(&cache_disk, &data_disk)).transpose()?;
+    if arguments.wipe && arguments.cache_disk.len() > 1 {
+        return Err(CommandError::WipeOnLegs);
+    }
+    let to_wipe = arguments.wipe.then(|| Wipe::of(cache_disk, &data_disk)).transpose()?;
     if let Some(wipe) = to_wipe.as_ref().filter(|wipe| wipe.is_detached) {
         return wipe.run();
     }
@@ -136,7 +139,7 @@ pub fn run(arguments: &DetachArguments) -> Result<(), CommandError> {
     let engine = EngineConfig { accept_damage: arguments.accept_damage, drain_timeout, ..default };
     engine.validate()?;
     let options = PairOptions {
-        cache_disk,
+        cache_disks: CacheDisks::of(arguments.cache_disk.clone()),
         data_disks: data_disk.into(),
         not_for_volumes: Some("detached"),
         engine,

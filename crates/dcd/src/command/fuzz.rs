@@ -42,6 +42,7 @@ Examples:
   dcd fuzz --exhaustive 3
   dcd fuzz --sweep --runs 40
   dcd fuzz --volume raid5 --for 60s
+  dcd fuzz --legs --for 60s
   dcd fuzz --driver --for 60s")]
 pub struct FuzzArguments {
     /// Run this seed only; with --runs or --for the first of them [default: 0 for them].
@@ -73,14 +74,18 @@ pub struct FuzzArguments {
     #[arg(long, value_name = "KIND", value_parser = parse_volume_kind)]
     #[arg(conflicts_with_all = ["faults", "pairs", "exhaustive", "sweep"])]
     pub volume: Option<VolumeKind>,
+    /// Random runs with the cache-disk on two legs: one of them fails, dies, hangs, comes back old,
+    /// is left out, is filled again.
+    #[arg(long, conflicts_with_all = ["faults", "pairs", "exhaustive", "sweep", "volume"])]
+    pub legs: bool,
     /// Runs of the driver (event loop, ring, disks) under a simulated kernel: short transfers, full
     /// queues, completions late and in any order, cancelled and failed operations, pauses.
-    #[arg(long, conflicts_with_all = ["faults", "pairs", "exhaustive", "sweep", "volume", "seeded_bugs", "jobs"])]
+    #[arg(long, conflicts_with_all = ["faults", "pairs", "exhaustive", "sweep", "volume", "legs", "seeded_bugs", "jobs"])]
     pub driver: bool,
     /// Are mistakes found that were made on purpose? Turns on one after the other and runs until it
     /// is found, at most --runs times each [default: 1000]. Only in the binary that `make
     /// fuzz-seeded` builds.
-    #[arg(long, conflicts_with_all = ["faults", "pairs", "exhaustive", "sweep", "volume", "time"])]
+    #[arg(long, conflicts_with_all = ["faults", "pairs", "exhaustive", "sweep", "volume", "legs", "time"])]
     pub seeded_bugs: bool,
     /// Threads [default: one for each processor].
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=256))]
@@ -307,6 +312,7 @@ fn session(arguments: &FuzzArguments) -> Session {
         (.., true) => Work::Sweep,
         _ => match arguments.volume {
             Some(kind) => Work::Volume(kind),
+            None if arguments.legs => Work::Legs,
             None => Work::Random(arguments.faults.clone()),
         },
     };
@@ -404,6 +410,10 @@ struct Summary {
     rebuilds_compared: u64,
     scrubs: u64,
     crash_points_degraded: u64,
+    leg_troubles: u64,
+    leg_starts_without_one: u64,
+    leg_starts_with_older: u64,
+    legs_filled: u64,
     volume_checkpoints: u64,
     extents_moved: u64,
     lines_redone: u64,
@@ -443,6 +453,7 @@ impl Summary {
                     format!("exhaustive, {} operations, depth {depth}", exhaustive::LETTERS)
                 }
                 Work::Sweep => "sweep".into(),
+                Work::Legs => "two legs".into(),
                 Work::Volume(kind) => format!("volume {}", kind.name()),
             },
             seed: session.seed,
@@ -466,6 +477,10 @@ impl Summary {
             copies_changed_in_log: report.copies.changed,
             copies_doubted: report.copies.doubted,
             copy_pages_lost: report.copies.pages_lost,
+            leg_troubles: report.legs.troubles,
+            leg_starts_without_one: report.legs.without_one,
+            leg_starts_with_older: report.legs.older,
+            legs_filled: report.legs.filled,
             members_failed: report.volume.members_failed,
             members_replaced: report.volume.members_replaced,
             member_io_faults: report.volume.io_faults,
@@ -516,6 +531,10 @@ impl Summary {
         row("starts refused, rightly", self.refused_starts);
         row("blocks with an error, rightly", self.allowed_read_errors);
         row("blocks not covered", self.blocks_not_covered);
+        row("troubles of a leg", self.leg_troubles);
+        row("  starts without one leg", self.leg_starts_without_one);
+        row("  starts with an older leg", self.leg_starts_with_older);
+        row("  legs filled", self.legs_filled);
         row("members failed", self.members_failed);
         row("  replaced by blank ones", self.members_replaced);
         row("  back from an earlier start", self.members_older);

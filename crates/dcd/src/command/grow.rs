@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 use dcd_daemon::device::device_spec::DeviceSpec;
 use dcd_daemon::pair::book::PairBook;
-use dcd_daemon::pair::{DataDiskSize, PairOptions};
+use dcd_daemon::pair::{CacheDisks, DataDiskSize, PairOptions};
 use dcd_daemon::serve::grow::grow;
 use dcd_daemon::serve::offline::Ended;
 use dcd_daemon::units_text::format_size;
@@ -28,7 +28,7 @@ Examples:
 pub struct GrowArguments {
     /// The cache-disk.
     #[arg(long, value_name = "FILE|DEVICE")]
-    pub cache_disk: DeviceSpec,
+    pub cache_disk: Vec<DeviceSpec>,
     /// Its data-disk.
     #[arg(long, value_name = "DISK")]
     pub data_disk: DeviceSpec,
@@ -57,7 +57,7 @@ pub fn run(arguments: &GrowArguments) -> Result<(), CommandError> {
     let engine = EngineConfig { accept_damage: arguments.accept_damage, ..EngineConfig::default() };
     let memory_directory = arguments.memory_directory.clone();
     let options = PairOptions {
-        cache_disk: arguments.cache_disk.clone(),
+        cache_disks: CacheDisks::of(arguments.cache_disk.clone()),
         data_disks: arguments.data_disk.clone().into(),
         not_for_volumes: Some("grown"),
         engine,

@@ -7,6 +7,7 @@ use crate::error::CommandError;
 pub mod advise;
 #[cfg(feature = "lab")]
 pub mod bench;
+pub mod cache_disk;
 pub mod caretaker;
 pub mod check;
 pub mod cli;
@@ -69,6 +70,7 @@ pub fn run(verb: Verb) -> Result<(), CommandError> {
         Verb::Top(arguments) => top::run(&arguments),
         Verb::List(arguments) => list::run(&arguments),
         Verb::Set(arguments) => set::run(&arguments),
+        Verb::CacheDisk(arguments) => cache_disk::run(&arguments),
         Verb::Flush(arguments) => flush::run(&arguments),
         Verb::Drain(arguments) => drain::run(&arguments),
         Verb::Detach(arguments) => detach::run(&arguments),

@@ -123,7 +123,10 @@ fn probe(names: &[PathBuf], configurations: &Path) -> Option<Found> {
     };
     let is_it = |disk: &Path| is_named(disk) || is_of(disk);
     for (name, settings) in services(configurations) {
-        let Some(cache_disk) = settings.cache_disk.as_ref().map(|disk| disk.path()) else {
+        let cache_disks = settings.cache_disk.iter().map(|disk| disk.path());
+        let Some(cache_disk) =
+            cache_disks.clone().find(|disk| is_it(disk)).or(cache_disks.clone().next())
+        else {
             continue;
         };
         let role = match () {

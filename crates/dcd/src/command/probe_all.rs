@@ -213,7 +213,7 @@ fn of_settings(file: &Path, root: &Path) -> Vec<Cache> {
             return unknown(why, "mend it");
         }
     };
-    let Some(cache_disk) = settings.cache_disk.as_ref().map(|disk| disk.path()) else {
+    let Some(cache_disk) = settings.cache_disk.first().map(|disk| disk.path()) else {
         return unknown("names no cache-disk".into(), "name its disks");
     };
     let control = settings.control.as_deref().map(from_root);
@@ -222,10 +222,15 @@ fn of_settings(file: &Path, root: &Path) -> Vec<Cache> {
     let cache_disk = from_root(cache_disk);
     let data_disks: Vec<PathBuf> =
         settings.data_disk.iter().map(|disk| from_root(disk.path())).collect();
-    let detach: String =
-        std::iter::once(format!("dcd detach --cache-disk {}", cache_disk.display()))
-            .chain(data_disks.iter().map(|disk| format!(" --data-disk {}", disk.display())))
-            .collect();
+    let detach: String = std::iter::once("dcd detach".to_owned())
+        .chain(
+            settings
+                .cache_disk
+                .iter()
+                .map(|disk| format!(" --cache-disk {}", from_root(disk.path()).display())),
+        )
+        .chain(data_disks.iter().map(|disk| format!(" --data-disk {}", disk.display())))
+        .collect();
     let labelled = data_disks
         .iter()
         .find(|disk| read_label(disk).is_some_and(|label| label.state != LabelState::Detached));

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use clap::Args;
 use dcd_daemon::caretaker::CaretakerProgram;
 use dcd_daemon::control::settings::SharedSettings;
+use dcd_daemon::pair::CacheDisks;
 use dcd_daemon::pair::DataDisks;
 use dcd_daemon::pair::book::PairBook;
 use dcd_daemon::serve::slow_disk::SlowDiskOptions;
@@ -30,6 +31,7 @@ Examples:
   dcd serve --cache-disk fast.img --data-disk slow.img --nbd unix:/run/disk.sock
   dcd serve --cache-disk fast.img --data-disk /dev/sdb --fuse /run/dcd/sdb --loop --control /run/sdb.ctl
   dcd serve --cache-disk /dev/nvme0n1p4 --data-disk /dev/sdb --ublk --control /run/sdb.ctl
+  dcd serve --cache-disk /dev/nvme0n1p4 --cache-disk /dev/nvme1n1p4 --data-disk /dev/sdb --ublk
   dcd serve --cache-disk fast.img --data-disk slow:slow.img,read=8ms,write=8ms --nbd unix:disk.sock
   dcd serve --config /etc/dcd/sdb.toml --ack durable
   dcd serve --null --data-disk /dev/sdb --nbd unix:/run/disk.sock --cpu 3
@@ -134,7 +136,7 @@ fn null_options(arguments: ServeArguments) -> Result<SlowDiskOptions, CommandErr
 fn options(arguments: ServeArguments) -> Result<ServeOptions, CommandError> {
     let file = file_of(&arguments)?;
     let settings = arguments.settings.clone().over(file.clone());
-    if settings.cache_disk.is_none() {
+    if settings.cache_disk.is_empty() {
         return Err(CommandError::SettingMissing("--cache-disk"));
     }
     if settings.data_disk.is_empty() {
@@ -145,7 +147,11 @@ fn options(arguments: ServeArguments) -> Result<ServeOptions, CommandError> {
     let one_disk = settings.one_disk();
     let nbd_options = settings.nbd_options()?;
     let options = ServeOptions {
-        cache_disk: settings.cache_disk.ok_or(CommandError::SettingMissing("--cache-disk"))?,
+        cache_disks: CacheDisks {
+            disks: settings.cache_disk,
+            new_legs: settings.new_leg,
+            without: settings.without_leg,
+        },
         data_disks: DataDisks {
             disks: settings.data_disk,
             replacements: settings.replace_member,

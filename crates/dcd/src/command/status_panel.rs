@@ -11,6 +11,9 @@ use dcd_daemon::report::volumes::VolumeReport;
 use dcd_daemon::units_text::{format_duration, format_size};
 use dcd_engine::units::LINE_SIZE;
 
+use dcd_client::plain::plain;
+
+use crate::command::cache_disk;
 use crate::output::{Colour, Paint, bar, count};
 
 /// Width of the bars.
@@ -86,6 +89,12 @@ fn facts(report: &StatusReport, paint: Paint) -> String {
             _ => "until a restart",
         };
         text += &line("cache-disk", &paint.paint(Colour::Bad, &format!("failed: {error}; {what}")));
+    }
+    for leg in &report.legs {
+        let name = leg.disk.as_deref().unwrap_or(&leg.leg);
+        let words = format!("{}: {}", plain(name), cache_disk::words(leg));
+        let colour = if leg.is_in_sync() { Colour::Good } else { Colour::Bad };
+        text += &line("leg", &paint.paint(colour, &words));
     }
     if let Some(volume) = &report.volume {
         text += &line("volume", &volume_words(volume, paint));

@@ -66,6 +66,14 @@ impl CommandError {
             CommandError::ModeGivenUp { .. } => Some(
                 "`dcd status` tells what is wrong with the disks; then set mode= and try again".into(),
             ),
+            CommandError::LegGone { .. } => Some("`dcd cache-disk status` lists them".into()),
+            CommandError::LegFailed { .. } => Some(
+                "see dmesg for errors of the disk, then try again, or put another in its place: `dcd serve --new-leg DISK`"
+                    .into(),
+            ),
+            CommandError::WipeOnLegs => Some(
+                "detach without --wipe, then blkdiscard each of them, or write zeroes over it".into(),
+            ),
             CommandError::SetTwice { .. } => Some("leave one of them out".into()),
             CommandError::ModelOfSlowed => {
                 Some("give --disk a path, or --disk model:PROFILE:FILE without --model".into())

@@ -75,6 +75,23 @@ pub enum CommandError {
     /// Rules for hints, and other files of tables.
     #[error(transparent)]
     TableFile(#[from] TableFileError),
+    /// A leg is not among those of the cache-disk any more.
+    #[error("leg {leg} is not there any more")]
+    LegGone {
+        /// Which.
+        leg: Uuid,
+    },
+    /// A leg could not be filled.
+    #[error("leg {leg} is not filled: {why}")]
+    LegFailed {
+        /// Which.
+        leg: Uuid,
+        /// Why.
+        why: String,
+    },
+    /// A wipe of several cache-disks at once.
+    #[error("several cache-disks are not wiped together")]
+    WipeOnLegs,
     /// Several data-disks, and nothing that says how they belong together.
     #[error("{disks} data-disks, and no --volume that says which RAID sets are on them")]
     VolumeMissing {

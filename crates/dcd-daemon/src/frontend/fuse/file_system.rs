@@ -420,6 +420,7 @@ fn errno(error: RequestError) -> Errno {
         // Nobody asks for these through a file.
         RequestError::Sequence(_)
         | RequestError::Volume(_)
+        | RequestError::Leg(_)
         | RequestError::Lost { .. }
         | RequestError::Stuck { .. } => Errno::EIO,
     }

@@ -87,6 +87,7 @@ impl From<RequestError> for Failure {
             | RequestError::Lost { .. }
             | RequestError::Stuck { .. }
             | RequestError::Sequence(_)
+            | RequestError::Leg(_)
             | RequestError::Volume(_) => Failure::new(ErrorCode::Io, "cancelled"),
         }
     }

@@ -153,7 +153,7 @@ impl Files {
 
     fn options(&self) -> PairOptions {
         PairOptions {
-            cache_disk: DeviceSpec::Plain(self.cache_disk.clone()),
+            cache_disks: DeviceSpec::Plain(self.cache_disk.clone()).into(),
             data_disks: DeviceSpec::Plain(self.data_disk.clone()).into(),
             not_for_volumes: None,
             engine: EngineConfig::default(),

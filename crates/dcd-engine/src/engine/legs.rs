@@ -1,0 +1,100 @@
+//! The cache-disk on several legs: what goes back and forth between them, the cache and the volume.
+
+use super::Engine;
+use crate::io::{Device, Io, LegError, Output, RequestError, RequestId};
+use crate::legs::status::LegStatus;
+use crate::legs::{Legs, LegsOutput};
+use crate::units::{Duration, LegIndex, Time, Uuid};
+
+impl Engine {
+    /// The legs, if the cache-disk is on several disks.
+    pub fn legs(&self) -> Vec<LegStatus> {
+        self.legs.as_ref().map_or_else(Vec::new, |legs| legs.status())
+    }
+
+    /// Whether a start has made the legs in sync alike: from then on they hold the same bytes, but
+    /// for their labels and for what is being written.
+    pub fn legs_are_alike(&self) -> bool {
+        self.legs.as_ref().is_some_and(|legs| !legs.is_opening())
+    }
+
+    pub(super) fn fill_leg(&mut self, id: RequestId, leg: Uuid) {
+        let result = self.of_leg(leg).and_then(|(legs, leg)| legs.add(leg));
+        self.reply(id, result.map_err(RequestError::Leg), None);
+    }
+
+    pub(super) fn take_out_leg(&mut self, id: RequestId, leg: Uuid) {
+        match self.of_leg(leg).and_then(|(legs, leg)| legs.remove(leg)) {
+            Ok(()) => self.behind_legs.push(id),
+            Err(error) => self.reply(id, Err(RequestError::Leg(error)), None),
+        }
+    }
+
+    fn of_leg(&mut self, leg: Uuid) -> Result<(&mut Legs, LegIndex), LegError> {
+        let legs = self.legs.as_mut().ok_or(LegError::NoLegs)?;
+        let leg = legs.index_of(leg).ok_or(LegError::NoSuchLeg)?;
+        Ok((legs, leg))
+    }
+
+    /// Asks a disk, or the legs in its place.
+    pub(super) fn send(&mut self, io: Io) {
+        match &mut self.legs {
+            Some(legs) if io.device == Device::CacheDisk => legs.submit(io),
+            _ => self.outputs.push_back(Output::Io(io)),
+        }
+    }
+
+    /// Lets the legs go on, and the cache and the volume with what they bring.
+    pub(super) fn advance_legs(&mut self) {
+        loop {
+            let Some(legs) = &mut self.legs else { return };
+            legs.advance();
+            let mut has_brought = false;
+            while let Some(output) = self.legs.as_mut().and_then(|legs| legs.poll()) {
+                match output {
+                    LegsOutput::Io(io) => self.outputs.push_back(Output::Io(io)),
+                    LegsOutput::Done(done) => {
+                        has_brought = true;
+                        self.io_of_one_done(done);
+                    }
+                }
+            }
+            if self.legs.as_ref().is_some_and(|legs| !legs.is_writing_out()) {
+                for id in std::mem::take(&mut self.behind_legs) {
+                    self.reply(id, Ok(()), None);
+                }
+            }
+            if !has_brought {
+                return;
+            }
+            self.advance();
+            self.advance_volume();
+        }
+    }
+
+    pub(super) fn configure_legs(&mut self) {
+        if let Some(legs) = &mut self.legs {
+            legs.configure(self.config.io_timeout);
+        }
+        let timeout = self.cache_disk_timeout();
+        if let Some(volume) = self.below.volume_mut() {
+            volume.set_cache_disk_timeout(timeout);
+        }
+    }
+
+    pub(super) fn legs_wake_up(&self) -> Option<Time> {
+        self.legs.as_ref().and_then(|legs| legs.wake_up())
+    }
+
+    /// Whether what is asked for waits for something that has limits of its own.
+    pub(super) fn is_opening_below(&self) -> bool {
+        self.below.is_opening() || self.legs.as_ref().is_some_and(|legs| legs.is_opening())
+    }
+
+    /// How long the cache-disk may take. One leg after the other may be given up first, and then
+    /// the labels of those that are left have to be written.
+    pub(super) fn cache_disk_timeout(&self) -> Duration {
+        let times = if self.legs.is_some() { 8 } else { 1 };
+        Duration(self.config.io_timeout.0.saturating_mul(times))
+    }
+}

@@ -1,0 +1,97 @@
+//! A leg that counts no more: because it has failed, or because somebody takes it out.
+//!
+//! 1. It is asked for nothing more, and nothing that it was asked for is waited for.
+//! 2. A membership without it becomes durable on all others (`labels`), in both copies.
+//!    Crash before: a start may still believe it, and nobody was told of what it lacks.
+//! 3. What it lacks is called done. From here on no start believes it.
+//!
+//! The last leg is never put out: what it cannot do goes up as the error of the cache-disk.
+
+use super::{LegIndex, LegStanding, Legs, LegsPhase, Purpose};
+use crate::io::{IoError, IoId, LegError};
+use crate::units::Time;
+
+impl Legs {
+    /// Whether it is the only one in sync, so that nothing can be done without it.
+    fn is_last(&self, leg: LegIndex) -> bool {
+        self.leg(leg).counts() && self.legs_that_count().len() == 1
+    }
+
+    /// Step 1, of a leg that has failed.
+    pub(super) fn leg_failed(&mut self, leg: LegIndex, error: IoError) {
+        if self.is_last(leg) {
+            return;
+        }
+        self.put_out(leg, LegStanding::Failed(error));
+    }
+
+    /// The same, of a leg that somebody takes out.
+    pub(crate) fn remove(&mut self, leg: LegIndex) -> Result<(), LegError> {
+        if self.is_last(leg) {
+            return Err(LegError::LastLeg);
+        }
+        self.put_out(leg, LegStanding::Removed);
+        Ok(())
+    }
+
+    fn put_out(&mut self, leg: LegIndex, standing: LegStanding) {
+        if matches!(self.leg(leg).standing, LegStanding::Failed(_) | LegStanding::Removed) {
+            return;
+        }
+        self.leg_mut(leg).standing = standing;
+        self.fill_ends_of(leg);
+        let error = match standing {
+            LegStanding::Failed(error) => error,
+            _ => IoError::Gone,
+        };
+        let of_leg = |(id, io): (&IoId, &super::LegIo)| {
+            (io.leg == leg && io.purpose.is_some()).then_some(*id)
+        };
+        let under_way: Vec<IoId> = self.ios.iter().filter_map(of_leg).collect();
+        for id in under_way {
+            self.give_up(id, error);
+        }
+    }
+
+    /// An I/O is waited for no more. It may still land; the leg is not filled before it has ended.
+    fn give_up(&mut self, id: IoId, error: IoError) {
+        let Some(io) = self.ios.get_mut(&id) else { return };
+        let (Some(purpose), leg) = (io.purpose.take(), io.leg) else { return };
+        self.leg_mut(leg).given_up += 1;
+        self.dispatch_done(purpose, leg, Err(error), None);
+    }
+
+    /// A leg that does not answer has failed (C26).
+    pub(super) fn give_up_late(&mut self) {
+        while self.patience.looks() {
+            // The oldest first: they are numbered in the order in which they were started.
+            let next = self.ios.iter().find(|(_, io)| io.purpose.is_some());
+            let Some((id, io)) = next else { return };
+            if !self.patience.is_over(io.started, self.timeout) {
+                return;
+            }
+            let (id, leg) = (*id, io.leg);
+            let is_part = matches!(io.purpose, Some(Purpose::Part(_)));
+            self.give_up(id, IoError::TimedOut);
+            if !is_part {
+                self.leg_failed(leg, IoError::TimedOut);
+            }
+        }
+    }
+
+    pub(crate) fn wake_up(&self) -> Option<Time> {
+        let oldest = self.ios.values().find(|io| io.purpose.is_some())?;
+        Some(self.patience.wake_up(oldest.started, self.timeout))
+    }
+
+    /// Whether a start may still believe a leg that counts no more.
+    pub(crate) fn is_writing_out(&self) -> bool {
+        if matches!(self.phase, LegsPhase::Failed(_)) {
+            return false;
+        }
+        let counts = |uuid| self.legs.iter().any(|leg| leg.uuid == uuid && leg.counts());
+        let being_written = self.label_write.iter().flat_map(|write| write.legs_named());
+        let members = self.membership.members.iter();
+        members.chain(being_written).any(|member| !counts(*member))
+    }
+}

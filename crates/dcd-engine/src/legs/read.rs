@@ -1,0 +1,101 @@
+//! Reads: from the leg that answers soonest. One that cannot is asked no more for it, another is,
+//! and what it could not read is written there again, so that it can the next time.
+//!
+//! 1. A leg fails to read.
+//! 2. Another reads it, and the answer goes up.
+//! 3. The same bytes are written where the first could not. Changes of these regions wait meanwhile.
+//!    If one was under way already, that mends it; if mending fails, the leg counts no more.
+
+use std::ops::RangeInclusive;
+
+use super::{Asker, Kind, Leg, LegIndex, LegSet, Legs, Purpose, UpperId};
+use crate::buffer::Buffer;
+use crate::io::{IoData, IoDone, IoError, IoOperation};
+
+impl Legs {
+    /// The leg that is to read next, if one is left.
+    fn leg_to_read(&self, failed: LegSet) -> Option<LegIndex> {
+        let may = |(index, leg): &(LegIndex, &Leg)| leg.counts() && !failed.contains(*index);
+        let cost = |leg: &Leg| u64::from(leg.in_flight + 1).saturating_mul(leg.read_time.0.max(1));
+        self.indexed().filter(may).min_by_key(|(_, leg)| cost(leg)).map(|(index, _)| index)
+    }
+
+    /// Begins to read, from whichever leg is best.
+    pub(super) fn read_from_a_leg(&mut self, id: UpperId, buffer: Buffer) {
+        let upper = self.uppers.get_mut(&id).expect("it is read");
+        let Kind::Read { offset, length, failed } = upper.kind else { unreachable!("a read") };
+        let error = upper.error.unwrap_or(IoError::Gone);
+        let Some(leg) = self.leg_to_read(failed) else {
+            return self.end_read(id, Err(error), Some(buffer));
+        };
+        let mut buffer = buffer;
+        if buffer.len() != length {
+            buffer = Buffer::zeroed(length);
+        }
+        self.start_io(leg, IoOperation::Read { offset, buffer }, Purpose::Part(id));
+    }
+
+    pub(super) fn read_done(
+        &mut self,
+        id: UpperId,
+        leg: LegIndex,
+        result: Result<(), IoError>,
+        buffer: Option<Buffer>,
+    ) {
+        let upper = self.uppers.get_mut(&id).expect("it is read");
+        let Kind::Read { offset, failed, .. } = &mut upper.kind else { unreachable!("a read") };
+        let offset = *offset;
+        if let Err(error) = result {
+            failed.insert(leg);
+            upper.error = Some(error);
+            // A disk that does not answer, or is not there, will not take the bytes either.
+            if matches!(error, IoError::Gone | IoError::TimedOut) {
+                self.leg_failed(leg, error);
+            }
+            return self.read_from_a_leg(id, buffer.unwrap_or_default());
+        }
+        let failed = *failed;
+        if !failed.is_empty()
+            && let Some(buffer) = &buffer
+        {
+            self.mend(failed, offset, buffer.bytes());
+        }
+        self.end_read(id, Ok(()), buffer);
+    }
+
+    fn end_read(&mut self, id: UpperId, result: Result<(), IoError>, buffer: Option<Buffer>) {
+        let upper = self.uppers.remove(&id).expect("it ends once");
+        let Asker::Above(id) = upper.asker else { unreachable!("marks are not read") };
+        self.outputs.push_back(super::LegsOutput::Done(IoDone { id, result, buffer }));
+    }
+
+    fn mend(&mut self, failed: LegSet, offset: u64, bytes: &[u8]) {
+        let regions = self.marks.regions_of(offset, bytes.len() as u64);
+        for leg in self.legs_that_count().and(failed).iter() {
+            // A write under way there does it as well; and the label of a leg is its own.
+            let is_written = regions.clone().any(|region| self.marks.is_written(region));
+            if is_written || super::copying::touches_label(offset, bytes.len() as u64) {
+                continue;
+            }
+            self.leg_mut(leg).counters.mended += 1;
+            self.mending.push(regions.clone());
+            let data = IoData::Owned(Buffer::copy_of(bytes));
+            let operation = IoOperation::Write { offset, data, fua: true };
+            self.start_io(leg, operation, Purpose::Mend(regions.clone()));
+        }
+    }
+
+    pub(super) fn mended(
+        &mut self,
+        regions: &RangeInclusive<u32>,
+        leg: LegIndex,
+        result: Result<(), IoError>,
+    ) {
+        let place = self.mending.iter().position(|it| it == regions).expect("it is being mended");
+        self.mending.swap_remove(place);
+        self.look_at_waiting = true;
+        if let Err(error) = result {
+            self.leg_failed(leg, error);
+        }
+    }
+}

@@ -1,0 +1,456 @@
+//! A cache-disk on two legs: the second disk, what happens to one of them alone, and what a start
+//! takes. While the other counts and can be read, nothing of it may be seen from above.
+
+use dcd_engine::format::geometry::SUPERBLOCK_OFFSETS;
+use dcd_engine::format::leg_label::{LEG_LABEL_OFFSETS, LegLabel, Tag};
+use dcd_engine::legs::choose::{LegsError, Role, choose};
+use dcd_engine::legs::status::LegStatus;
+use dcd_engine::legs::{LegStanding, LegsParts};
+use dcd_engine::units::{LegIndex, Uuid};
+use dcd_engine::{
+    Device, FormatError, Input, Io, IoError, IoOperation, Operation, Phase, Request, RequestId,
+    Superblock,
+};
+use dcd_testkit::bytes_of;
+
+use crate::disk::{Fate, FaultyDisk, Pages};
+use crate::host::Host;
+use crate::model::Violation;
+use crate::random::Random;
+use crate::running::UNHEARD;
+
+/// How the legs of a run are.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct LegOptions {
+    /// Size of a region.
+    pub region_bytes: u32,
+    /// Most regions that a label marks.
+    pub marks_max: usize,
+    /// Something happens to one leg once in so many I/Os; 0: nothing does.
+    pub trouble_one_in: u64,
+    /// Decides what.
+    pub seed: u64,
+}
+
+impl LegOptions {
+    /// Options of a run.
+    pub fn draw(random: &mut Random) -> LegOptions {
+        LegOptions {
+            region_bytes: random.pick(&[64 << 10, 64 << 10, 128 << 10, 1 << 20]) as u32,
+            marks_max: random.pick(&[12, 16, 768]) as usize,
+            trouble_one_in: random.pick(&[0, 20, 60, 200]),
+            seed: random.bits(),
+        }
+    }
+}
+
+/// A run in which legs are filled and fail for ever does nothing else.
+const TROUBLES_MAX: u64 = 40;
+
+/// What may happen to a leg.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Trouble {
+    /// This I/O fails; of a write any part may have landed, of what was not flushed any part is
+    /// gone.
+    Fails,
+    /// So do all from here on, until somebody looks after it.
+    Dies(IoError),
+    /// What is read here cannot be, until it is written.
+    BadSector,
+}
+
+/// The second leg, and what is known of both.
+#[derive(Clone)]
+pub struct Legs {
+    /// The second disk; the first is that of the machine.
+    pub disk: FaultyDisk,
+    pub(crate) options: LegOptions,
+    random: Random,
+    /// Which disk each leg of the engine is.
+    places: Vec<usize>,
+    /// Those that counted when the machine stopped.
+    pub(crate) counted: [bool; 2],
+    /// Disks that were struck, and so many I/Os of legs later are healthy again if they still count:
+    /// until then the other must answer for both.
+    struck: [u64; 2],
+    /// An image of one of them at an earlier start.
+    older: Option<(usize, Pages)>,
+    /// Requests about legs.
+    asked: u64,
+    /// What was done, by name.
+    pub(crate) done: LegCounts,
+}
+
+/// What was done to legs.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub struct LegCounts {
+    /// I/Os that failed, disks that died, sectors that went bad, I/Os that hung.
+    pub troubles: u64,
+    /// Starts without one of them, of which so many were forced.
+    pub without_one: u64,
+    /// See `without_one`.
+    pub forced: u64,
+    /// Starts with an older image of one.
+    pub older: u64,
+    /// Legs that a start has filled, or somebody.
+    pub filled: u64,
+}
+
+impl LegCounts {
+    pub(crate) fn add(&mut self, other: &LegCounts) {
+        self.troubles += other.troubles;
+        self.without_one += other.without_one;
+        self.forced += other.forced;
+        self.older += other.older;
+        self.filled += other.filled;
+    }
+}
+
+fn leg_uuid(index: usize) -> Uuid {
+    Uuid([0xa0 + index as u8; 16])
+}
+
+fn counts(status: &LegStatus) -> bool {
+    matches!(status.standing, Some(LegStanding::InSync | LegStanding::Joining))
+}
+
+fn label_of(disk: &FaultyDisk) -> Result<LegLabel, FormatError> {
+    let copies = LEG_LABEL_OFFSETS.map(|offset| {
+        let mut bytes = vec![0; 4096];
+        // What cannot be read is no label.
+        let _ = disk.read(offset, &mut bytes);
+        bytes
+    });
+    LegLabel::newest(&copies[0], &copies[1])
+}
+
+impl Legs {
+    /// A second disk like the first, with labels on both.
+    pub fn new(options: LegOptions, cache: Uuid, first: &mut FaultyDisk) -> Legs {
+        let uuids = [leg_uuid(0), leg_uuid(1)];
+        let mut second = first.clone();
+        for (index, disk) in [first, &mut second].into_iter().enumerate() {
+            let label = LegLabel {
+                region_bytes: options.region_bytes,
+                ..LegLabel::of_new(cache, &uuids, index, Tag(options.seed | 1))
+            };
+            for offset in LEG_LABEL_OFFSETS {
+                disk.write(offset, label.encode().bytes(), true).expect("a new disk");
+            }
+        }
+        Legs {
+            disk: second,
+            options,
+            random: Random::new(options.seed),
+            places: vec![0, 1],
+            counted: [true; 2],
+            struck: [0; 2],
+            older: None,
+            asked: 0,
+            done: LegCounts::default(),
+        }
+    }
+
+    /// Which disk a leg of the engine is.
+    pub(crate) fn place(&self, leg: LegIndex) -> usize {
+        self.places[usize::from(leg.0)]
+    }
+
+    /// Notes which legs count, for what a start may do without.
+    pub(crate) fn note(&mut self, status: &[LegStatus]) {
+        if status.is_empty() {
+            return;
+        }
+        self.counted = [0, 1].map(|disk| {
+            let leg = self.places.iter().position(|place| *place == disk);
+            leg.and_then(|leg| status.get(leg)).is_some_and(counts)
+        });
+    }
+
+    /// Whether the other leg can answer for all.
+    fn is_covered(&mut self, leg: LegIndex, status: &[LegStatus]) -> bool {
+        for (place, status) in status.iter().enumerate().take(self.places.len()) {
+            let struck = &mut self.struck[self.places[place]];
+            let is_used = counts(status) || status.standing == Some(LegStanding::Filling);
+            *struck = if is_used { struck.saturating_sub(1) } else { 0 };
+        }
+        let other = status.iter().enumerate().find(|(place, _)| *place != usize::from(leg.0));
+        let is_whole = other.is_some_and(|(_, status)| counts(status));
+        is_whole && self.places.len() == 2 && self.struck[1 - self.place(leg)] == 0
+    }
+
+    fn other_has_bad(&self, leg: LegIndex, first: &FaultyDisk) -> bool {
+        if self.place(leg) == 0 { self.disk.has_bad() } else { first.has_bad() }
+    }
+
+    /// What becomes of the next I/O of a leg.
+    pub(crate) fn draw_trouble(
+        &mut self,
+        leg: LegIndex,
+        operation: &IoOperation,
+        status: &[LegStatus],
+        other_has_bad: bool,
+    ) -> Option<Trouble> {
+        let one_in = self.options.trouble_one_in;
+        let is_covered = self.is_covered(leg, status) && !other_has_bad;
+        let is_enough = self.done.troubles >= TROUBLES_MAX;
+        if one_in == 0 || is_enough || !is_covered || !self.random.one_in(one_in) {
+            return None;
+        }
+        self.done.troubles += 1;
+        let is_read = matches!(operation, IoOperation::Read { .. });
+        // With one copy unreadable and the other torn, who counts would be lost.
+        let is_label = matches!(operation, IoOperation::Read { offset, .. }
+            if LEG_LABEL_OFFSETS.contains(offset));
+        let trouble = match self.random.below(4) {
+            0 => Trouble::Dies(IoError::Gone),
+            1 => Trouble::Dies(IoError::Failed),
+            2 if is_read && !is_label => Trouble::BadSector,
+            _ => Trouble::Fails,
+        };
+        // It is healthy again when it was read elsewhere.
+        let lasts = if is_read && trouble == Trouble::Fails { 100 } else { u64::MAX };
+        let place = self.place(leg);
+        if trouble != Trouble::BadSector {
+            self.struck[place] = lasts;
+        }
+        Some(trouble)
+    }
+
+    /// Whether the next I/O of a leg hangs.
+    pub(crate) fn draw_hang(
+        &mut self,
+        leg: LegIndex,
+        status: &[LegStatus],
+        other_has_bad: bool,
+    ) -> bool {
+        let one_in = self.options.trouble_one_in * 8;
+        let is_covered = self.is_covered(leg, status) && !other_has_bad;
+        let hangs = one_in > 0 && is_covered && self.random.one_in(one_in);
+        if hangs {
+            self.done.troubles += 1;
+            let place = self.place(leg);
+            self.struck[place] = u64::MAX;
+        }
+        hangs
+    }
+
+    /// A leg that somebody looks after now: it is put in again, or one is taken out.
+    pub(crate) fn draw_care(
+        &mut self,
+        status: &[LegStatus],
+        first: &FaultyDisk,
+    ) -> Option<(LegIndex, bool)> {
+        if self.options.trouble_one_in == 0 || !self.random.one_in(40) {
+            return None;
+        }
+        let is_out = |status: &LegStatus| {
+            matches!(status.standing, Some(LegStanding::Failed(_) | LegStanding::Removed))
+        };
+        let leg = |place: usize| LegIndex(place as u8);
+        let has_bad = first.has_bad() || self.disk.has_bad();
+        if let Some(place) = status.iter().position(is_out) {
+            self.done.filled += 1;
+            return Some((leg(place), true));
+        }
+        let both_count =
+            status.len() == 2 && status.iter().all(counts) && self.struck == [0; 2] && !has_bad;
+        (both_count && self.random.one_in(20)).then(|| (leg(self.random.below(2) as usize), false))
+    }
+
+    /// What a start takes: the superblock of those in sync, and the legs.
+    pub(crate) fn choose(
+        &mut self,
+        first: &mut FaultyDisk,
+    ) -> Result<(Result<Superblock, FormatError>, LegsParts), Violation> {
+        let has_trouble = self.options.trouble_one_in > 0;
+        self.struck = [0; 2];
+        if has_trouble && self.random.one_in(6) {
+            self.bring_back_older(first);
+        }
+        let disks = [&*first, &self.disk];
+        let labels = disks.map(label_of);
+        // One of two copies may be torn, and the other on a bad sector: then that leg is lost.
+        let readable: Vec<usize> = (0..2).filter(|place| labels[*place].is_ok()).collect();
+        let label = |place: usize| labels[place].clone().expect("it is readable");
+        let mut places = readable.clone();
+        let mut without = Vec::new();
+        if readable.len() < 2 || has_trouble && self.random.one_in(5) {
+            let given = self.random.pick(&readable.iter().map(|it| *it as u64).collect::<Vec<_>>());
+            let given = given as usize;
+            // An older copy that was the only one in sync cannot know that.
+            let may_be_alone = !disks[given].has_bad() && self.counted[given];
+            match choose(&[label(given)], &[]) {
+                Ok(_) if may_be_alone => places = vec![given],
+                // The other may have gone on, for all that this one knows; we know better.
+                Err(LegsError::Missing { missing }) if may_be_alone => {
+                    places = vec![given];
+                    without = missing;
+                    self.done.forced += 1;
+                }
+                _ => {}
+            }
+            self.done.without_one += u64::from(places.len() == 1);
+        }
+        let given: Vec<LegLabel> = places.iter().map(|place| label(*place)).collect();
+        let choice = choose(&given, &without)
+            .map_err(|error| Violation(format!("the legs are refused: {error}; {given:?}")))?;
+        self.done.filled += choice.roles.iter().filter(|role| **role == Role::Stale).count() as u64;
+        let in_sync = choice.roles.iter().zip(&places).filter(|(role, _)| **role == Role::InSync);
+        let superblock = newest_superblock(in_sync.map(|(_, place)| disks[*place]));
+        let uuids = given.iter().map(|label| label.leg).collect();
+        let mut parts = LegsParts::new(choice, uuids, self.random.bits());
+        parts.marks_max = self.options.marks_max;
+        self.places = places;
+        if self.older.is_none() || self.random.one_in(3) {
+            let which = self.random.below(2) as usize;
+            let image = if which == 0 { first.snapshot() } else { self.disk.snapshot() };
+            self.older = Some((which, image));
+        }
+        Ok((superblock, parts))
+    }
+
+    /// One of the legs is as it was at an earlier start; only if its label can tell.
+    fn bring_back_older(&mut self, first: &mut FaultyDisk) {
+        let Some((which, image)) = self.older.take() else { return };
+        let other = if which == 0 { &self.disk } else { &*first };
+        // The other must be the whole truth.
+        if !self.counted[1 - which] || other.has_bad() {
+            return;
+        }
+        let Ok(true_label) = label_of(other) else { return };
+        let alone = choose(std::slice::from_ref(&true_label), &[]);
+        if !matches!(alone, Ok(_) | Err(LegsError::Missing { .. })) {
+            return;
+        }
+        let mut older = if which == 0 { first.clone() } else { self.disk.clone() };
+        older.restore(image);
+        let Ok(old_label) = label_of(&older) else { return };
+        let is_same = old_label.membership.tag == true_label.membership.tag
+            && old_label.number + 2 >= true_label.number;
+        let was_before = true_label.membership.past.first() == Some(&old_label.membership.tag)
+            && !true_label.is_in_force;
+        if is_same || was_before || !true_label.membership.knows(old_label.membership.tag) {
+            return;
+        }
+        self.done.older += 1;
+        self.counted[which] = false;
+        match which {
+            0 => *first = older,
+            _ => self.disk = older,
+        }
+    }
+}
+
+/// The newest of all copies on these disks.
+fn newest_superblock<'a>(
+    disks: impl Iterator<Item = &'a FaultyDisk>,
+) -> Result<Superblock, FormatError> {
+    let mut newest: Option<Superblock> = None;
+    let mut problem = None;
+    for disk in disks {
+        let copies = SUPERBLOCK_OFFSETS.map(|offset| {
+            let mut bytes = vec![0; 4096];
+            let _ = disk.read(offset, &mut bytes);
+            bytes
+        });
+        match Superblock::newest(&copies[0], &copies[1]) {
+            Ok(found) if newest.as_ref().is_none_or(|it| it.generation < found.generation) => {
+                newest = Some(found);
+            }
+            Ok(_) => {}
+            Err(error) => problem = Some(error),
+        }
+    }
+    newest.ok_or_else(|| problem.expect("one leg is in sync"))
+}
+
+impl Host {
+    /// What happens to a leg when it is asked.
+    pub(crate) fn trouble_of(
+        &mut self,
+        device: Device,
+        operation: &IoOperation,
+    ) -> Option<Trouble> {
+        let Device::Leg(leg) = device else { return None };
+        let engine = self.running.engine.as_mut()?;
+        let status = engine.legs();
+        let legs = self.legs.as_mut()?;
+        if let Some((leg, is_added)) = legs.draw_care(&status, &self.cache_disk) {
+            let place = legs.place(leg);
+            let name = status[usize::from(leg.0)].uuid;
+            let operation = if is_added {
+                let disk = if place == 0 { &mut self.cache_disk } else { &mut legs.disk };
+                disk.failing = None;
+                Operation::FillLeg { leg: name }
+            } else {
+                Operation::TakeOutLeg { leg: name }
+            };
+            legs.asked += 1;
+            let id = RequestId(UNHEARD | legs.asked);
+            if *engine.phase() == Phase::Running {
+                let request = Request { id, operation, fua: false };
+                engine.handle_input(self.running.now, Input::Request(request));
+            }
+            let status = engine.legs();
+            self.running.trace(|| format!("   care of {leg:?}: {is_added}, {status:?}"));
+            return None;
+        }
+        let other_has_bad = legs.other_has_bad(leg, &self.cache_disk);
+        let trouble = legs.draw_trouble(leg, operation, &status, other_has_bad)?;
+        self.running.trace(|| format!("   {trouble:?} strikes {leg:?}"));
+        match trouble {
+            Trouble::Dies(error) => self.disk(device).failing = Some(error),
+            Trouble::BadSector => {
+                if let IoOperation::Read { offset, .. } = operation {
+                    let offset = *offset as usize;
+                    self.disk(device).make_bad(offset);
+                }
+            }
+            Trouble::Fails => {}
+        }
+        Some(trouble)
+    }
+
+    /// Of a write that failed any part may have landed, and of what was not flushed any part may be
+    /// gone when a flush failed.
+    pub(crate) fn fail_on_leg(&mut self, io: &Io, random: &mut Random) {
+        match &io.operation {
+            IoOperation::Write { offset, data, .. } => {
+                let engine = self.running.engine.take().expect("an engine runs");
+                let bytes = bytes_of(data, engine.segment_memory());
+                let fate = Fate::draw(random);
+                self.disk(io.device).land(*offset, bytes, fate, random);
+                self.running.engine = Some(engine);
+            }
+            IoOperation::Flush => self.disk(io.device).drop_unflushed(random),
+            _ => {}
+        }
+    }
+
+    /// A start has made the legs alike, and nothing has been written since.
+    pub(crate) fn compare_legs(&self) -> Result<(), Violation> {
+        let Some(legs) = &self.legs else { return Ok(()) };
+        let status = self.engine().legs();
+        if status.len() < 2 || !status.iter().all(counts) {
+            return Ok(());
+        }
+        for offset in (0..self.cache_disk.len()).step_by(4096) {
+            let [mut first, mut second] = [[0; 4096]; 2];
+            self.cache_disk.peek(offset, &mut first);
+            legs.disk.peek(offset, &mut second);
+            if first != second && !LEG_LABEL_OFFSETS.contains(&(offset as u64)) {
+                return Err(Violation(format!("the legs differ at byte {offset} behind a start")));
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether an I/O of a leg is to hang.
+    pub(crate) fn leg_hangs(&mut self, device: Device) -> bool {
+        let (Device::Leg(leg), Some(legs)) = (device, &mut self.legs) else { return false };
+        let status = self.running.engine.as_ref().map(dcd_engine::Engine::legs);
+        let other_has_bad = legs.other_has_bad(leg, &self.cache_disk);
+        status.is_some_and(|status| legs.draw_hang(leg, &status, other_has_bad))
+    }
+}

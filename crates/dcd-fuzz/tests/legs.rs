@@ -1,0 +1,30 @@
+//! A cache-disk on two legs, of which one fails, dies, hangs, rots, comes back old, or is left out:
+//! nothing of that is seen from above while the other counts.
+
+use dcd_fuzz::report::Report;
+use dcd_fuzz::run::replay;
+use dcd_fuzz::script::Script;
+
+/// `DCD_LEGS_RUNS` and `DCD_LEGS_SEED` say which other ones.
+#[test]
+fn two_legs_lose_nothing_while_one_is_whole() {
+    let number = |name: &str, otherwise: u64| {
+        std::env::var(name).map_or(otherwise, |text| text.parse().expect("a number"))
+    };
+    let (runs, seed) = (number("DCD_LEGS_RUNS", 60), number("DCD_LEGS_SEED", 0));
+    let mut report = Report::default();
+    let mut failures = Vec::new();
+    for seed in seed..seed + runs {
+        match replay(&Script::on_legs(seed), std::env::var("DCD_LEGS_TRACE").is_ok()) {
+            Ok(done) => report.add(&done),
+            Err(failure) => failures.push((seed, failure.violation)),
+        }
+    }
+    println!("{} crash points, {:?}", report.crash_points, report.legs);
+    assert!(failures.is_empty(), "{failures:#?}");
+    if runs >= 60 {
+        let legs = report.legs;
+        let all = [legs.troubles, legs.without_one, legs.forced, legs.older, legs.filled];
+        assert!(all.iter().all(|count| *count > 0), "{legs:?}");
+    }
+}

@@ -1,0 +1,169 @@
+//! `dcd cache-disk`: the legs of a cache-disk that is on several disks, of a running dcd.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+use dcd_client::plain::plain;
+use dcd_daemon::control::client::ControlClient;
+use dcd_daemon::units_text::format_size;
+use dcd_engine::units::Uuid;
+use dcd_protocol::{LegCommand, LegReport};
+use serde_json::json;
+
+use crate::daemons;
+use crate::error::CommandError;
+use crate::output::{Align, Paint, Table};
+use crate::progress::{Progress, Unit};
+use crate::stdout::{print, print_json};
+
+/// The legs of a cache-disk that is on several disks.
+///
+/// Each leg holds all of the log, so that one of them may fail: dcd goes on with the others, and
+/// says so. `dcd create` with several --cache-disk makes such a cache, and `dcd serve --new-leg
+/// DISK` puts a blank disk into one, or makes one of a cache on one disk.
+#[derive(Args, Debug)]
+pub struct CacheDiskArguments {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Subcommand, Debug)]
+enum What {
+    /// List the legs, and how they are.
+    Status(Of),
+    /// Fill a leg that has failed or was taken out, and use it again.
+    ///
+    /// It must be one that dcd was started with, and answer again. Waits until it is filled; Ctrl-C
+    /// ends only the waiting.
+    #[command(after_help = "\
+Example:
+  dcd cache-disk fill 0b5c9e8a-3f1d-4c62-9a77-5d2e8f0146b3 --control /run/sdb.ctl")]
+    Fill {
+        /// The leg, as `dcd cache-disk status` names it.
+        #[arg(value_name = "UUID")]
+        leg: Uuid,
+        #[command(flatten)]
+        of: Of,
+        /// Do not wait until it is filled.
+        #[arg(long)]
+        no_wait: bool,
+    },
+    /// Do without a leg from now on: when this is answered the disk may be unplugged.
+    #[command(after_help = "\
+Example:
+  dcd cache-disk take-out 0b5c9e8a-3f1d-4c62-9a77-5d2e8f0146b3 --control /run/sdb.ctl")]
+    TakeOut {
+        /// The leg, as `dcd cache-disk status` names it.
+        #[arg(value_name = "UUID")]
+        leg: Uuid,
+        #[command(flatten)]
+        of: Of,
+    },
+}
+
+#[derive(Args, Debug)]
+struct Of {
+    /// Control socket of the running dcd; of a service its name, or the device that it serves.
+    #[arg(long, value_name = "SOCKET|DEVICE|NAME")]
+    control: PathBuf,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+/// How often it is looked how far a fill is.
+const LOOK_INTERVAL: Duration = Duration::from_millis(100);
+
+pub fn run(arguments: &CacheDiskArguments) -> Result<(), CommandError> {
+    match &arguments.what {
+        What::Status(of) => {
+            let legs = daemons::connect(&of.control)?.legs()?;
+            match of.json {
+                true => print_json(&json!({ "legs": legs })),
+                false => print(&table(&legs)),
+            }
+        }
+        What::Fill { leg, of, no_wait } => {
+            let mut client = daemons::connect(&of.control)?;
+            client.ask_legs(LegCommand::Fill { leg: leg.to_string() })?;
+            let filled = if *no_wait { None } else { Some(wait(&mut client, *leg)?) };
+            match (of.json, filled) {
+                (true, filled) => {
+                    print_json(&json!({ "leg": leg.to_string(), "filled": filled.is_some() }))
+                }
+                (false, None) => {
+                    print("it is being filled: `dcd cache-disk status` tells how far it is\n")
+                }
+                (false, Some(())) => print("filled: it is in sync\n"),
+            }
+        }
+        What::TakeOut { leg, of } => {
+            let mut client = daemons::connect(&of.control)?;
+            client.ask_legs(LegCommand::TakeOut { leg: leg.to_string() })?;
+            match of.json {
+                true => print_json(&json!({ "leg": leg.to_string(), "out": true })),
+                false => print("taken out: the disk may be unplugged\n"),
+            }
+        }
+    }
+}
+
+fn wait(client: &mut ControlClient, leg: Uuid) -> Result<(), CommandError> {
+    let mut progress = Progress::new("filling", Unit::Bytes);
+    loop {
+        let legs = client.legs()?;
+        let found = legs.into_iter().find(|it| it.leg == leg.to_string());
+        let Some(found) = found else { return Err(CommandError::LegGone { leg }) };
+        match found.state.as_str() {
+            "in-sync" => {
+                progress.finish();
+                return Ok(());
+            }
+            "stale" | "filling" => progress.update(found.filled_bytes, found.total_bytes),
+            _ => {
+                progress.finish();
+                let why =
+                    found.error.map_or_else(|| plain(&found.state).into(), |it| plain(&it).into());
+                return Err(CommandError::LegFailed { leg, why });
+            }
+        }
+        std::thread::sleep(LOOK_INTERVAL);
+    }
+}
+
+/// What a leg is, in words.
+pub fn words(leg: &LegReport) -> String {
+    let percent = leg.filled_bytes.saturating_mul(100) / leg.total_bytes.max(1);
+    match (leg.state.as_str(), &leg.error) {
+        ("in-sync", _) => "in sync".into(),
+        ("filling", _) => format!("being filled, {percent} %"),
+        ("stale", _) => "holds what is older: to be filled".into(),
+        ("failed", Some(error)) => format!("failed: {}", plain(error)),
+        ("out", _) => "taken out".into(),
+        ("missing", _) => "not there".into(),
+        (other, _) => plain(other).into(),
+    }
+}
+
+fn table(legs: &[LegReport]) -> String {
+    let mut table = Table::new(&[
+        ("leg", Align::Left),
+        ("disk", Align::Left),
+        ("state", Align::Left),
+        ("errors", Align::Right),
+        ("mended", Align::Right),
+        ("size", Align::Right),
+    ]);
+    for leg in legs {
+        table.row(vec![
+            plain(&leg.leg).into(),
+            leg.disk.as_deref().map_or("-".into(), |disk| plain(disk).into()),
+            words(leg),
+            leg.errors.to_string(),
+            leg.mended.to_string(),
+            format_size(leg.total_bytes),
+        ]);
+    }
+    table.render(Paint::for_stdout())
+}

@@ -1,0 +1,255 @@
+//! A cache-disk on two legs, with the real binary: one fails, hangs, is taken out, comes back old,
+//! is left out, is replaced; and disks that do not belong together are refused by name.
+
+mod harness;
+
+use harness::model::{Mix, difference};
+use harness::nbd::Client;
+use harness::random::Random;
+use harness::{Daemon, Site, Value, seed, until};
+
+const VOLUME: u64 = 8 << 20;
+/// The first leg, and the other one, which fails when it is told to.
+const LEGS: &str = "--cache-disk faulty:e,control=faults";
+const LAZY: &str = "--quiet --idle-max 1h --idle-min 1h";
+
+fn site() -> Site {
+    Site::with("4M", VOLUME, "--segment-size 64k --cache-disk e")
+}
+
+fn serve(site: &Site) -> Daemon {
+    site.serve(&format!("{LEGS} {LAZY}"))
+}
+
+/// What a client has written, and flushed now and then.
+struct Load {
+    random: Random,
+    mix: Mix,
+    volume: Vec<u8>,
+}
+
+impl Load {
+    fn new(salt: u64) -> Load {
+        let mix =
+            Mix { volume: VOLUME, sectors_max: 40, flush_every: 5, fua_every: 7, zero_every: 12 };
+        Load { random: Random::new(seed() ^ salt), mix, volume: vec![0; VOLUME as usize] }
+    }
+
+    /// Nothing of it may fail.
+    fn run(&mut self, site: &Site, ops: usize) {
+        let mut client = Client::connect(&site.socket());
+        for _ in 0..ops {
+            let op = self.mix.op(&mut self.random);
+            client.do_op(&op).unwrap_or_else(|error| panic!("{op:?}: {error:?}"));
+            op.apply(&mut self.volume);
+        }
+        client.flush().unwrap();
+    }
+
+    fn compare(&self, site: &Site, daemon: &Daemon) {
+        let found = Client::connect(&site.socket()).read_all().unwrap();
+        assert_eq!(difference(&found, &self.volume), None, "{}", daemon.log());
+    }
+}
+
+/// Names and states of the legs, in the order of their disks.
+fn legs(site: &Site) -> Vec<(String, String)> {
+    let told = site.dcd("cache-disk status --control ctl --json").ok();
+    let told: Value = serde_json::from_str(&told).unwrap();
+    let text = |leg: &Value, key: &str| leg[key].as_str().unwrap().to_owned();
+    let mut legs: Vec<&Value> = told["legs"].as_array().unwrap().iter().collect();
+    legs.sort_by_key(|leg| leg["disk"].as_str().unwrap_or("~").to_owned());
+    legs.iter().map(|leg| (text(leg, "leg"), text(leg, "state"))).collect()
+}
+
+fn states(site: &Site) -> Vec<String> {
+    legs(site).into_iter().map(|(_, state)| state).collect()
+}
+
+fn all_in_sync(site: &Site) -> Option<()> {
+    states(site).iter().all(|state| state == "in-sync").then_some(())
+}
+
+/// A leg that fails is done without: no request fails. After a kill it is filled by the next start,
+/// and then holds everything alone.
+#[test]
+fn one_leg_may_fail_and_is_filled_again() {
+    for (rules, salt) in [("write eio", 1), ("flush eio", 2), ("gone", 3), ("write enospc once", 4)]
+    {
+        let site = site();
+        let mut load = Load::new(salt);
+        let daemon = serve(&site);
+        load.run(&site, 60);
+        site.faults("faults", rules);
+        until("the leg is out", || {
+            load.run(&site, 5);
+            (states(&site) == ["in-sync", "failed"]).then_some(())
+        });
+        load.run(&site, 60);
+        daemon.kill();
+        site.faults("faults", "");
+        let daemon = serve(&site);
+        load.compare(&site, &daemon);
+        until("it is filled", || all_in_sync(&site));
+        load.run(&site, 20);
+        let (first, _) = legs(&site)[0].clone();
+        daemon.kill();
+        // The other, which was out, now has all of it.
+        let daemon = site.serve_disks("e", "d", &format!("--without-leg {first} {LAZY}"));
+        load.compare(&site, &daemon);
+        daemon.assert_no_panic();
+        daemon.stop();
+        // The first has missed that, and is filled in its turn.
+        let daemon = serve(&site);
+        until("the first is filled", || all_in_sync(&site));
+        load.compare(&site, &daemon);
+        daemon.stop();
+    }
+}
+
+/// A leg that hangs holds requests until its time is over, and fails none.
+#[test]
+fn a_leg_that_hangs_fails_nothing() {
+    let site = site();
+    let mut load = Load::new(5);
+    let daemon = site.serve(&format!("{LEGS} {LAZY} --io-timeout 1s"));
+    load.run(&site, 20);
+    site.faults("faults", "write hang");
+    until("the leg is out", || {
+        load.run(&site, 5);
+        (states(&site) == ["in-sync", "failed"]).then_some(())
+    });
+    load.run(&site, 20);
+    load.compare(&site, &daemon);
+    site.faults("faults", "");
+    let (second, _) = legs(&site)[1].clone();
+    site.dcd(&format!("cache-disk fill {second} --control ctl")).ok();
+    assert_eq!(states(&site), ["in-sync", "in-sync"]);
+    daemon.stop();
+}
+
+/// Taken out, the disk may go; what one leg cannot read the other does, and it is written again.
+#[test]
+fn taken_out_filled_and_mended() {
+    let site = site();
+    let mut load = Load::new(6);
+    let daemon = serve(&site);
+    load.run(&site, 60);
+    let (first, _) = legs(&site)[0].clone();
+    site.dcd(&format!("cache-disk take-out {first} --control ctl")).ok();
+    load.run(&site, 20);
+    assert_eq!(states(&site), ["out", "in-sync"]);
+    let (second, _) = legs(&site)[1].clone();
+    site.dcd(&format!("cache-disk take-out {second} --control ctl")).fails(
+        1,
+        "last leg in sync",
+        "fill another first",
+    );
+    site.dcd(&format!("cache-disk fill {first} --control ctl")).ok();
+    load.run(&site, 20);
+    // Each read that fails on one leg is done by the other.
+    site.faults("faults", "read eio");
+    load.compare(&site, &daemon);
+    site.faults("faults", "");
+    daemon.stop();
+    let daemon = serve(&site);
+    load.compare(&site, &daemon);
+    daemon.stop();
+}
+
+/// A leg that is missing, an older copy, and two that each went on alone.
+#[test]
+fn who_may_be_believed() {
+    let site = site();
+    let mut load = Load::new(7);
+    let daemon = serve(&site);
+    load.run(&site, 60);
+    let [(first, _), (second, _)] = <[_; 2]>::try_from(legs(&site)).unwrap();
+    daemon.kill();
+    // 1. One alone may lack what the other has.
+    let start =
+        format!("serve --data-disk d --nbd unix:sock --control ctl --memory-directory . {LAZY}");
+    site.dcd(&format!("{start} --cache-disk c")).fails(1, &second, "--without-leg");
+    let old = site.path("old");
+    std::fs::copy(site.path("e"), &old).unwrap();
+    // 2. Without it, because somebody says so; then the other is older.
+    let daemon = site.serve(&format!("--without-leg {second} {LAZY}"));
+    load.run(&site, 20);
+    daemon.kill();
+    site.dcd(&format!("{start} --cache-disk e")).fails(1, &first, "--without-leg");
+    // 3. Alone as well: nobody can say which is right.
+    let daemon =
+        site.serve_disks("e", "d", &format!("--without-leg {first} --accept-damage {LAZY}"));
+    daemon.kill();
+    site.dcd(&format!("{start} --cache-disk e --cache-disk c")).fails(
+        1,
+        "used without the other",
+        "--without-leg",
+    );
+    let daemon =
+        site.serve(&format!("--cache-disk e --without-leg {second} --accept-damage {LAZY}"));
+    assert_eq!(states(&site), ["in-sync", "out"]);
+    daemon.stop();
+    // 4. The same disk twice, by a copy.
+    std::fs::copy(site.path("c"), &old).unwrap();
+    site.dcd(&format!("{start} --cache-disk c --cache-disk old")).fails(
+        1,
+        "one of them is a copy",
+        "",
+    );
+}
+
+/// A cache on one disk gets a second leg, and that takes the place of the first.
+#[test]
+fn a_blank_disk_becomes_a_leg() {
+    let site = Site::with("4M", VOLUME, "--segment-size 64k");
+    let mut load = Load::new(8);
+    let daemon = site.serve(LAZY);
+    load.run(&site, 60);
+    site.dcd("cache-disk status --control ctl").fails(1, "one disk, without legs", "--new-leg");
+    daemon.kill();
+    // Wrong ones first: nothing is written.
+    let before = std::fs::read(site.path("c")).unwrap();
+    let start =
+        format!("serve --cache-disk c --data-disk d --nbd unix:sock --memory-directory . {LAZY}");
+    site.folder.disk("small", 1 << 20);
+    site.dcd(&format!("{start} --new-leg small")).fails(
+        1,
+        "a leg of this cache needs",
+        "of that size",
+    );
+    std::fs::write(site.path("full"), vec![7; 8 << 20]).unwrap();
+    site.dcd(&format!("{start} --new-leg full")).fails(1, "is to become a leg", "wipefs");
+    site.dcd(&format!("{start} --cache-disk full")).fails(1, "on one cache-disk", "--new-leg");
+    assert!(before == std::fs::read(site.path("c")).unwrap());
+    // The right one; and the flag may stay.
+    site.folder.disk("n", 8 << 20);
+    for _ in 0..2 {
+        let daemon = site.serve(&format!("--new-leg n {LAZY}"));
+        load.run(&site, 20);
+        until("it is filled", || all_in_sync(&site));
+        daemon.stop();
+    }
+    let daemon = site.serve(&format!("--cache-disk n {LAZY}"));
+    let [(first, _), _] = <[_; 2]>::try_from(legs(&site)).unwrap();
+    site.dcd(&format!("cache-disk take-out {first} --control ctl")).ok();
+    load.run(&site, 20);
+    daemon.kill();
+    std::fs::remove_file(site.path("c")).unwrap();
+    let daemon = site.serve_disks("n", "d", LAZY);
+    load.compare(&site, &daemon);
+    daemon.stop();
+    site.dcd("detach --cache-disk n --data-disk d").ok();
+}
+
+#[test]
+fn what_cannot_be_made_is_refused() {
+    let site = Site::empty();
+    site.folder.disk("d", VOLUME);
+    let create = "create --cache-size 4M --segment-size 64k --data-disk d --cache-disk";
+    site.dcd(&format!("{create} a --cache-disk a")).fails(1, "a", "two disks");
+    site.dcd(&format!("{create} a --cache-disk b --labelled")).fails(1, "labelled", "--labelled");
+    site.dcd(&format!("{create} 1 --cache-disk 2 --cache-disk 3 --cache-disk 4 --cache-disk 5"))
+        .fails(1, "at most 4 legs", "fewer");
+    assert!(!site.path("a").exists() && !site.path("1").exists());
+}
