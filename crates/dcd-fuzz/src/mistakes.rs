@@ -50,6 +50,8 @@ pub enum Runs {
     VolumesOfFewSums,
     /// Caches whose mode is switched.
     SwitchedModes,
+    /// Caches on two legs.
+    Legs,
     /// The driver under a simulated kernel: `dcd_daemon::serve::driver_runs`.
     Driver,
 }

@@ -127,6 +127,10 @@ impl Case {
                 let seed = MODES_FROM.wrapping_add(seed).wrapping_add(index);
                 return Case::Pair(seed, Box::new(Script::of_seed(seed)));
             }
+            Runs::Legs => {
+                let seed = seed.wrapping_add(index);
+                return Case::Pair(seed, Box::new(Script::on_legs(seed)));
+            }
             Runs::Volumes
             | Runs::StumblingVolumes
             | Runs::UnloggedVolumes

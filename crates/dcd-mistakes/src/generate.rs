@@ -92,6 +92,7 @@ fn variant(runs: &str) -> &'static str {
         "rotting" => "Runs::RottingVolumes",
         "few-sums" => "Runs::VolumesOfFewSums",
         "modes" => "Runs::SwitchedModes",
+        "legs" => "Runs::Legs",
         _ => "Runs::Driver",
     }
 }

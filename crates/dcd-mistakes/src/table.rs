@@ -15,6 +15,7 @@ pub const RUNS: &[&str] = &[
     "rotting",
     "few-sums",
     "modes",
+    "legs",
     "driver",
 ];
 

@@ -6,6 +6,8 @@
 pub mod open_metrics;
 pub mod server;
 
+use dcd_protocol::LegReport;
+
 use crate::event_loop::response_times::HistogramReport;
 use crate::metrics::open_metrics::{Document, MetricKind, Samples};
 use crate::report::status_report::StatusReport;
@@ -219,6 +221,18 @@ pub const METRICS: &[Metric] = &[
         "Of them, found only in the memory that outlived the last process.", recovery.records_from_memory),
     one!("dcd_recovery_clean_shutdown", Gauge, None, "1 if the cache had been closed in order.", recovery.was_closed),
 
+    // Legs of the cache-disk; where it is one disk there are no samples.
+    Metric::new("dcd_leg_state", StateSet, None, &["leg", "dcd_leg_state"], "How the legs of the cache-disk are.",
+        |report, to| each_leg(report, |leg, of| {
+            to.state(&[("leg", leg)], &["in-sync", "filling", "stale", "failed", "out", "missing"], &of.state);
+        })),
+    Metric::new("dcd_leg_filled_bytes", Gauge, BYTES, &["leg"], "Bytes that a leg has which is being filled; one in sync has all.",
+        |report, to| each_leg(report, |leg, of| to.whole(&[("leg", leg)], of.filled_bytes))),
+    Metric::new("dcd_leg_errors", Counter, None, &["leg"], "I/Os of a leg that failed.",
+        |report, to| each_leg(report, |leg, of| to.whole(&[("leg", leg)], of.errors))),
+    Metric::new("dcd_leg_mended_reads", Counter, None, &["leg"], "Reads that failed, were done by another leg, and written again.",
+        |report, to| each_leg(report, |leg, of| to.whole(&[("leg", leg)], of.mended))),
+
     // A volume of several disks; without one there are no samples.
     Metric::new("dcd_member_state", StateSet, None, &["member", "dcd_member_state"], "How the members of a volume are.",
         |report, to| each_member(report, |member, of| {
@@ -278,6 +292,12 @@ fn state_of(report: &StatusReport) -> &str {
         // Older daemons have no other mode, and do not speak of it.
         None if ["", "write-back"].contains(&report.mode.mode.as_str()) => "logging",
         None => "passing-through",
+    }
+}
+
+fn each_leg(report: &StatusReport, mut tell: impl FnMut(&str, &LegReport)) {
+    for leg in &report.legs {
+        tell(&leg.leg, leg);
     }
 }
 

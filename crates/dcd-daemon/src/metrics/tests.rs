@@ -38,6 +38,16 @@ fn full_report() -> StatusReport {
         suspect: member == 1,
         times_late: 8_000_000 + u64::from(member),
     };
+    report.legs = ["in-sync", "failed"]
+        .map(|state| dcd_protocol::LegReport {
+            leg: format!("leg {state}"),
+            state: state.into(),
+            filled_bytes: 6_000_001,
+            errors: 6_000_002,
+            mended: 6_000_003,
+            ..Default::default()
+        })
+        .into();
     report.volume = Some(VolumeReport {
         members: vec![member(0, "up-to-date"), member(1, "missing")],
         sets: vec![SetReport {

@@ -511,7 +511,7 @@ fn legs_hint(disks: &[String], error: &LegsError) -> String {
             "give the original only: a copy made with dd is no second leg".into()
         }
         LegsError::SplitBrain { first, second } => format!(
-            "only one of them can go on: find out which holds what is wanted (`dcd inspect superblock` of each), then \
+            "only one of them can go on: find out which holds what is wanted (`dcd inspect leg` of each), then \
              --without-leg {second} goes on with {first}, and what only the other holds is lost"
         ),
         LegsError::Missing { missing } => format!(
@@ -526,7 +526,9 @@ fn legs_hint(disks: &[String], error: &LegsError) -> String {
             "give {} as another --cache-disk",
             missing.iter().map(|leg| format!("leg {leg}")).collect::<Vec<_>>().join(" and ")
         ),
-        LegsError::NoSuchLeg { .. } => "`dcd inspect legs --cache-disk DISK` lists them".into(),
+        LegsError::NoSuchLeg { .. } => {
+            "`dcd inspect leg --cache-disk DISK` names those that its label names".into()
+        }
     }
 }
 

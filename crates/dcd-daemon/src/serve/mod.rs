@@ -5,6 +5,7 @@ pub mod driver_runs;
 pub mod error;
 pub mod grow;
 pub mod in_process;
+pub(crate) mod leg_news;
 pub(crate) mod member_news;
 pub mod memory_need;
 pub(crate) mod mount_place;
@@ -55,11 +56,12 @@ use crate::report::status_report::DaemonFacts;
 use crate::ring::busy_poll::BusyPollMax;
 use crate::serve::device_frontends::{DeviceFrontends, Made, Shown, Wanted, begin};
 pub use crate::serve::error::ServeError;
+use crate::serve::leg_news::LegNews;
 use crate::serve::member_news::{MemberNews, members_not_whole};
 use crate::serve::open_pair::{Pair, open_pair, wait_until_running};
 use crate::serve::opening::OpeningTeller;
 pub use crate::serve::supervise::Outcome;
-use crate::serve::supervise::{Manner, run_until_stopped, shut_down_now};
+use crate::serve::supervise::{DiskNews, Manner, run_until_stopped, shut_down_now};
 use crate::serve::waiting::wait_for_disks;
 use crate::users::UserFinder;
 
@@ -313,7 +315,7 @@ fn serve_open_pair(
     let facts = Arc::new(DaemonFacts {
         uuid: superblock.uuid,
         cache_disk: options.cache_disks.to_string(),
-        legs: leg_names,
+        legs: leg_names.clone(),
         data_disk: options.data_disks.to_string(),
         members: member_names.clone(),
         data_offset_bytes: superblock.data_offset_bytes,
@@ -373,7 +375,8 @@ fn serve_open_pair(
         ready(&news);
     };
     let mut frontends = DeviceFrontends::new(begun, &mut told, users.clone());
-    let mut members = MemberNews::new(member_names);
+    let mut news =
+        DiskNews { members: MemberNews::new(member_names), legs: LegNews::new(leg_names) };
     let manner = Manner {
         quiet: options.quiet,
         stop_timeout: options.stop_timeout,
@@ -381,7 +384,7 @@ fn serve_open_pair(
         settings: options.settings,
     };
     let outcome =
-        run_until_stopped(&mut event_loop, &mut frontends, &mut watched, &mut members, manner);
+        run_until_stopped(&mut event_loop, &mut frontends, &mut watched, &mut news, manner);
 
     note_the_end(event_loop, &outcome, &mut record);
     // Whoever waits for the end at the control socket learns of it.

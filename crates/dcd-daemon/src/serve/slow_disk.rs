@@ -28,9 +28,10 @@ use crate::report::status_report::DaemonFacts;
 use crate::ring::busy_poll::BusyPollMax;
 use crate::serve::device_frontends::{DeviceFrontends, Made, Shown, Wanted, begin};
 use crate::serve::error::ServeError;
+use crate::serve::leg_news::LegNews;
 use crate::serve::member_news::MemberNews;
 use crate::serve::open_pair::export_of;
-use crate::serve::supervise::{Manner, Outcome, run_until_stopped};
+use crate::serve::supervise::{DiskNews, Manner, Outcome, run_until_stopped};
 use crate::serve::{Servers, UblkNumber, mount_place};
 use crate::users::UserFinder;
 
@@ -181,11 +182,12 @@ pub fn slow_disk(
     };
     let mut frontends = DeviceFrontends::new(begun, &mut told, users.clone());
     let mut notifier = Notifier::from_environment();
-    let mut members = MemberNews::new(Vec::new());
+    let mut news =
+        DiskNews { members: MemberNews::new(Vec::new()), legs: LegNews::new(Vec::new()) };
     let stop_timeout = std::time::Duration::ZERO;
     let manner = Manner { quiet: options.quiet, stop_timeout, users, settings: None };
     let stopped =
-        run_until_stopped(&mut event_loop, &mut frontends, &mut notifier, &mut members, manner);
+        run_until_stopped(&mut event_loop, &mut frontends, &mut notifier, &mut news, manner);
     event_loop.close();
     servers.stop();
     stopped

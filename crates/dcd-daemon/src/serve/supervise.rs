@@ -39,6 +39,7 @@ use crate::process::users::Users;
 use crate::report::stuck::StuckReport;
 use crate::report::trouble_words::TroubleTeller;
 use crate::serve::error::ServeError;
+use crate::serve::leg_news::LegNews;
 use crate::serve::member_news::MemberNews;
 use crate::serve::volume_news::VolumeTeller;
 use crate::users::{self, Purpose, UserFinder};
@@ -113,12 +114,20 @@ const SYNC_PATIENCE: Duration = Duration::from_secs(10);
 
 type Answer = mpsc::Receiver<Result<(), RequestError>>;
 
+/// Says how disks change.
+pub(crate) struct DiskNews {
+    /// Those of a volume.
+    pub(crate) members: MemberNews,
+    /// Those of the cache-disk.
+    pub(crate) legs: LegNews,
+}
+
 /// Turns the loop until it has ended in order, or has failed.
 pub(crate) fn run_until_stopped<C: Core>(
     event_loop: &mut EventLoop<C>,
     frontends: &mut dyn Frontends,
     notifier: &mut Notifier,
-    members: &mut MemberNews,
+    disks: &mut DiskNews,
     manner: Manner,
 ) -> Result<Outcome, ServeError> {
     let mut supervisor =
@@ -150,7 +159,12 @@ pub(crate) fn run_until_stopped<C: Core>(
         for news in volume.news(core.engine()) {
             eprintln!("dcd: {news}");
         }
-        members.look(supervisor.event_loop.now(), core.engine().and_then(Engine::volume));
+        disks.members.look(supervisor.event_loop.now(), core.engine().and_then(Engine::volume));
+        if let Some(engine) = core.engine().filter(|engine| engine.has_legs()) {
+            for news in disks.legs.look(&engine.legs()) {
+                eprintln!("dcd: {news}");
+            }
+        }
         if let Some(news) = trouble.news(core.destage_trouble(), || core.status()) {
             eprintln!("dcd: {news}");
         }

@@ -7,6 +7,11 @@ use crate::legs::{Legs, LegsOutput};
 use crate::units::{Duration, LegIndex, Time, Uuid};
 
 impl Engine {
+    /// Whether the cache-disk is on legs. Cheap.
+    pub fn has_legs(&self) -> bool {
+        self.legs.is_some()
+    }
+
     /// The legs, if the cache-disk is on several disks.
     pub fn legs(&self) -> Vec<LegStatus> {
         self.legs.as_ref().map_or_else(Vec::new, |legs| legs.status())

@@ -193,9 +193,11 @@ fn is_in_sync(label: &LegLabel, newest: &LegLabel) -> bool {
     // A membership that not all of its legs have was never in force: nobody was answered under it,
     // and a leg with the one before is as good.
     let was_interrupted = !newest.is_in_force && Some(&label.membership.tag) == before;
+    let has_it = label.membership.tag == membership.tag || was_interrupted;
     // Legs take labels one by one, each before the next, so they are one apart at most; a copy that
     // was torn takes another one. A leg that is further behind is an older copy of itself.
-    (label.membership.tag == membership.tag || was_interrupted) && newest.number <= label.number + 2
+    let is_as_new = newest.number <= label.number + 2;
+    has_it && is_as_new
 }
 
 #[cfg(test)]

@@ -9,6 +9,7 @@ use dcd_daemon::units_text::{format_size, parse_size};
 use dcd_engine::format::checkpoint::Checkpoint;
 use dcd_engine::format::data_label::{DATA_LABEL_BYTES, DATA_LABEL_OFFSETS, DataLabel, LabelState};
 use dcd_engine::format::geometry::SUPERBLOCK_OFFSETS;
+use dcd_engine::format::leg_label::{LEG_LABEL_BYTES, LEG_LABEL_OFFSETS, LegLabel, LegState};
 use dcd_engine::format::record::{Entry, RecordHeader};
 use dcd_engine::units::{LINE_SIZE, SegmentIndex};
 use dcd_engine::{Buffer, Geometry, Superblock, Uuid};
@@ -84,6 +85,8 @@ pub enum InspectWhat {
     Records(InspectDisk),
     /// What a volume is made of: sets on its members, and what goes where
     Volume(InspectDisk),
+    /// Both copies of the label of a leg: who counts, and which regions are marked
+    Leg(InspectDisk),
     /// Both copies of the label of a data-disk
     Label(InspectDataDisk),
 }
@@ -127,6 +130,7 @@ pub fn run(arguments: &InspectArguments) -> Result<(), CommandError> {
         InspectWhat::Segment { index, disk } => segment(disk, *index),
         InspectWhat::Records(disk) => records(disk),
         InspectWhat::Volume(disk) => volume(disk),
+        InspectWhat::Leg(disk) => leg(disk),
         InspectWhat::Label(disk) => label(disk),
     }
 }
@@ -198,12 +202,53 @@ fn superblock_json(superblock: &Superblock) -> Value {
         "data_offset_bytes": superblock.data_offset_bytes,
         "data_label_epoch": superblock.data_label_epoch,
         "end_mark_offset": superblock.end_mark_offset(),
+        "has_legs": superblock.has_legs,
         // Of the open session: which memory it has.
         "memory_place": superblock.memory.as_ref().map(|memory| &memory.place),
         "memory_id": superblock.memory.as_ref().map(|memory| Uuid(memory.memory_id).to_string()),
         "memory_boot_id": superblock.memory.as_ref().map(|memory| Uuid(memory.boot_id).to_string()),
         "memory_max_delay_milliseconds": superblock.memory.as_ref().map(|memory| memory.max_delay_milliseconds),
     })
+}
+
+fn leg(disk: &InspectDisk) -> Result<(), CommandError> {
+    let image = open(disk)?;
+    let copies = LEG_LABEL_OFFSETS
+        .map(|offset| image.read(offset, LEG_LABEL_BYTES).unwrap_or_else(|_| Buffer::zeroed(0)));
+    let counts = LegLabel::newest(copies[0].bytes(), copies[1].bytes());
+    let counts = counts.map_err(|problem| {
+        let path = image.path.clone();
+        CommandError::NoLeg { path, problem }
+    })?;
+    let (mut values, mut text) = (Vec::new(), String::new());
+    let paint = Paint::for_stdout();
+    for ((number, copy), offset) in copies.iter().enumerate().zip(LEG_LABEL_OFFSETS) {
+        let copy = LegLabel::decode(copy.bytes());
+        let is_it = copy.as_ref() == Ok(&counts);
+        let value = match copy {
+            Ok(label) => json!({
+                "cache": label.cache.to_string(),
+                "leg": label.leg.to_string(),
+                "number": label.number,
+                "state": match label.state {
+                    LegState::Member => "member",
+                    LegState::Filling => "filling",
+                },
+                "tag": format!("{:016x}", label.membership.tag.0),
+                "tags_before": label.membership.past.len(),
+                "members": label.membership.members.iter().map(Uuid::to_string).collect::<Vec<_>>(),
+                "is_in_force": label.is_in_force,
+                "region_bytes": label.region_bytes,
+                "marks": label.marks,
+            }),
+            Err(error) => json!({ "error": error.to_string() }),
+        };
+        let remark = if is_it { " (counts)" } else { "" };
+        let title = format!("label of a leg, copy {number} at byte {offset}{remark}");
+        text += &format!("{}\n{}", paint.paint(Colour::Title, &title), lines_of(&value));
+        values.push(json!({ "copy": number, "offset": offset, "counts": is_it, "label": value }));
+    }
+    show(disk, &Value::Array(values), &text)
 }
 
 /// The word for a state.

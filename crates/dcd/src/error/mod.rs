@@ -75,6 +75,14 @@ pub enum CommandError {
     /// Rules for hints, and other files of tables.
     #[error(transparent)]
     TableFile(#[from] TableFileError),
+    /// A disk is no leg of a cache-disk on several.
+    #[error("{} is no leg of a cache-disk on several disks: {problem}", path.display())]
+    NoLeg {
+        /// The disk.
+        path: PathBuf,
+        /// What is wrong.
+        problem: FormatError,
+    },
     /// A leg is not among those of the cache-disk any more.
     #[error("leg {leg} is not there any more")]
     LegGone {
