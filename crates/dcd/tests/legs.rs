@@ -46,6 +46,29 @@ impl Load {
         client.flush().unwrap();
     }
 
+    /// The same in whole lines, as a volume wants it.
+    fn run_in_lines(&mut self, site: &Site, ops: usize) {
+        let mut client = Client::connect(&site.socket());
+        for op in 0..ops as u64 {
+            let line = (self.random.below(VOLUME / 4096) * 4096) as usize;
+            let bytes = vec![self.random.below(256) as u8; 4096];
+            match op % 7 {
+                0 => client.write_fua(line as u64, &bytes).unwrap(),
+                _ => client.write(line as u64, &bytes).unwrap(),
+            }
+            self.volume[line..line + 4096].copy_from_slice(&bytes);
+        }
+        client.flush().unwrap();
+    }
+
+    fn compare_front(&self, site: &Site, daemon: &Daemon) {
+        let mut client = Client::connect(&site.socket());
+        for (index, wanted) in self.volume.chunks(1 << 20).enumerate() {
+            let found = client.read((index as u64) << 20, 1 << 20).unwrap();
+            assert!(found == wanted, "MiB {index}: {}", daemon.log());
+        }
+    }
+
     fn compare(&self, site: &Site, daemon: &Daemon) {
         let found = Client::connect(&site.socket()).read_all().unwrap();
         assert_eq!(difference(&found, &self.volume), None, "{}", daemon.log());
@@ -240,6 +263,53 @@ fn a_blank_disk_becomes_a_leg() {
     load.compare(&site, &daemon);
     daemon.stop();
     site.dcd("detach --cache-disk n --data-disk d").ok();
+}
+
+/// With the cache-disk go the tables of a volume: each leg alone has them.
+#[test]
+fn a_volume_outlives_each_leg() {
+    let site = Site::empty();
+    for member in ["m0", "m1"] {
+        site.folder.disk(member, 20 << 20);
+    }
+    std::fs::write(site.path("v.toml"), "extent = \"64k\"\n[[set]]\nlevel = 1\n").unwrap();
+    site.dcd(
+        "create --cache-disk c --cache-disk e --cache-size 16M --segment-size 64k --volume v.toml --data-disk m0 --data-disk m1",
+    )
+    .ok();
+    let members = "--data-disk m0 --data-disk m1";
+    let start = |cache: &str| {
+        site.start_line(&format!(
+            "serve {cache} {members} --nbd unix:sock --control ctl --memory-directory . --quiet --idle-max 5ms"
+        ))
+        .ready()
+    };
+    let mut load = Load::new(9);
+    let both = format!("--cache-disk c {LEGS}");
+    let daemon = start(&both);
+    load.run_in_lines(&site, 100);
+    site.faults("faults", "write eio");
+    until("the leg is out", || {
+        load.run_in_lines(&site, 5);
+        (states(&site) == ["in-sync", "failed"]).then_some(())
+    });
+    load.run_in_lines(&site, 60);
+    daemon.kill();
+    site.faults("faults", "");
+    let daemon = start(&both);
+    load.compare_front(&site, &daemon);
+    until("it is filled", || all_in_sync(&site));
+    let (first, _) = legs(&site)[0].clone();
+    load.run_in_lines(&site, 30);
+    daemon.kill();
+    std::fs::remove_file(site.path("c")).unwrap();
+    let daemon = start(&format!("--cache-disk e --without-leg {first}"));
+    load.compare_front(&site, &daemon);
+    site.dcd("drain --control ctl").ok();
+    site.dcd("volume scrub --control ctl").ok();
+    load.compare_front(&site, &daemon);
+    daemon.assert_no_panic();
+    daemon.stop();
 }
 
 #[test]
