@@ -57,6 +57,8 @@ pub(crate) enum Trouble {
     Dies(IoError),
     /// What is read here cannot be, until it is written.
     BadSector,
+    /// What is read here is something else than was written.
+    Rots,
 }
 
 /// The second leg, and what is known of both.
@@ -73,6 +75,10 @@ pub struct Legs {
     /// Disks that were struck, and so many I/Os of legs later are healthy again if they still count:
     /// until then the other must answer for both.
     struck: [u64; 2],
+    /// A disk with a line that has rotted, and where.
+    rotten: Option<(usize, usize)>,
+    /// I/Os until the next may: who has read the last rot reads again elsewhere first.
+    rot_pause: u32,
     /// An image of one of them at an earlier start.
     older: Option<(usize, Pages)>,
     /// Requests about legs.
@@ -94,6 +100,8 @@ pub struct LegCounts {
     pub older: u64,
     /// Legs that a start has filled, or somebody.
     pub filled: u64,
+    /// Lines that have rotted on one.
+    pub rotted: u64,
 }
 
 impl LegCounts {
@@ -103,6 +111,7 @@ impl LegCounts {
         self.forced += other.forced;
         self.older += other.older;
         self.filled += other.filled;
+        self.rotted += other.rotted;
     }
 }
 
@@ -145,6 +154,8 @@ impl Legs {
             places: vec![0, 1],
             counted: [true; 2],
             struck: [0; 2],
+            rotten: None,
+            rot_pause: 0,
             older: None,
             asked: 0,
             done: LegCounts::default(),
@@ -176,7 +187,8 @@ impl Legs {
         }
         let other = status.iter().enumerate().find(|(place, _)| *place != usize::from(leg.0));
         let is_whole = other.is_some_and(|(_, status)| counts(status));
-        is_whole && self.places.len() == 2 && self.struck[1 - self.place(leg)] == 0
+        let is_sound = is_whole && self.rotten.is_none();
+        is_sound && self.places.len() == 2 && self.struck[1 - self.place(leg)] == 0
     }
 
     fn other_has_bad(&self, leg: LegIndex, first: &FaultyDisk) -> bool {
@@ -190,9 +202,14 @@ impl Legs {
         operation: &IoOperation,
         status: &[LegStatus],
         other_has_bad: bool,
+        may_rot: bool,
     ) -> Option<Trouble> {
         let one_in = self.options.trouble_one_in;
         let is_covered = self.is_covered(leg, status) && !other_has_bad;
+        // Reads of slots are few, and rot costs a run nothing.
+        if one_in > 0 && may_rot && is_covered && self.struck == [0; 2] && self.random.one_in(4) {
+            return Some(Trouble::Rots);
+        }
         let is_enough = self.done.troubles >= TROUBLES_MAX;
         if one_in == 0 || is_enough || !is_covered || !self.random.one_in(one_in) {
             return None;
@@ -248,7 +265,7 @@ impl Legs {
             matches!(status.standing, Some(LegStanding::Failed(_) | LegStanding::Removed))
         };
         let leg = |place: usize| LegIndex(place as u8);
-        let has_bad = first.has_bad() || self.disk.has_bad();
+        let has_bad = first.has_bad() || self.disk.has_bad() || self.rotten.is_some();
         if let Some(place) = status.iter().position(is_out) {
             self.done.filled += 1;
             return Some((leg(place), true));
@@ -265,6 +282,10 @@ impl Legs {
     ) -> Result<(Result<Superblock, FormatError>, LegsParts), Violation> {
         let has_trouble = self.options.trouble_one_in > 0;
         self.struck = [0; 2];
+        // A start trusts the leg that it reads.
+        if let Some((_, offset)) = self.rotten {
+            self.heal(first, offset);
+        }
         if has_trouble && self.random.one_in(6) {
             self.bring_back_older(first);
         }
@@ -308,6 +329,35 @@ impl Legs {
             self.older = Some((which, image));
         }
         Ok((superblock, parts))
+    }
+
+    /// A line has rotted; whether both disks hold the same there again.
+    fn is_healed(&mut self, first: &FaultyDisk) -> bool {
+        self.rot_pause = self.rot_pause.saturating_sub(1);
+        let Some((_, offset)) = self.rotten else { return self.rot_pause == 0 };
+        let [mut one, mut other] = [[0; 4096]; 2];
+        first.peek(offset, &mut one);
+        self.disk.peek(offset, &mut other);
+        if one == other {
+            self.rotten = None;
+            self.rot_pause = 60;
+        }
+        false
+    }
+
+    fn heal(&mut self, first: &mut FaultyDisk, offset: usize) {
+        let Some((which, _)) = self.rotten.take() else { return };
+        let mut right = [0; 4096];
+        match which {
+            0 => {
+                self.disk.peek(offset, &mut right);
+                first.rot(offset, &right);
+            }
+            _ => {
+                first.peek(offset, &mut right);
+                self.disk.rot(offset, &right);
+            }
+        }
     }
 
     /// One of the legs is as it was at an earlier start; only if its label can tell.
@@ -397,7 +447,14 @@ impl Host {
             return None;
         }
         let other_has_bad = legs.other_has_bad(leg, &self.cache_disk);
-        let trouble = legs.draw_trouble(leg, operation, &status, other_has_bad)?;
+        let geometry = engine.superblock().geometry;
+        // Of slots of the log each has a checksum that is looked at.
+        let slots = geometry.segments_offset..geometry.read_area_offset();
+        let may_rot = *engine.phase() == Phase::Running
+            && matches!(operation, IoOperation::Read { offset, .. } if slots.contains(offset))
+            && legs.is_healed(&self.cache_disk)
+            && !other_has_bad;
+        let trouble = legs.draw_trouble(leg, operation, &status, other_has_bad, may_rot)?;
         self.running.trace(|| format!("   {trouble:?} strikes {leg:?}"));
         match trouble {
             Trouble::Dies(error) => self.disk(device).failing = Some(error),
@@ -405,6 +462,14 @@ impl Host {
                 if let IoOperation::Read { offset, .. } = operation {
                     let offset = *offset as usize;
                     self.disk(device).make_bad(offset);
+                }
+            }
+            Trouble::Rots => {
+                if let IoOperation::Read { offset, .. } = operation {
+                    let (offset, place) = (*offset as usize, legs.place(leg));
+                    legs.rotten = Some((place, offset));
+                    legs.done.rotted += 1;
+                    self.disk(device).rot(offset, &[0xdb; 512]);
                 }
             }
             Trouble::Fails => {}

@@ -234,6 +234,8 @@ impl Script {
         script.options.legs = Some(LegOptions::draw(&mut random));
         // A leg that hangs is given up first.
         script.options.full_timeout_s = 20_000;
+        // Of what has rotted on one leg only checksums can tell.
+        script.options.verify_reads = true;
         script
     }
 

@@ -3,6 +3,8 @@
 
 mod harness;
 
+use std::os::unix::fs::FileExt;
+
 use harness::model::{Mix, difference};
 use harness::nbd::Client;
 use harness::random::Random;
@@ -177,6 +179,35 @@ fn taken_out_filled_and_mended() {
     daemon.stop();
     let daemon = serve(&site);
     load.compare(&site, &daemon);
+    daemon.stop();
+}
+
+/// What one leg reads is not what was written there: its checksum says so, the other has it, and it
+/// is written again.
+#[test]
+fn what_rots_on_one_leg_is_read_from_the_other() {
+    let site = site();
+    let mut load = Load::new(10);
+    let daemon = serve(&site);
+    load.run(&site, 80);
+    let superblock = site.dcd("inspect superblock --cache-disk c --json").ok();
+    let superblock: Value = serde_json::from_str(&superblock).unwrap();
+    let from = superblock[0]["superblock"]["segments_offset"].as_u64().unwrap();
+    let file = std::fs::File::options().write(true).open(site.path("e")).unwrap();
+    let length = file.metadata().unwrap().len() - 4096 - from;
+    file.write_all_at(&vec![0x5a; length as usize], from).unwrap();
+    for _ in 0..4 {
+        load.compare(&site, &daemon);
+    }
+    let told = site.dcd("cache-disk status --control ctl --json").ok();
+    let told: Value = serde_json::from_str(&told).unwrap();
+    let mended: u64 =
+        told["legs"].as_array().unwrap().iter().map(|leg| leg["mended"].as_u64().unwrap()).sum();
+    assert!(mended > 0, "{told}");
+    assert_eq!(states(&site), ["in-sync", "in-sync"]);
+    let status: Value =
+        serde_json::from_str(&site.dcd("status --control ctl --json").ok()).unwrap();
+    assert_eq!(status["poisoned_lines"], 0);
     daemon.stop();
 }
 

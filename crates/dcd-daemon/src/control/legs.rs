@@ -5,41 +5,15 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 
 use dcd_engine::Operation;
-use dcd_engine::legs::LegStanding;
-use dcd_engine::legs::status::LegStatus;
 use dcd_engine::units::Uuid;
 use dcd_protocol::failure::leg_hint;
-use dcd_protocol::{Failure, LegCommand, LegReport};
+use dcd_protocol::{Failure, LegCommand};
 use serde_json::{Value, json};
 
 use crate::control::answers::{answer, run_with_signs_of_life};
 use crate::event_loop::submitter::Submitter;
+use crate::report::legs::reports;
 use crate::report::status_report::DaemonFacts;
-
-/// The legs as they are told, with the disks as they were named.
-pub(crate) fn reports(legs: &[LegStatus], disks: &[String]) -> Vec<LegReport> {
-    let report = |(place, leg): (usize, &LegStatus)| {
-        let (state, error) = match leg.standing {
-            Some(LegStanding::InSync | LegStanding::Joining) => ("in-sync", None),
-            Some(LegStanding::Filling) => ("filling", None),
-            Some(LegStanding::Stale) => ("stale", None),
-            Some(LegStanding::Failed(error)) => ("failed", Some(error.to_string())),
-            Some(LegStanding::Removed) => ("out", None),
-            None => ("missing", None),
-        };
-        LegReport {
-            leg: leg.uuid.to_string(),
-            disk: disks.get(place).filter(|_| leg.standing.is_some()).cloned(),
-            state: state.to_owned(),
-            error,
-            filled_bytes: leg.filled_bytes,
-            total_bytes: leg.total_bytes,
-            errors: leg.counters.errors,
-            mended: leg.counters.mended,
-        }
-    };
-    legs.iter().enumerate().map(report).collect()
-}
 
 /// Runs a request of the client of this connection.
 pub(crate) fn run(

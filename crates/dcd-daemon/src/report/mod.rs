@@ -2,6 +2,7 @@
 //! whole picture (`status_report`), the volume in it, what is lost, and what does not get to the
 //! data-disk.
 
+pub(crate) mod legs;
 pub mod lost;
 pub mod status_report;
 pub mod stuck;

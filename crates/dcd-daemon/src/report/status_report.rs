@@ -9,13 +9,13 @@ use dcd_engine::{AckMode, Engine, Mode};
 
 use dcd_protocol::LegReport;
 
-use crate::control::legs;
 use crate::device::loop_device::StaleLoop;
 use crate::event_loop::response_times::ResponseTimesReport;
 use crate::event_loop::submitter::Snapshot;
 use crate::frontend::vhost_user::Trouble;
 use crate::memory::watch::MemoryReport;
 use crate::process::isolation::IsolationReport;
+use crate::report::legs;
 use crate::report::trouble_words::trouble_name;
 use crate::report::volumes::VolumeReport;
 use crate::users::UserFinder;

@@ -3,6 +3,7 @@
 pub(crate) mod device_frontends;
 pub mod driver_runs;
 pub mod error;
+mod find_cache;
 pub mod grow;
 pub mod in_process;
 pub(crate) mod leg_news;

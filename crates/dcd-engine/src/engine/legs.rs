@@ -4,7 +4,7 @@ use super::Engine;
 use crate::io::{Device, Io, LegError, Output, RequestError, RequestId};
 use crate::legs::status::LegStatus;
 use crate::legs::{Legs, LegsOutput};
-use crate::units::{Duration, LegIndex, Time, Uuid};
+use crate::units::{Duration, LINE_SIZE, LegIndex, SlotIndex, Time, Uuid};
 
 impl Engine {
     /// Whether the cache-disk is on legs. Cheap.
@@ -39,6 +39,23 @@ impl Engine {
         let legs = self.legs.as_mut().ok_or(LegError::NoLegs)?;
         let leg = legs.index_of(leg).ok_or(LegError::NoSuchLeg)?;
         Ok((legs, leg))
+    }
+
+    /// A slot does not have the bytes it should: it is read again, from another leg if there is
+    /// one.
+    pub(super) fn doubt_slot(&mut self, slot: SlotIndex) {
+        let offset = self.superblock.geometry.slot_offset(slot);
+        if let Some(legs) = &mut self.legs {
+            legs.doubt(offset, LINE_SIZE);
+        }
+    }
+
+    /// What was read again has the right bytes, or has not (`None`).
+    pub(super) fn settle_slot(&mut self, slot: SlotIndex, right: Option<&[u8]>) {
+        let offset = self.superblock.geometry.slot_offset(slot);
+        if let Some(legs) = &mut self.legs {
+            legs.settle_doubt(offset, LINE_SIZE, right);
+        }
     }
 
     /// Asks a disk, or the legs in its place.

@@ -439,16 +439,24 @@ impl Engine {
             });
             let is_right = |bytes: &&[u8]| !is_verified || crc32c(bytes) == part.checksum;
             if let Some(bytes) = read.filter(is_right) {
+                if is_again {
+                    self.settle_slot(part.slot, Some(bytes));
+                }
                 let buffer = reading.buffer.as_mut().expect("a read of several parts");
                 copy_fragments(bytes, part.line, part.mask, buffer, reading.range);
             } else if !self.is_in_slot(part.line, part.slot) {
                 // It was destaged or overwritten meanwhile, and the cache-disk is perhaps to be
                 // left alone by now.
+                self.settle_slot(part.slot, None);
                 self.read_line_anew(id, &mut reading, part.line);
             } else if !is_again && matches!(result, Ok(()) | Err(IoError::Failed)) {
                 reading.parts_left += 1;
+                if result.is_ok() {
+                    self.doubt_slot(part.slot);
+                }
                 self.start_slots(id, vec![*part], true);
             } else {
+                self.settle_slot(part.slot, None);
                 reading.failed = true;
                 if result.is_ok() {
                     self.damaged_slot(part.line, part.slot);

@@ -88,6 +88,10 @@ impl LegSet {
         LegSet(self.0 & other.0)
     }
 
+    fn or(self, other: LegSet) -> LegSet {
+        LegSet(self.0 | other.0)
+    }
+
     fn without(self, other: LegSet) -> LegSet {
         LegSet(self.0 & !other.0)
     }
@@ -260,6 +264,9 @@ pub struct Legs {
     look_at_waiting: bool,
     /// Regions that are being written again.
     mending: Vec<RangeInclusive<u32>>,
+    /// Which leg has read what, of late; and what it read wrongly.
+    recent_reads: VecDeque<read::RecentRead>,
+    doubts: Vec<read::Doubt>,
     /// Done, but for the membership without a leg that lacks it.
     held: Vec<IoDone>,
     outputs: VecDeque<LegsOutput>,
@@ -311,6 +318,8 @@ impl Legs {
             waiting: VecDeque::new(),
             look_at_waiting: false,
             mending: Vec::new(),
+            recent_reads: VecDeque::new(),
+            doubts: Vec::new(),
             held: Vec::new(),
             outputs: VecDeque::new(),
             patience: Patience::new(now, timeout),

@@ -5,6 +5,9 @@
 //! 2. Another reads it, and the answer goes up.
 //! 3. The same bytes are written where the first could not. Changes of these regions wait meanwhile.
 //!    If one was under way already, that mends it; if mending fails, the leg counts no more.
+//!
+//! A leg may also read something else than was written. Only the cache can tell: it *doubts* what
+//! it got, reads again, from another leg then, and says if that is right.
 
 use std::ops::RangeInclusive;
 
@@ -12,7 +15,62 @@ use super::{Asker, Kind, Leg, LegIndex, LegSet, Legs, Purpose, UpperId};
 use crate::buffer::Buffer;
 use crate::io::{IoData, IoDone, IoError, IoOperation};
 
+/// Reads that are remembered.
+const RECENT_READS: usize = 64;
+
+/// Who has read what.
+pub(super) struct RecentRead {
+    offset: u64,
+    length: u64,
+    leg: LegIndex,
+}
+
+/// What legs have read wrongly.
+pub(super) struct Doubt {
+    offset: u64,
+    length: u64,
+    wrong: LegSet,
+}
+
 impl Legs {
+    /// What was read here last is not what was written. Another leg is asked next, if there is one.
+    pub(crate) fn doubt(&mut self, offset: u64, length: u64) {
+        let covers = |read: &&RecentRead| {
+            read.offset <= offset && offset + length <= read.offset + read.length
+        };
+        let Some(leg) = self.recent_reads.iter().rev().find(covers).map(|read| read.leg) else {
+            return;
+        };
+        let is_it = |doubt: &Doubt| (doubt.offset, doubt.length) == (offset, length);
+        let place = self.doubts.iter().position(is_it).unwrap_or_else(|| {
+            self.doubts.push(Doubt { offset, length, wrong: LegSet::default() });
+            self.doubts.len() - 1
+        });
+        self.doubts[place].wrong.insert(leg);
+    }
+
+    /// What was doubted is settled: these bytes are right, or none are.
+    pub(crate) fn settle_doubt(&mut self, offset: u64, length: u64, right: Option<&[u8]>) {
+        let is_it = |doubt: &Doubt| (doubt.offset, doubt.length) == (offset, length);
+        let Some(place) = self.doubts.iter().position(is_it) else { return };
+        let wrong = self.doubts.swap_remove(place).wrong;
+        if let Some(bytes) = right {
+            wrong.iter().for_each(|leg| self.leg_mut(leg).counters.errors += 1);
+            self.mend(wrong, offset, bytes);
+        }
+    }
+
+    /// Legs that are known to read something else there.
+    fn wrong_at(&self, offset: u64, length: u64) -> LegSet {
+        let overlaps =
+            |doubt: &&Doubt| doubt.offset < offset + length && offset < doubt.offset + doubt.length;
+        let mut wrong = LegSet::default();
+        for doubt in self.doubts.iter().filter(overlaps) {
+            doubt.wrong.iter().for_each(|leg| wrong.insert(leg));
+        }
+        wrong
+    }
+
     /// The leg that is to read next, if one is left.
     fn leg_to_read(&self, failed: LegSet) -> Option<LegIndex> {
         let may = |(index, leg): &(LegIndex, &Leg)| leg.counts() && !failed.contains(*index);
@@ -25,7 +83,9 @@ impl Legs {
         let upper = self.uppers.get_mut(&id).expect("it is read");
         let Kind::Read { offset, length, failed } = upper.kind else { unreachable!("a read") };
         let error = upper.error.unwrap_or(IoError::Gone);
-        let Some(leg) = self.leg_to_read(failed) else {
+        let wrong = self.wrong_at(offset, length as u64);
+        let leg = self.leg_to_read(failed.or(wrong)).or_else(|| self.leg_to_read(failed));
+        let Some(leg) = leg else {
             return self.end_read(id, Err(error), Some(buffer));
         };
         let mut buffer = buffer;
@@ -43,8 +103,8 @@ impl Legs {
         buffer: Option<Buffer>,
     ) {
         let upper = self.uppers.get_mut(&id).expect("it is read");
-        let Kind::Read { offset, failed, .. } = &mut upper.kind else { unreachable!("a read") };
-        let offset = *offset;
+        let Kind::Read { offset, failed, length } = &mut upper.kind else { unreachable!("a read") };
+        let (offset, length) = (*offset, *length as u64);
         if let Err(error) = result {
             failed.insert(leg);
             upper.error = Some(error);
@@ -55,6 +115,10 @@ impl Legs {
             return self.read_from_a_leg(id, buffer.unwrap_or_default());
         }
         let failed = *failed;
+        if self.recent_reads.len() == RECENT_READS {
+            self.recent_reads.pop_front();
+        }
+        self.recent_reads.push_back(RecentRead { offset, length, leg });
         if !failed.is_empty()
             && let Some(buffer) = &buffer
         {

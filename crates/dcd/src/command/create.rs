@@ -565,8 +565,9 @@ fn write(
     };
     write_all(others)?;
     if has_legs {
-        let legs = cache_disks.iter().map(|_| new_leg_uuid()).collect::<Result<Vec<_>, _>>()?;
-        let tag = new_tag()?;
+        let problem = |source| CommandError::Random { source };
+        let legs = cache_disks.iter().map(|_| new_leg_uuid()).collect::<Result<Vec<_>, _>>();
+        let (legs, tag) = (legs.map_err(problem)?, new_tag().map_err(problem)?);
         for (index, disk) in cache_disks.iter().enumerate() {
             write_leg_label(disk, &LegLabel::of_new(uuid, &legs, index, tag))?;
         }

@@ -270,6 +270,7 @@ impl Engine {
             }
         }
         for one in bad {
+            self.doubt_slot(one.0);
             self.read_slots(&mut batch, vec![one], true);
         }
         let mut group: Vec<(SlotIndex, Line)> = Vec::new();
@@ -319,6 +320,9 @@ impl Engine {
             });
             match bytes {
                 Some(bytes) if crc32c(bytes) == self.table.checksum(*slot) => {
+                    if is_again {
+                        self.settle_slot(*slot, Some(bytes));
+                    }
                     let pieces = batch.lines[index].pieces;
                     let piece = pieces.as_slice().iter().find(|(known, _)| known == slot);
                     let (_, mask) = piece.expect("the slot was read for this line");
@@ -327,11 +331,17 @@ impl Engine {
                 // The disk is gone or does not answer: it stays dirty.
                 None if result != Err(IoError::Failed) => batch.lines[index].failed = true,
                 // It may be the transfer, or a neighbour: alone, and once more, before it is lost.
-                _ if !is_again => self.read_slots(&mut batch, vec![(*slot, *line)], true),
+                _ if !is_again => {
+                    if result.is_ok() {
+                        self.doubt_slot(*slot);
+                    }
+                    self.read_slots(&mut batch, vec![(*slot, *line)], true);
+                }
                 // The newest copy is damaged: the data-disk keeps what it has, reads fail until it
                 // is overwritten (C21).
                 _ => {
                     batch.lines[index].failed = true;
+                    self.settle_slot(*slot, None);
                     self.damaged_slot(*line, *slot);
                 }
             }
