@@ -82,7 +82,7 @@
 //! | [`error`], [`stats`] | what went wrong; counters and a picture of the engine |
 //! | [`mod@format`], [`create`] | bytes on the cache-disk; those of a new one |
 //! | [`log`], [`copies`] | what the paths work on: the write cache; clean copies for reads |
-//! | [`legs`] | several disks as one cache-disk, below both ([`Engine::on_legs`]) |
+//! | [`legs`] | several disks as one cache-disk, below both ([`EngineConfig::legs`]) |
 //! | [`volume`] | several data-disks as one, below the log ([`Engine::open_volume`]) |
 //! | [`nvram`] | another, smaller state machine: a tier of non-volatile memory above |
 
