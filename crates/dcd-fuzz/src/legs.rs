@@ -72,8 +72,8 @@ pub struct Legs {
     places: Vec<usize>,
     /// Those that counted when the machine stopped.
     pub(crate) counted: [bool; 2],
-    /// Disks that were struck, and so many I/Os of legs later are healthy again if they still count:
-    /// until then the other must answer for both.
+    /// Disks that were struck, and so many I/Os of legs later are healthy again if they still
+    /// count: until then the other must answer for both.
     struck: [u64; 2],
     /// A disk with a line that has rotted, and where.
     rotten: Option<(usize, usize)>,

@@ -1,7 +1,7 @@
 //! Requests about the legs of a cache-disk that is on several disks.
 //!
 //! ```text
-//! {"legs":"status"}                    {"ok":true,"legs":[{"leg":"0b5c...","disk":"/dev/sda","state":"in-sync",...},...]}
+//! {"legs":"status"}                    {"ok":true,"legs":[{"leg":"0b5c...","state":"in-sync"},...]}
 //! {"legs":{"fill":{"leg":"0b5c..."}}}  {"ok":true}, at once: see the status
 //! {"legs":{"take-out":{"leg":"0b5c..."}}}  {"ok":true}, when no start believes it any more
 //! ```

@@ -1,5 +1,5 @@
-//! Finds out what the disks are that were given as the cache-disk: one, or legs, of which the labels
-//! say whom to believe; and blank disks that become legs.
+//! Finds out what the disks are that were given as the cache-disk: one, or legs, of which the
+//! labels say whom to believe; and blank disks that become legs.
 
 use dcd_engine::format::leg_label::{LEGS_MAX, LegLabel};
 use dcd_engine::legs::LegsParts;

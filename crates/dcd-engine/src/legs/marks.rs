@@ -74,8 +74,8 @@ impl Marks {
 
     /// Whether all of them may be written. Those that may not are wanted from now on, and so is
     /// what comes behind regions that are written in order. `is_first`: nothing has waited longer,
-    /// so that those that are marked stay while the others come. If all that wait kept theirs, there
-    /// could be no room for any.
+    /// so that those that are marked stay while the others come. If all that wait kept theirs,
+    /// there could be no room for any.
     pub(super) fn may_write(&mut self, regions: RangeInclusive<u32>, is_first: bool) -> bool {
         let last = *regions.end();
         let mut may = true;

@@ -3,7 +3,7 @@
 //!
 //! 1. A leg fails to read.
 //! 2. Another reads it, and the answer goes up.
-//! 3. The same bytes are written where the first could not. Changes of these regions wait meanwhile.
+//! 3. The same bytes are written where the first could not. Changes of these regions wait.
 //!    If one was under way already, that mends it; if mending fails, the leg counts no more.
 //!
 //! A leg may also read something else than was written. Only the cache can tell: it *doubts* what
