@@ -26,8 +26,8 @@ use crate::stdout::{print, print_json};
 Examples:
   dcd grow --cache-disk fast.img --data-disk /dev/vg/slow")]
 pub struct GrowArguments {
-    /// The cache-disk.
-    #[arg(long, value_name = "FILE|DEVICE")]
+    /// The cache-disk; if it is on several disks, each of them.
+    #[arg(long, value_name = "FILE|DEVICE", required = true)]
     pub cache_disk: Vec<DeviceSpec>,
     /// Its data-disk.
     #[arg(long, value_name = "DISK")]
