@@ -343,6 +343,52 @@ fn a_volume_outlives_each_leg() {
     daemon.stop();
 }
 
+/// Whether a cache may be dirty is what the legs say that a start would believe, and not what an
+/// older one says that is named first. No leg is wiped alone.
+#[test]
+fn an_older_leg_does_not_speak_for_the_cache() {
+    let site = site();
+    let mut load = Load::new(11);
+    let daemon = serve(&site);
+    load.run(&site, 20);
+    site.dcd("detach --wipe --control ctl").fails(1, "not wiped together", "without --wipe");
+    assert_eq!(states(&site), ["in-sync", "in-sync"]);
+    daemon.stop();
+    site.dcd("detach --cache-disk c --cache-disk e --data-disk d").ok();
+    std::fs::copy(site.path("c"), site.path("old")).unwrap();
+    let daemon = serve(&site);
+    let (first, _) = legs(&site)[0].clone();
+    daemon.kill();
+    let daemon = site.serve_disks("e", "d", &format!("--without-leg {first} {LAZY}"));
+    load.run(&site, 20);
+    daemon.kill();
+
+    let folder = site.folder.path("etc");
+    std::fs::create_dir_all(folder.join("none")).unwrap();
+    let dirty = |disks: &[&str]| {
+        let names: Vec<String> = disks.iter().map(|name| site.path(name)).map(quoted).collect();
+        let data_disk = quoted(site.path("d"));
+        let text = format!("cache-disk = [{}]\ndata-disk = {data_disk}\n", names.join(", "));
+        std::fs::write(folder.join("x.toml"), text).unwrap();
+        let told = site.dcd("probe --all --json --root etc/none --configurations etc");
+        assert_eq!(told.code, Some(1), "{}", told.stderr);
+        let told: Value = serde_json::from_str(&told.stdout).unwrap();
+        let why = told["caches"][0]["why"].as_str().unwrap().to_owned();
+        (told["caches"][0]["state"].as_str().unwrap().to_owned(), why)
+    };
+    let what_is_known = dirty(&["old", "e"]);
+    assert_eq!(what_is_known.0, "attached", "{what_is_known:?}");
+    let device = site.dcd("probe old --configurations etc").ok();
+    assert!(device.contains("nowhere else"), "{device}");
+    let what_is_known = dirty(&["old"]);
+    assert_eq!(what_is_known.0, "unknown", "{what_is_known:?}");
+    assert!(what_is_known.1.contains("lacks a leg"), "{what_is_known:?}");
+}
+
+fn quoted(path: std::path::PathBuf) -> String {
+    format!("{:?}", path.display().to_string())
+}
+
 #[test]
 fn what_cannot_be_made_is_refused() {
     let site = Site::empty();

@@ -211,6 +211,9 @@ fn through_daemon(control: &Path, arguments: &DetachArguments) -> Result<(), Com
     // Asked before: afterwards nobody is there.
     let status = daemons::connect(control)?.status()?;
     let is_uncached = status.uncached.is_some();
+    if arguments.wipe && status.legs.iter().filter(|leg| leg.disk.is_some()).count() > 1 {
+        return Err(CommandError::WipeOnLegs);
+    }
     let to_wipe = arguments.wipe.then(|| Wipe::of_served(&status)).transpose()?;
     let disk: Result<DeviceSpec, _> = status.data_disk.parse();
     let way = disk.map_or_else(

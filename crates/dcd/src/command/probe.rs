@@ -18,7 +18,9 @@ use dcd_engine::format::end_mark::{self, END_MARK_BYTES};
 use dcd_engine::format::geometry::{
     CHECKPOINTS_OFFSET, SEGMENT_SIZE_BYTES_MAX, SUPERBLOCK_OFFSETS,
 };
+use dcd_engine::format::leg_label::{LEG_LABEL_BYTES, LEG_LABEL_OFFSETS, LegLabel};
 use dcd_engine::format::superblock::{CacheState, MAGIC, SUPERBLOCK_SIZE};
+use dcd_engine::legs::choose::{Role, choose};
 use dcd_engine::units::LINE_SIZE;
 use dcd_engine::volume::format::label::{LABEL_OFFSETS, MEMBER_LABEL_BYTES};
 
@@ -135,10 +137,10 @@ fn probe(names: &[PathBuf], configurations: &Path) -> Option<Found> {
             () => continue,
         };
         // Of the cache-disk itself, the name that is there already.
-        let contents = match (role, names) {
-            ("cache-disk", [device, ..]) if is_named(cache_disk) => read_superblock(device),
-            _ => read_superblock(cache_disk),
-        };
+        let there: Vec<&Path> = cache_disks
+            .map(|disk| names.first().filter(|_| is_named(disk)).map_or(disk, PathBuf::as_path))
+            .collect();
+        let contents = read_cache(&there);
         let data_disks = settings.data_disk.iter().map(|disk| disk.path().to_owned());
         return Some(Found {
             role,
@@ -170,14 +172,15 @@ fn probe(names: &[PathBuf], configurations: &Path) -> Option<Found> {
             member: Some(mark),
         });
     }
-    let contents = read_superblock(names.first()?);
+    let disk = names.first()?;
+    let contents = read_superblock(disk);
     let superblock = contents.superblock()?;
     Some(Found {
         role: "cache-disk",
         name: None,
         uuid: Some(superblock.uuid.to_string()),
         data_disks: Vec::new(),
-        is_attached: contents.may_be_newer(),
+        is_attached: read_cache(&[disk]).may_be_newer(),
         member: None,
     })
 }
@@ -231,6 +234,49 @@ impl Contents {
             Contents::Cache(superblock) => superblock.state != CacheState::Detached,
         }
     }
+}
+
+/// What is on a cache-disk, on one disk or on several legs. An older leg may say anything: those
+/// count that a start would believe, and where it would believe none, nobody knows.
+pub(super) fn read_cache(disks: &[&Path]) -> Contents {
+    let mut found: Vec<Contents> = disks.iter().map(|disk| read_superblock(disk)).collect();
+    let has_legs = |contents: &Contents| contents.superblock().is_some_and(|it| it.has_legs);
+    if !found.iter().any(has_legs) {
+        let worst = found.iter().position(Contents::may_be_newer).unwrap_or(0);
+        return match found.is_empty() {
+            true => Contents::Nothing,
+            false => found.swap_remove(worst),
+        };
+    }
+    let (labels, legs): (Vec<LegLabel>, Vec<Contents>) = disks
+        .iter()
+        .zip(found)
+        .filter_map(|(disk, contents)| Some((read_leg_label(disk)?, contents)))
+        .unzip();
+    let Ok(choice) = choose(&labels, &[]) else {
+        return Contents::Unknown("lacks a leg, or its legs are not of one mind");
+    };
+    let in_sync = legs.into_iter().zip(&choice.roles).filter(|(_, role)| **role == Role::InSync);
+    in_sync
+        .map(|(contents, _)| contents)
+        .max_by_key(|contents| contents.superblock().map(|superblock| superblock.generation))
+        .unwrap_or(Contents::Nothing)
+}
+
+fn read_leg_label(disk: &Path) -> Option<LegLabel> {
+    let [first, second] = read_copies::<LEG_LABEL_BYTES>(disk, LEG_LABEL_OFFSETS)?;
+    LegLabel::newest(&first, &second).ok()
+}
+
+/// Both copies of what a disk says of itself. One that cannot be read stays empty, which is no
+/// label.
+fn read_copies<const BYTES: usize>(disk: &Path, offsets: [u64; 2]) -> Option<[[u8; BYTES]; 2]> {
+    let file = File::open(disk).ok()?;
+    let mut copies = [[0; BYTES]; 2];
+    for (copy, offset) in copies.iter_mut().zip(offsets) {
+        let _ = file.read_exact_at(copy, offset);
+    }
+    Some(copies)
 }
 
 pub(super) fn read_superblock(disk: &Path) -> Contents {
@@ -288,23 +334,14 @@ fn has_rest_of_a_cache(file: &File) -> bool {
 
 /// What a data-disk says of itself.
 pub(super) fn read_label(disk: &Path) -> Option<DataLabel> {
-    let file = File::open(disk).ok()?;
-    let mut copies = [[0; DATA_LABEL_BYTES]; DATA_LABEL_OFFSETS.len()];
-    for (copy, offset) in copies.iter_mut().zip(DATA_LABEL_OFFSETS) {
-        // A copy that cannot be read stays empty, which is no label.
-        let _ = file.read_exact_at(copy, offset);
-    }
-    DataLabel::newest(&copies[0], &copies[1]).ok()
+    let [first, second] = read_copies::<DATA_LABEL_BYTES>(disk, DATA_LABEL_OFFSETS)?;
+    DataLabel::newest(&first, &second).ok()
 }
 
 /// What a disk says of itself, if it is a member of a volume.
 fn read_member_mark(disk: &Path) -> Option<MemberMark> {
-    let file = File::open(disk).ok()?;
-    let mut copies = [[0; MEMBER_LABEL_BYTES]; LABEL_OFFSETS.len()];
-    for (copy, offset) in copies.iter_mut().zip(LABEL_OFFSETS) {
-        let _ = file.read_exact_at(copy, offset);
-    }
-    member_mark_in(&copies[0], &copies[1])
+    let [first, second] = read_copies::<MEMBER_LABEL_BYTES>(disk, LABEL_OFFSETS)?;
+    member_mark_in(&first, &second)
 }
 
 fn properties(found: &Found) -> String {

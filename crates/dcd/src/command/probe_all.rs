@@ -18,7 +18,7 @@ use dcd_engine::Uuid;
 use dcd_engine::format::data_label::LabelState;
 use serde::Serialize;
 
-use super::probe::{Contents, read_label, read_superblock};
+use super::probe::{Contents, read_cache, read_label};
 use crate::command::probe::{CONFIGURATIONS, ProbeArguments};
 use crate::config_file;
 use crate::error::CommandError;
@@ -213,32 +213,31 @@ fn of_settings(file: &Path, root: &Path) -> Vec<Cache> {
             return unknown(why, "mend it");
         }
     };
-    let Some(cache_disk) = settings.cache_disk.first().map(|disk| disk.path()) else {
+    if settings.cache_disk.is_empty() {
         return unknown("names no cache-disk".into(), "name its disks");
-    };
+    }
     let control = settings.control.as_deref().map(from_root);
     let mut caches: Vec<Cache> =
         control.and_then(|control| of_daemon(&control, root)).into_iter().collect();
-    let cache_disk = from_root(cache_disk);
+    let cache_disks: Vec<PathBuf> =
+        settings.cache_disk.iter().map(|disk| from_root(disk.path())).collect();
+    let cache_disk = cache_disks.iter().map(|disk| disk.display().to_string());
+    let cache_disk = cache_disk.collect::<Vec<_>>().join(", ");
     let data_disks: Vec<PathBuf> =
         settings.data_disk.iter().map(|disk| from_root(disk.path())).collect();
     let detach: String = std::iter::once("dcd detach".to_owned())
-        .chain(
-            settings
-                .cache_disk
-                .iter()
-                .map(|disk| format!(" --cache-disk {}", from_root(disk.path()).display())),
-        )
+        .chain(cache_disks.iter().map(|disk| format!(" --cache-disk {}", disk.display())))
         .chain(data_disks.iter().map(|disk| format!(" --data-disk {}", disk.display())))
         .collect();
     let labelled = data_disks
         .iter()
         .find(|disk| read_label(disk).is_some_and(|label| label.state != LabelState::Detached));
-    let (state, why) = match (read_superblock(&cache_disk), labelled) {
-        (Contents::Unknown(why), _) => {
-            let disk = cache_disk.display();
-            (State::Unknown, format!("its cache-disk {disk} {why}: what it holds is not known"))
-        }
+    let legs: Vec<&Path> = cache_disks.iter().map(PathBuf::as_path).collect();
+    let (state, why) = match (read_cache(&legs), labelled) {
+        (Contents::Unknown(why), _) => (
+            State::Unknown,
+            format!("its cache-disk {cache_disk} {why}: what it holds is not known"),
+        ),
         (contents @ Contents::Cache(_), _) if contents.may_be_newer() => {
             let disks: Vec<String> =
                 data_disks.iter().map(|disk| disk.display().to_string()).collect();
@@ -257,14 +256,14 @@ fn of_settings(file: &Path, root: &Path) -> Vec<Cache> {
             (
                 State::Attached,
                 format!(
-                    "{disk} is attached to a cache, as its label says, that is not on {}",
-                    cache_disk.display()
+                    "{disk} is attached to a cache, as its label says, that is not on {cache_disk}"
                 ),
             )
         }
         (Contents::Cache(_), None) => (State::Detached, "detached".to_owned()),
         (Contents::Nothing, None) => {
-            match PairBook::from_environment(false).attached_cache(&cache_disk, &data_disks) {
+            let book = PairBook::from_environment(false);
+            match legs.iter().find_map(|disk| book.attached_cache(disk, &data_disks)) {
                 Some(cache) => (State::Unknown, gone_words(&cache_disk, cache)),
                 None => (State::Detached, "no cache was made there".to_owned()),
             }
@@ -274,11 +273,10 @@ fn of_settings(file: &Path, root: &Path) -> Vec<Cache> {
     caches
 }
 
-fn gone_words(cache_disk: &Path, cache: Uuid) -> String {
+fn gone_words(cache_disk: &str, cache: Uuid) -> String {
     format!(
-        "its cache-disk {} holds no cache; cache {cache} was to be there, as this host or the data-disk \
-         remembers, and may have held what is nowhere else",
-        cache_disk.display()
+        "its cache-disk {cache_disk} holds no cache; cache {cache} was to be there, as this host or \
+         the data-disk remembers, and may have held what is nowhere else"
     )
 }
 
