@@ -321,9 +321,7 @@ impl Engine {
         let legs = match (superblock.has_legs, config.legs.take()) {
             (false, Some(_)) => return Err(OpenError::HasNoLegs),
             (true, None) => return Err(OpenError::NeedsLegs),
-            (_, parts) => parts
-                .map(|parts| Legs::open(now, *parts, superblock.end(), config.io_timeout))
-                .map(Box::new),
+            (_, parts) => parts,
         };
         let geometry = superblock.geometry;
         check_mode(&config, &below, geometry.copy_pages > 0)?;
@@ -339,6 +337,8 @@ impl Engine {
         };
         assert_eq!(memory.bytes().len(), Engine::segment_memory_size(&geometry, &config));
         check_sizes(&superblock, cache_disk_bytes, data_disk, config.grow)?;
+        let legs = legs.map(|it| Legs::open(now, *it, superblock.end(), config.io_timeout));
+        let legs = legs.transpose().map_err(OpenError::Format)?.map(Box::new);
         let hash = LineHash::new(config.hash_seed);
         let disk_lines = data_disk.blocks.div_ceil(FRAGMENTS_PER_LINE);
         let mut engine = Engine {

@@ -14,7 +14,7 @@ use super::layout::{FieldLayout, layout_of};
 use super::preamble::{CHECKSUM_OFFSET, Preamble};
 use crate::buffer::Buffer;
 use crate::error::FormatError;
-use crate::units::{LINE_SIZE, Uuid};
+use crate::units::Uuid;
 
 /// "dcdCLEGS" in ASCII, read as a little-endian number.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"dcdCLEGS");
@@ -30,8 +30,9 @@ pub const LEGS_MAX: usize = 4;
 pub const PAST_TAGS: usize = 96;
 /// Most regions that a label marks.
 pub const MARKS_MAX: usize = 768;
-/// Smallest and largest region.
-pub const REGION_BYTES_MIN: u32 = LINE_SIZE as u32;
+/// Smallest and largest region. Of the smallest, a label marks as many as the longest write touches
+/// (a segment of 4 MiB).
+pub const REGION_BYTES_MIN: u32 = 64 << 10;
 /// See [`REGION_BYTES_MIN`].
 pub const REGION_BYTES_MAX: u32 = 64 << 20;
 const WHAT: &str = "the label of the leg";
@@ -218,7 +219,6 @@ impl LegLabel {
     /// What is wrong with it.
     pub fn decode(bytes: &[u8]) -> Result<LegLabel, FormatError> {
         let (disk, _) = PREAMBLE.verify::<LegLabelOnDisk>(bytes)?;
-        let field = |field, found| FormatError::Field { what: WHAT, field, found };
         let count = |name, count: U32, min: usize, max: usize| match count.get() as usize {
             count if (min..=max).contains(&count) => Ok(count),
             count => Err(field(name, count as u64)),
@@ -262,6 +262,11 @@ impl LegLabel {
     }
 }
 
+/// A field has a value that it cannot have.
+pub(crate) fn field(field: &'static str, found: u64) -> FormatError {
+    FormatError::Field { what: WHAT, field, found }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -288,7 +293,8 @@ mod tests {
         for (bad, name) in [
             (LegLabel { marks: vec![3, 3], ..label.clone() }, "marks"),
             (LegLabel { number: COUNTER_END, ..label.clone() }, "number"),
-            (LegLabel { region_bytes: 5000, ..label.clone() }, "region_bytes"),
+            (LegLabel { region_bytes: 70_000, ..label.clone() }, "region_bytes"),
+            (LegLabel { region_bytes: 32 << 10, ..label.clone() }, "region_bytes"),
             (label_with(&label, Vec::new()), "members_count"),
             (label_with(&label, vec![label.leg; 2]), "members"),
         ] {

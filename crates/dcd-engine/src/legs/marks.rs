@@ -12,6 +12,8 @@ const AHEAD: u32 = 8;
 /// Marks that stay although their regions are the same on all legs: they are likely to be written
 /// again.
 const CLEAN_KEPT: usize = 64;
+/// Most regions of a cache-disk: what comes behind one of them has a number, too.
+const REGIONS_MAX: u32 = u32::MAX / 2;
 
 #[derive(Default)]
 struct Region {
@@ -47,9 +49,11 @@ pub(super) struct Marks {
 }
 
 impl Marks {
-    pub(super) fn new(region_bytes: u64, end_bytes: u64, most: usize) -> Marks {
-        let count = u32::try_from(end_bytes.div_ceil(region_bytes)).expect("4 PiB and less");
-        Marks {
+    /// `None`: so small regions have no numbers on so large a disk.
+    pub(super) fn new(region_bytes: u64, end_bytes: u64, most: usize) -> Option<Marks> {
+        let count = u32::try_from(end_bytes.div_ceil(region_bytes)).ok();
+        let count = count.filter(|count| *count <= REGIONS_MAX)?;
+        Some(Marks {
             region_bytes,
             count,
             most,
@@ -58,7 +62,7 @@ impl Marks {
             flushed: 0,
             uses: 0,
             wanted: 0,
-        }
+        })
     }
 
     /// Regions of the cache-disk.
@@ -230,7 +234,7 @@ mod tests {
 
     #[test]
     fn a_region_is_marked_before_it_is_written_and_those_behind_it_ahead() {
-        let mut marks = Marks::new(1 << 20, 64 << 20, 768);
+        let mut marks = Marks::new(1 << 20, 64 << 20, 768).unwrap();
         assert_eq!(marks.regions_of((3 << 20) - 1, 2), 2..=3);
         assert!(!marks.may_write(2..=3, true) && marks.are_wanted());
         assert_eq!(write_label(&mut marks), [2, 3]);
@@ -242,9 +246,16 @@ mod tests {
         assert_eq!(write_label(&mut marks).last(), Some(&19));
     }
 
+    /// Bytes of a label may be anything.
+    #[test]
+    fn regions_that_have_no_number_are_refused() {
+        assert!(Marks::new(64 << 10, 128 << 40, 768).is_none());
+        assert!(Marks::new(64 << 10, (128 << 40) - (64 << 10), 768).is_some());
+    }
+
     #[test]
     fn what_is_flushed_makes_room_and_what_is_not_stays() {
-        let mut marks = Marks::new(1 << 20, 64 << 20, 4);
+        let mut marks = Marks::new(1 << 20, 64 << 20, 4).unwrap();
         for region in [10, 20, 30, 40] {
             assert!(!marks.may_write(region..=region, true));
             write_label(&mut marks);

@@ -41,7 +41,8 @@ use self::labels::{LabelWrite, Tags};
 use self::marks::Marks;
 use self::status::LegCounters;
 use crate::buffer::Buffer;
-use crate::format::leg_label::{MARKS_MAX, Membership};
+use crate::error::FormatError;
+use crate::format::leg_label::{self, MARKS_MAX, Membership};
 use crate::io::{Device, Io, IoData, IoDone, IoError, IoId, IoOperation, IoOwner};
 use crate::patience::Patience;
 use crate::units::{Duration, LegIndex, Time, Uuid};
@@ -276,7 +277,14 @@ pub struct Legs {
 }
 
 impl Legs {
-    pub(crate) fn open(now: Time, parts: LegsParts, end_bytes: u64, timeout: Duration) -> Legs {
+    /// # Errors
+    /// If the labels have regions that are too small for this disk.
+    pub(crate) fn open(
+        now: Time,
+        parts: LegsParts,
+        end_bytes: u64,
+        timeout: Duration,
+    ) -> Result<Legs, FormatError> {
         let LegsParts { choice, uuids, seed, marks_max } = parts;
         let label = choice.label;
         let region_bytes = u64::from(label.region_bytes);
@@ -293,9 +301,10 @@ impl Legs {
             counters: LegCounters::default(),
         };
         let marks = Marks::new(region_bytes, end_bytes, marks_max.min(MARKS_MAX));
+        let marks = marks.ok_or_else(|| leg_label::field("region_bytes", region_bytes))?;
         // A forged label may mark what is not there.
         let regions = label.marks.iter().copied().filter(|region| *region < marks.count());
-        Legs {
+        Ok(Legs {
             cache: label.cache,
             end: end_bytes,
             region_bytes,
@@ -325,7 +334,7 @@ impl Legs {
             patience: Patience::new(now, timeout),
             timeout,
             primary: LegIndex(choice.primary as u8),
-        }
+        })
     }
 
     /// Whether the legs are still being made alike.
