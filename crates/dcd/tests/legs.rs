@@ -77,13 +77,24 @@ impl Load {
     }
 }
 
-/// Names and states of the legs, in the order of their disks.
-fn legs(site: &Site) -> Vec<(String, String)> {
+/// What is told of the legs, in the order of their disks.
+fn told(site: &Site) -> Vec<Value> {
     let told = site.dcd("cache-disk status --control ctl --json").ok();
     let told: Value = serde_json::from_str(&told).unwrap();
-    let text = |leg: &Value, key: &str| leg[key].as_str().unwrap().to_owned();
-    let mut legs: Vec<&Value> = told["legs"].as_array().unwrap().iter().collect();
+    let mut legs = told["legs"].as_array().unwrap().clone();
     legs.sort_by_key(|leg| leg["disk"].as_str().unwrap_or("~").to_owned());
+    legs
+}
+
+/// Whether something was written again that a leg could not read.
+fn mended(site: &Site) -> bool {
+    told(site).iter().any(|leg| leg["mended"].as_u64().unwrap() > 0)
+}
+
+/// Names and states of the legs, in the order of their disks.
+fn legs(site: &Site) -> Vec<(String, String)> {
+    let text = |leg: &Value, key: &str| leg[key].as_str().unwrap().to_owned();
+    let legs = told(site);
     legs.iter().map(|leg| (text(leg, "leg"), text(leg, "state"))).collect()
 }
 
@@ -130,6 +141,64 @@ fn one_leg_may_fail_and_is_filled_again() {
         load.compare(&site, &daemon);
         daemon.stop();
     }
+}
+
+/// One leg fails, and the other does not take the label that says so: nothing more is called done,
+/// and all that was done is read (C22).
+#[test]
+fn a_leg_that_takes_no_label_is_read() {
+    let site = site();
+    let mut load = Load::new(12);
+    let flags = "--cache-disk faulty:e,control=faults --quiet --idle-max 1h --idle-min 1h";
+    let daemon = site.serve_disks("faulty:c,control=first", "d", flags);
+    // All regions are marked: no label comes before it has to.
+    load.run(&site, 300);
+    site.faults("first", "write eio 4k-8k\nwrite eio 68k-72k\nread eio once");
+    until("that is so", || {
+        load.compare(&site, &daemon);
+        mended(&site).then_some(())
+    });
+    assert_eq!(states(&site), ["in-sync", "in-sync"]);
+    site.faults("faults", "write eio");
+    let mut client = Client::connect(&site.socket());
+    let same = load.volume[..4096].to_vec();
+    until("nothing more is done", || client.write_fua(0, &same).is_err().then_some(()));
+    assert!(client.write_fua(0, &same).is_err() && client.flush().is_err());
+    load.compare(&site, &daemon);
+    let (first, _) = legs(&site)[0].clone();
+    site.dcd(&format!("cache-disk take-out {first} --control ctl")).fails(1, "last leg", "");
+    daemon.assert_no_panic();
+    daemon.kill();
+    // Both are as they were: nothing of it is lost.
+    for faults in ["faults", "first"] {
+        site.faults(faults, "");
+    }
+    let daemon = serve(&site);
+    load.compare(&site, &daemon);
+    daemon.stop();
+}
+
+/// That somebody may take the disk away is only said when a start would do without it.
+#[test]
+fn a_leg_is_not_out_before_the_labels_say_so() {
+    let site = site();
+    let mut load = Load::new(13);
+    let flags = "--cache-disk faulty:e,control=faults --quiet --idle-max 1h --idle-min 1h";
+    let daemon = site.serve_disks("faulty:c,control=first", "d", flags);
+    load.run(&site, 300);
+    site.faults("first", "write eio 4k-8k\nwrite eio 68k-72k\nread eio once");
+    until("that is so", || {
+        load.compare(&site, &daemon);
+        mended(&site).then_some(())
+    });
+    let (second, _) = legs(&site)[1].clone();
+    site.dcd(&format!("cache-disk take-out {second} --control ctl")).fails(1, "I/O error", "");
+    load.compare(&site, &daemon);
+    daemon.kill();
+    site.faults("first", "");
+    let daemon = serve(&site);
+    load.compare(&site, &daemon);
+    daemon.stop();
 }
 
 /// A leg that hangs holds requests until its time is over, and fails none.
@@ -199,11 +268,7 @@ fn what_rots_on_one_leg_is_read_from_the_other() {
     for _ in 0..4 {
         load.compare(&site, &daemon);
     }
-    let told = site.dcd("cache-disk status --control ctl --json").ok();
-    let told: Value = serde_json::from_str(&told).unwrap();
-    let mended: u64 =
-        told["legs"].as_array().unwrap().iter().map(|leg| leg["mended"].as_u64().unwrap()).sum();
-    assert!(mended > 0, "{told}");
+    assert!(mended(&site), "{:?}", told(&site));
     assert_eq!(states(&site), ["in-sync", "in-sync"]);
     let status: Value =
         serde_json::from_str(&site.dcd("status --control ctl --json").ok()).unwrap();

@@ -81,9 +81,12 @@ impl Engine {
                     }
                 }
             }
-            if self.legs.as_ref().is_some_and(|legs| !legs.is_writing_out()) {
+            if !self.behind_legs.is_empty()
+                && let Some(legs) = self.legs.as_ref().filter(|legs| !legs.is_writing_out())
+            {
+                let failure = legs.failure();
                 for id in std::mem::take(&mut self.behind_legs) {
-                    self.reply(id, Ok(()), None);
+                    self.reply(id, failure.map_or(Ok(()), |_| Err(RequestError::Io)), None);
                 }
             }
             if !has_brought {

@@ -204,7 +204,10 @@ impl Legs {
         // 2. But without a membership nobody can be told of anything any more: a start would
         //    believe legs that lack it.
         if write.membership != self.membership {
-            self.phase = LegsPhase::Failed(error);
+            self.phase = match self.phase {
+                LegsPhase::Running => LegsPhase::ReadOnly(error),
+                _ => LegsPhase::Failed(error),
+            };
             self.opening = None;
         }
     }

@@ -221,8 +221,20 @@ struct Upper {
 enum LegsPhase {
     Opening,
     Running,
-    /// No leg can say who counts.
+    /// No leg can say who counts, so that nothing can be called done any more. What is there can be
+    /// read, so that the cache can rescue it (C22).
+    ReadOnly(IoError),
+    /// The same, and the legs were not made alike before: what is read may change.
     Failed(IoError),
+}
+
+impl LegsPhase {
+    fn error(self) -> Option<IoError> {
+        match self {
+            LegsPhase::Opening | LegsPhase::Running => None,
+            LegsPhase::ReadOnly(error) | LegsPhase::Failed(error) => Some(error),
+        }
+    }
 }
 
 /// What the legs want.
@@ -365,7 +377,11 @@ impl Legs {
                 self.refuse(io, error);
                 return None;
             }
-            LegsPhase::Running => {}
+            LegsPhase::ReadOnly(error) if !matches!(io.operation, IoOperation::Read { .. }) => {
+                self.refuse(io, error);
+                return None;
+            }
+            LegsPhase::Running | LegsPhase::ReadOnly(_) => {}
         }
         let Io { id, device, operation } = io;
         match operation {
@@ -387,19 +403,7 @@ impl Legs {
                 }
                 self.start_write(id, regions, offset, data, fua);
             }
-            IoOperation::WriteZeroes { offset, length, may_unmap } => {
-                let regions = self.marks.regions_of(offset, length);
-                if !self.may_change(&regions) {
-                    return Some(Io { id, device, operation });
-                }
-                let legs = self.legs_that_take_changes();
-                self.marks.write_begins(regions.clone());
-                let upper = self.add_upper(Asker::Above(id), Kind::Write(regions), legs.len());
-                for leg in legs.iter() {
-                    let operation = IoOperation::WriteZeroes { offset, length, may_unmap };
-                    self.start_io(leg, operation, Purpose::Part(upper));
-                }
-            }
+            IoOperation::WriteZeroes { .. } => unreachable!("only data-disks are zeroed"),
         }
         None
     }
@@ -517,6 +521,9 @@ impl Legs {
             leg.given_up -= 1;
             return;
         };
+        if done.result.is_err() {
+            leg.counters.errors += 1;
+        }
         if io.is_read && done.result.is_ok() {
             leg.read_time = Duration((leg.read_time.0 * 7 + waited.0) / 8);
         }
@@ -530,9 +537,6 @@ impl Legs {
         result: Result<(), IoError>,
         buffer: Option<Buffer>,
     ) {
-        if result.is_err() {
-            self.leg_mut(leg).counters.errors += 1;
-        }
         match purpose {
             Purpose::Part(upper) => self.part_done(upper, leg, result, buffer),
             Purpose::Label => self.label_done(leg, result),
@@ -641,11 +645,8 @@ impl Legs {
         if self.held.is_empty() || self.is_writing_out() {
             return false;
         }
-        let failed = match self.phase {
-            LegsPhase::Failed(error) => Some(error),
-            _ => None,
-        };
-        for done in std::mem::take(&mut self.held) {
+        let failed = self.phase.error();
+        for done in self.held.drain(..) {
             let result = failed.map_or(done.result, Err);
             self.outputs.push_back(LegsOutput::Done(IoDone { result, ..done }));
         }

@@ -7,7 +7,7 @@
 //!
 //! The last leg is never put out: what it cannot do goes up as the error of the cache-disk.
 
-use super::{LegIndex, LegStanding, Legs, LegsPhase, Purpose};
+use super::{LegIndex, LegStanding, Legs, Purpose};
 use crate::io::{IoError, IoId, LegError};
 use crate::units::Time;
 
@@ -72,6 +72,7 @@ impl Legs {
             }
             let (id, leg) = (*id, io.leg);
             let is_part = matches!(io.purpose, Some(Purpose::Part(_)));
+            self.leg_mut(leg).counters.errors += 1;
             self.give_up(id, IoError::TimedOut);
             if !is_part {
                 self.leg_failed(leg, IoError::TimedOut);
@@ -84,9 +85,14 @@ impl Legs {
         Some(self.patience.wake_up(oldest.started, self.timeout))
     }
 
-    /// Whether a start may still believe a leg that counts no more.
+    /// Why no label can be written any more.
+    pub(crate) fn failure(&self) -> Option<IoError> {
+        self.phase.error()
+    }
+
+    /// Whether a start may still believe a leg that counts no more, and that will change.
     pub(crate) fn is_writing_out(&self) -> bool {
-        if matches!(self.phase, LegsPhase::Failed(_)) {
+        if self.failure().is_some() {
             return false;
         }
         let counts = |uuid| self.legs.iter().any(|leg| leg.uuid == uuid && leg.counts());
