@@ -754,7 +754,7 @@ impl Host {
         }
         let memory = self.running.engine.as_ref().map(Engine::segment_memory);
         if let (Some(legs), Some(engine)) = (&mut wreck.legs, &self.running.engine) {
-            legs.note(&engine.legs());
+            legs.note(&engine.legs().collect::<Vec<_>>());
         }
         for flight in &self.running.ios {
             let disk = match flight.io.device {

@@ -424,7 +424,7 @@ impl Host {
     ) -> Option<Trouble> {
         let Device::Leg(leg) = device else { return None };
         let engine = self.running.engine.as_mut()?;
-        let status = engine.legs();
+        let status: Vec<LegStatus> = engine.legs().collect();
         let legs = self.legs.as_mut()?;
         if let Some((leg, is_added)) = legs.draw_care(&status, &self.cache_disk) {
             let place = legs.place(leg);
@@ -442,7 +442,7 @@ impl Host {
                 let request = Request { id, operation, fua: false };
                 engine.handle_input(self.running.now, Input::Request(request));
             }
-            let status = engine.legs();
+            let status: Vec<LegStatus> = engine.legs().collect();
             self.running.trace(|| format!("   care of {leg:?}: {is_added}, {status:?}"));
             return None;
         }
@@ -496,7 +496,7 @@ impl Host {
     /// A start has made the legs alike, and nothing has been written since.
     pub(crate) fn compare_legs(&self) -> Result<(), Violation> {
         let Some(legs) = &self.legs else { return Ok(()) };
-        let status = self.engine().legs();
+        let status: Vec<LegStatus> = self.engine().legs().collect();
         if status.len() < 2 || !status.iter().all(counts) {
             return Ok(());
         }
@@ -514,7 +514,7 @@ impl Host {
     /// Whether an I/O of a leg is to hang.
     pub(crate) fn leg_hangs(&mut self, device: Device) -> bool {
         let (Device::Leg(leg), Some(legs)) = (device, &mut self.legs) else { return false };
-        let status = self.running.engine.as_ref().map(dcd_engine::Engine::legs);
+        let status = self.running.engine.as_ref().map(|engine| engine.legs().collect::<Vec<_>>());
         let other_has_bad = legs.other_has_bad(leg, &self.cache_disk);
         status.is_some_and(|status| legs.draw_hang(leg, &status, other_has_bad))
     }

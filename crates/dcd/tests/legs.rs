@@ -318,6 +318,63 @@ fn who_may_be_believed() {
     );
 }
 
+/// A disk that is not there, or cannot be read, keeps nothing from starting that the others may
+/// start without; what they need is asked for by name.
+#[test]
+fn what_is_done_without_may_be_missing() {
+    let site = site();
+    let mut load = Load::new(14);
+    let daemon = serve(&site);
+    load.run(&site, 40);
+    let [(first, _), (second, _)] = <[_; 2]>::try_from(legs(&site)).unwrap();
+    daemon.kill();
+    let away = site.path("away");
+    std::fs::rename(site.path("e"), &away).unwrap();
+    // 1. In sync: it may have what the other lacks.
+    let start = format!(
+        "serve --cache-disk c --cache-disk e --data-disk d --nbd unix:sock --memory-directory . \
+         {LAZY}"
+    );
+    site.dcd(&start).fails(1, &second, "--without-leg");
+    // 2. By force; that may stay in the settings of a service, and is not needed again.
+    for flags in
+        [format!("--without-leg {second}"), format!("--without-leg {second}"), String::new()]
+    {
+        let daemon = site.serve(&format!("{LEGS} {flags} {LAZY}"));
+        load.compare(&site, &daemon);
+        load.run(&site, 10);
+        assert!(daemon.log().contains("on without it"), "{}", daemon.log());
+        daemon.kill();
+    }
+    // 3. A service waits for its disks, but not for ever for this one.
+    let daemon = site.serve(&format!("{LEGS} --wait {LAZY}"));
+    load.compare(&site, &daemon);
+    daemon.kill();
+    // 4. It is there, with nothing in it.
+    site.folder.disk("e", 0);
+    let daemon = serve(&site);
+    load.compare(&site, &daemon);
+    load.run(&site, 10);
+    daemon.kill();
+    // 5. Back, it is left out as long as somebody says so, and then filled.
+    std::fs::rename(&away, site.path("e")).unwrap();
+    let daemon = site.serve(&format!("{LEGS} --without-leg {second} {LAZY}"));
+    load.compare(&site, &daemon);
+    assert_eq!(states(&site), ["in-sync", "out"]);
+    daemon.kill();
+    let daemon = serve(&site);
+    until("it is filled", || all_in_sync(&site));
+    load.run(&site, 10);
+    daemon.stop();
+    // 6. The one that is named first is not there.
+    std::fs::remove_file(site.path("c")).unwrap();
+    site.dcd(&start).fails(1, &first, "--without-leg");
+    let daemon = site.serve(&format!("{LEGS} --without-leg {first} {LAZY}"));
+    load.compare(&site, &daemon);
+    daemon.assert_no_panic();
+    daemon.stop();
+}
+
 /// A cache on one disk gets a second leg, and that takes the place of the first.
 #[test]
 fn a_blank_disk_becomes_a_leg() {
@@ -338,11 +395,15 @@ fn a_blank_disk_becomes_a_leg() {
         "of that size",
     );
     std::fs::write(site.path("full"), vec![7; 8 << 20]).unwrap();
-    site.dcd(&format!("{start} --new-leg full")).fails(1, "is to become a leg", "wipefs");
+    site.dcd(&format!("{start} --new-leg full")).fails(1, "is to become a leg", "dd if=/dev/zero");
     site.dcd(&format!("{start} --cache-disk full")).fails(1, "on one cache-disk", "--new-leg");
-    assert!(before == std::fs::read(site.path("c")).unwrap());
-    // The right one; and the flag may stay.
     site.folder.disk("n", 8 << 20);
+    site.folder.disk("other", VOLUME / 2);
+    let other = start.replace("--data-disk d", "--data-disk other");
+    site.dcd(&format!("{other} --new-leg n")).fails(1, "", "");
+    assert!(before == std::fs::read(site.path("c")).unwrap());
+    assert!(std::fs::read(site.path("n")).unwrap().iter().all(|byte| *byte == 0));
+    // The right one; and the flag may stay.
     for _ in 0..2 {
         let daemon = site.serve(&format!("--new-leg n {LAZY}"));
         load.run(&site, 20);

@@ -27,12 +27,15 @@ pub(crate) fn run(
     let name = |text: &str| text.parse::<Uuid>().map_err(|_| refusal(LegError::NoSuchLeg));
     let operation = match command {
         LegCommand::Status => {
-            let legs = submitter.ask(|snapshot| snapshot.core.engine().map(|engine| engine.legs()));
+            let facts = Arc::clone(facts);
+            let legs = submitter.ask(move |snapshot| {
+                snapshot.core.engine().map(|engine| reports(engine.legs(), &facts.legs))
+            });
             let legs = legs.flatten().unwrap_or_default();
             if legs.is_empty() {
                 return Ok(refusal(LegError::NoLegs));
             }
-            return Ok(json!({ "ok": true, "legs": reports(&legs, &facts.legs) }));
+            return Ok(json!({ "ok": true, "legs": legs }));
         }
         LegCommand::Fill { leg } => name(&leg).map(|leg| Operation::FillLeg { leg }),
         LegCommand::TakeOut { leg } => name(&leg).map(|leg| Operation::TakeOutLeg { leg }),

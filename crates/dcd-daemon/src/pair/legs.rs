@@ -1,10 +1,14 @@
 //! The disks of a cache-disk on several legs, and their labels.
 
+use std::fs::File;
 use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
 
-use dcd_engine::FormatError;
 use dcd_engine::format::leg_label::{LEG_LABEL_BYTES, LEG_LABEL_OFFSETS, LegLabel, Tag};
+use dcd_engine::legs::choose::choose;
 use dcd_engine::units::Uuid;
+use dcd_engine::{Buffer, FormatError};
 
 use crate::device::device_file::{DeviceError, DeviceFile};
 use crate::disk::Disk;
@@ -36,14 +40,37 @@ impl CacheSide {
     }
 }
 
-/// The newer of both copies of a leg's label.
+/// The newer of both copies of a leg's label. One that cannot be read is as one that is damaged.
 ///
 /// # Errors
-/// If the disk cannot be read, or what is wrong with the label.
+/// If neither can be read, or what is wrong with the label.
 pub fn read_leg_label(disk: &DeviceFile) -> Result<Result<LegLabel, FormatError>, DeviceError> {
-    let first = disk.read_at(LEG_LABEL_OFFSETS[0], LEG_LABEL_BYTES)?;
-    let second = disk.read_at(LEG_LABEL_OFFSETS[1], LEG_LABEL_BYTES)?;
-    Ok(LegLabel::newest(first.bytes(), second.bytes()))
+    let copies = LEG_LABEL_OFFSETS.map(|offset| disk.read_at(offset, LEG_LABEL_BYTES));
+    let is_read = copies.iter().any(Result::is_ok);
+    let [first, second] = copies.map(|copy| match copy {
+        Err(_) if is_read => Ok(Buffer::zeroed(LEG_LABEL_BYTES)),
+        copy => copy,
+    });
+    Ok(LegLabel::newest(first?.bytes(), second?.bytes()))
+}
+
+/// The newer of both copies of the label of a leg, of a disk that is not ours: nothing is locked.
+pub fn label_at(disk: &Path) -> Option<LegLabel> {
+    let file = File::open(disk).ok()?;
+    let mut copies = [[0; LEG_LABEL_BYTES]; LEG_LABEL_OFFSETS.len()];
+    for (copy, offset) in copies.iter_mut().zip(LEG_LABEL_OFFSETS) {
+        // A copy that cannot be read stays empty, which is no label.
+        let _ = file.read_exact_at(copy, offset);
+    }
+    LegLabel::newest(&copies[0], &copies[1]).ok()
+}
+
+/// Whether the legs among these disks can do without the others, as their labels say.
+pub(crate) fn can_do_without_others(disks: &[&Path], without: &[Uuid]) -> bool {
+    let labels: Vec<LegLabel> = disks.iter().filter_map(|disk| label_at(disk)).collect();
+    let is_named = |leg: &&Uuid| labels.iter().any(|label| label.membership.members.contains(leg));
+    let without: Vec<Uuid> = without.iter().filter(is_named).copied().collect();
+    choose(&labels, &without).is_ok()
 }
 
 /// Writes the first label of a leg, both copies, and makes them durable.

@@ -5,8 +5,8 @@ use dcd_engine::legs::status::LegStatus;
 use dcd_protocol::LegReport;
 
 /// The legs as they are told, with the disks as they were named.
-pub(crate) fn reports(legs: &[LegStatus], disks: &[String]) -> Vec<LegReport> {
-    let report = |(place, leg): (usize, &LegStatus)| {
+pub(crate) fn reports(legs: impl Iterator<Item = LegStatus>, disks: &[String]) -> Vec<LegReport> {
+    let report = |(place, leg): (usize, LegStatus)| {
         let (state, error) = match leg.standing {
             Some(LegStanding::InSync | LegStanding::Joining) => ("in-sync", None),
             Some(LegStanding::Filling) => ("filling", None),
@@ -26,5 +26,5 @@ pub(crate) fn reports(legs: &[LegStatus], disks: &[String]) -> Vec<LegReport> {
             mended: leg.counters.mended,
         }
     };
-    legs.iter().enumerate().map(report).collect()
+    legs.enumerate().map(report).collect()
 }

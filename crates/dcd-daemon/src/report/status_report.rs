@@ -396,7 +396,7 @@ impl StatusReport {
         let response_times = snapshot.response_times.report();
         let mut report = StatusReport::of_parts(facts, &status, ack, response_times);
         if let Some(engine) = snapshot.core.engine() {
-            report.legs = legs::reports(&engine.legs(), &facts.legs);
+            report.legs = legs::reports(engine.legs(), &facts.legs);
         }
         let volume = snapshot.core.engine().and_then(Engine::volume);
         report.volume = volume.map(|volume| VolumeReport::of(volume, &facts.members));

@@ -89,10 +89,12 @@ pub enum ServeError {
     #[error(transparent)]
     Member(#[from] MemberError),
     /// The legs that are given make no cache-disk.
-    #[error("{error}")]
+    #[error("{error}{}", away.as_ref().map_or(String::new(), |away| format!(" ({away})")))]
     Legs {
-        /// The disks, in the order in which they were given.
+        /// The disks that are there, in the order in which they were given.
         disks: Vec<String>,
+        /// Of those that are not, what is wrong with the first.
+        away: Option<Box<DeviceError>>,
         /// What is wrong.
         error: LegsError,
     },
@@ -343,7 +345,7 @@ impl ServeError {
             ServeError::NotForVolumes { .. } => {
                 "serve it, and copy what is on it to another disk; docs/volume.md".into()
             }
-            ServeError::Legs { disks, error } => return Some(legs_hint(disks, error)),
+            ServeError::Legs { disks, error, .. } => return Some(legs_hint(disks, error)),
             ServeError::NotLegs { path } => format!(
                 "give --cache-disk {} alone; with --new-leg DISK a blank disk becomes its second leg",
                 path.display()
@@ -351,7 +353,7 @@ impl ServeError {
             ServeError::TooManyLegs { .. } => "give fewer".into(),
             ServeError::LegShort { .. } => "give a disk, or a partition, of that size".into(),
             ServeError::LegInUse { path, .. } => format!(
-                "if nothing on it is needed: wipefs -a {}; then try again",
+                "if nothing on it is needed: dd if=/dev/zero of={} bs=1M count=1 conv=notrunc; then try again",
                 path.display()
             ),
             ServeError::LabelledOnLegs => {

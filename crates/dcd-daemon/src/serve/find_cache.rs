@@ -1,18 +1,59 @@
 //! Finds out what the disks are that were given as the cache-disk: one, or legs, of which the
-//! labels say whom to believe; and blank disks that become legs.
+//! labels say whom to believe; and blank disks that become legs. Writes nothing.
+//!
+//! A leg that is not there, or cannot be read, is as one that was not given: whether the others can
+//! do without it is for the labels to say.
 
-use dcd_engine::format::leg_label::{LEGS_MAX, LegLabel};
+use dcd_engine::format::leg_label::{LEGS_MAX, LegLabel, LegState};
 use dcd_engine::legs::LegsParts;
 use dcd_engine::legs::choose::{LegsError, Role, choose};
 use dcd_engine::units::{LegIndex, Uuid};
 use dcd_engine::{Device, Superblock};
 
+use crate::device::device_file::DeviceError;
 use crate::disk::Disk;
-use crate::pair::legs::{CacheSide, new_leg_uuid, new_tag, read_leg_label, write_leg_label};
+use crate::pair::legs::{CacheSide, new_leg_uuid, new_tag, read_leg_label};
 use crate::pair::members::content_of;
 use crate::pair::{CacheDisks, read_superblock};
 use crate::process::random::random_bytes;
 use crate::serve::error::ServeError;
+
+/// What was given as the cache-disk.
+pub(crate) struct Given {
+    /// Those that are there, and whether they are new legs: blank, or so when they were first
+    /// given.
+    disks: Vec<(Disk, bool)>,
+    /// Of those that are not, what is wrong with the first.
+    away: Option<DeviceError>,
+}
+
+/// Opens and locks the disks that are there.
+pub(crate) fn open_cache_disks(named: &CacheDisks) -> Result<Given, ServeError> {
+    let mut given = Given { disks: Vec::new(), away: None };
+    for (place, spec) in named.all().enumerate() {
+        match Disk::open(Device::CacheDisk, spec) {
+            Ok(disk) => given.disks.push((disk, place >= named.disks.len())),
+            Err(error) if is_away(&error) => given.away = given.away.or(Some(error)),
+            Err(error) => return Err(ServeError::device("cache-disk")(error)),
+        }
+    }
+    match given.away {
+        Some(error) if given.disks.is_empty() => Err(ServeError::device("cache-disk")(error)),
+        _ => Ok(given),
+    }
+}
+
+/// Whether a disk is not there, or is there no more for whoever wants to write to it. Not so if
+/// somebody else has it: who, and what is done with it, has to be known first.
+fn is_away(error: &DeviceError) -> bool {
+    matches!(
+        error,
+        DeviceError::NotFound { .. }
+            | DeviceError::ReadOnly { .. }
+            | DeviceError::Size { found: 0, .. }
+            | DeviceError::Io { .. }
+    )
+}
 
 /// What a start has found of its cache-disk.
 pub(crate) struct FoundCache {
@@ -20,6 +61,8 @@ pub(crate) struct FoundCache {
     pub(crate) superblock: Superblock,
     /// If it is on legs: for the engine.
     pub(crate) parts: Option<Box<LegsParts>>,
+    /// If the primary is a leg from now on: the label that it gets before the engine reads.
+    pub(crate) label: Option<LegLabel>,
     /// The leg whose bytes count.
     pub(crate) primary: usize,
 }
@@ -38,28 +81,45 @@ impl FoundCache {
 
 /// Finds out what the disks are; `superblock_of` says what is wrong with one that holds no cache.
 pub(crate) fn find_cache(
-    mut disks: Vec<Disk>,
+    given: Given,
     named: &CacheDisks,
     superblock_of: impl Fn(&Disk) -> Result<Superblock, ServeError>,
 ) -> Result<FoundCache, ServeError> {
-    let given = named.disks.len();
-    let first = superblock_of(&disks[0])?;
+    let Given { disks: given, mut away } = given;
+    let all: Vec<String> = given.iter().map(|(disk, _)| name_of(disk)).collect();
+    let refuse = |error| ServeError::Legs { disks: all.clone(), away: None, error };
+    // The first that has one: of a leg it may be older.
+    let mut superblocks = given.iter().map(|(disk, _)| superblock_of(disk));
+    let first = match superblocks.next().expect("a disk was opened") {
+        Ok(superblock) => Ok(superblock),
+        Err(error) => superblocks.find_map(Result::ok).ok_or(error),
+    };
+    drop(superblocks);
+    let has_legs = first.as_ref().is_ok_and(|superblock| superblock.has_legs);
+    if !has_legs && let Some(error) = away {
+        return Err(ServeError::device("cache-disk")(error));
+    }
+    let first = first?;
     if !first.has_legs {
-        if given > 1 {
-            return Err(ServeError::NotLegs { path: disks[0].file().path().to_owned() });
+        if named.disks.len() > 1 {
+            return Err(ServeError::NotLegs { path: named.disks[0].path().to_owned() });
+        }
+        if let Some(leg) = named.without.first() {
+            return Err(refuse(LegsError::NoSuchLeg { leg: *leg }));
         }
         if named.new_legs.is_empty() {
-            if let Some(leg) = named.without.first() {
-                return Err(ServeError::Legs {
-                    disks: names(&disks),
-                    error: LegsError::NoSuchLeg { leg: *leg },
-                });
-            }
-            let side = CacheSide::Disk(Box::new(disks.remove(0)));
-            return Ok(FoundCache { side, superblock: first, parts: None, primary: 0 });
+            let (disk, _) = given.into_iter().next().expect("a disk was opened");
+            let side = CacheSide::Disk(Box::new(disk));
+            return Ok(FoundCache {
+                side,
+                superblock: first,
+                parts: None,
+                label: None,
+                primary: 0,
+            });
         }
     }
-    if disks.len() > LEGS_MAX {
+    if given.len() > LEGS_MAX {
         return Err(ServeError::TooManyLegs { most: LEGS_MAX });
     }
     // 1. Who they are. A cache on one disk has no label yet: it is its only leg. A new leg may have
@@ -67,25 +127,47 @@ pub(crate) fn find_cache(
     let new_uuid = || new_leg_uuid().map_err(ServeError::system("get random numbers"));
     let tag = new_tag().map_err(ServeError::system("get random numbers"))?;
     let (mut legs, mut labels, mut blank) = (Vec::new(), Vec::new(), Vec::new());
-    let all = names(&disks);
-    let refuse = |error| ServeError::Legs { disks: all.clone(), error };
-    for (place, disk) in disks.into_iter().enumerate() {
-        let label = read_leg_label(disk.file()).map_err(ServeError::device("cache-disk"))?;
-        let label = match label {
-            _ if place == 0 && !first.has_legs => {
-                LegLabel::of_new(first.uuid, &[new_uuid()?], 0, tag)
+    for (place, (disk, is_new)) in given.into_iter().enumerate() {
+        if !is_new && !first.has_legs {
+            labels.push(LegLabel::of_new(first.uuid, &[new_uuid()?], 0, tag));
+            legs.push(disk);
+            continue;
+        }
+        match read_leg_label(disk.file()) {
+            Ok(Ok(label)) if !is_new || first.has_legs && label.cache == first.uuid => {
+                labels.push(label);
+                legs.push(disk);
             }
-            Ok(label) if place < given || label.cache == first.uuid => label,
-            Err(error) if place < given => return Err(refuse(LegsError::Label { place, error })),
-            _ => {
-                blank.push(disk);
-                continue;
+            // A start that made the first a leg was cut off: nobody believes what it holds.
+            Ok(Ok(label)) if label.cache == first.uuid && label.state == LegState::Filling => {
+                blank.push((disk, true));
             }
-        };
-        labels.push(label);
-        legs.push(disk);
+            Ok(Err(error)) if !is_new => return Err(refuse(LegsError::Label { place, error })),
+            Ok(_) => blank.push((disk, false)),
+            Err(error) => away = away.or(Some(error)),
+        }
     }
-    let mut choice = choose(&labels, &named.without).map_err(refuse)?;
+    if let Some(error) = away.take_if(|_| labels.is_empty()) {
+        return Err(ServeError::device("cache-disk")(error));
+    }
+    // Left in the settings of a service, a leg that was left out once is no more known.
+    let is_named = |leg: &Uuid| {
+        labels.iter().any(|label| label.leg == *leg || label.membership.members.contains(leg))
+    };
+    let (without, forgotten): (Vec<Uuid>, Vec<Uuid>) =
+        named.without.iter().copied().partition(is_named);
+    for leg in forgotten {
+        eprintln!("dcd: no label names leg {leg}: --without-leg {leg} says nothing any more");
+    }
+    let mut choice = match choose(&labels, &without) {
+        Ok(choice) => choice,
+        Err(error) => {
+            return Err(ServeError::Legs { disks: all, away: away.map(Box::new), error });
+        }
+    };
+    if let Some(error) = away {
+        eprintln!("dcd: cache-disk: {error}: on without it");
+    }
     let mut uuids: Vec<Uuid> = labels.iter().map(|label| label.leg).collect();
 
     // 2. The newest superblock of those in sync.
@@ -110,9 +192,9 @@ pub(crate) fn find_cache(
     }
 
     // 3. Disks that become legs: nothing on them is lost without a word.
-    for disk in blank {
+    for (disk, is_ours) in blank {
         let path = disk.file().path().to_owned();
-        if let Some(content) = content_of(&disk)? {
+        if let Some(content) = content_of(&disk)?.filter(|_| !is_ours) {
             return Err(ServeError::LegInUse { path, content: content.to_string() });
         }
         uuids.push(new_uuid()?);
@@ -124,11 +206,8 @@ pub(crate) fn find_cache(
         let (expected, found) = (superblock.end(), disk.file().size_bytes);
         return Err(ServeError::LegShort { path: disk.file().path().to_owned(), expected, found });
     }
-    if !superblock.has_legs {
-        // The label first. Crash behind it: the superblock does not speak of it.
-        write_leg_label(legs[0].file(), &labels[0]).map_err(ServeError::device("cache-disk"))?;
-        superblock.has_legs = true;
-    }
+    let label = (!superblock.has_legs).then(|| labels[0].clone());
+    superblock.has_legs = true;
     for (index, disk) in legs.iter_mut().enumerate() {
         disk.set_device(Device::Leg(LegIndex(index as u8)));
     }
@@ -136,9 +215,9 @@ pub(crate) fn find_cache(
     let seed =
         u64::from_le_bytes(random_bytes().map_err(ServeError::system("get random numbers"))?);
     let parts = Some(Box::new(LegsParts::new(choice, uuids, seed)));
-    Ok(FoundCache { side: CacheSide::Legs(legs), superblock, parts, primary })
+    Ok(FoundCache { side: CacheSide::Legs(legs), superblock, parts, label, primary })
 }
 
-fn names(disks: &[Disk]) -> Vec<String> {
-    disks.iter().map(|disk| disk.file().path().display().to_string()).collect()
+fn name_of(disk: &Disk) -> String {
+    disk.file().path().display().to_string()
 }

@@ -19,10 +19,10 @@ impl LegNews {
     }
 
     /// What is new. Cheap where there are no legs.
-    pub(crate) fn look(&mut self, legs: &[LegStatus]) -> Vec<String> {
+    pub(crate) fn look(&mut self, legs: impl IntoIterator<Item = LegStatus>) -> Vec<String> {
         let is_first = self.told.is_empty();
         let mut news = Vec::new();
-        for (place, leg) in legs.iter().enumerate() {
+        for (place, leg) in legs.into_iter().enumerate() {
             // That a leg joins is no news before the labels say so.
             let is = match leg.standing {
                 Some(LegStanding::Joining) => Some(LegStanding::Filling),
@@ -33,7 +33,7 @@ impl LegNews {
             }
             let told = std::mem::replace(&mut self.told[place], is);
             if told != is {
-                news.extend(self.line(place, leg, is));
+                news.extend(self.line(place, &leg, is));
             }
         }
         news
@@ -79,7 +79,7 @@ mod tests {
     #[test]
     fn what_happens_is_said_once() {
         let mut news = LegNews::new(vec!["a".into(), "b".into()]);
-        let mut said = |standing| news.look(&legs(standing)).join("; ");
+        let mut said = |standing| news.look(legs(standing)).join("; ");
         assert_eq!(said(LegStanding::InSync), "");
         let failed = said(LegStanding::Failed(IoError::Gone));
         assert!(failed.contains("(b) has failed: the device is gone"), "{failed}");
@@ -88,6 +88,6 @@ mod tests {
         assert!(said(LegStanding::Filling).contains("is being filled"));
         assert_eq!(said(LegStanding::Joining), "");
         assert!(said(LegStanding::InSync).ends_with("is in sync"));
-        assert_eq!(news.look(&[]), Vec::<String>::new());
+        assert_eq!(news.look([]), Vec::<String>::new());
     }
 }

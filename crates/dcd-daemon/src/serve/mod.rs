@@ -63,7 +63,7 @@ use crate::serve::open_pair::{Pair, open_pair, wait_until_running};
 use crate::serve::opening::OpeningTeller;
 pub use crate::serve::supervise::Outcome;
 use crate::serve::supervise::{DiskNews, Manner, run_until_stopped, shut_down_now};
-use crate::serve::waiting::wait_for_disks;
+use crate::serve::waiting::{Awaited, wait_for_disks};
 use crate::users::UserFinder;
 
 /// What to serve, and how.
@@ -231,8 +231,7 @@ fn serve_until_end(
     if options.wait {
         control_socket = options.control.as_deref().map(listen_unix).transpose()?;
         let listener = control_socket.as_ref().map(|(listener, _)| listener);
-        let disks = disks_of(&options);
-        if !wait_for_disks(&disks, listener, &signals, &notifier, options.quiet) {
+        if !wait_for_disks(awaited(&options), listener, &signals, &notifier, options.quiet) {
             return Ok(Outcome::StoppedWhileOpening);
         }
     }
@@ -558,8 +557,7 @@ fn reach(options: &ServeOptions, event_loop: &mut EventLoop<Engine>, is_kept: bo
     if !is_kept {
         sockets_of(options).iter().for_each(|path| reach.socket(path));
     }
-    let disks = disks_of(options).into_iter();
-    disks.for_each(|(_, disk)| reach.disk(disk.path(), disk.fault_control()));
+    disks_of(options).for_each(|(_, disk)| reach.disk(disk.path(), disk.fault_control()));
     if options.ublk.is_some() {
         reach.devices_to_be();
     }
@@ -589,12 +587,20 @@ fn duties(options: &ServeOptions, fuse: Option<&MadeBefore>, block_size: u32) ->
 }
 
 /// The disks that it cannot begin without.
-fn disks_of(options: &ServeOptions) -> Vec<(&'static str, &DeviceSpec)> {
-    let replacements = options.data_disks.replacements.iter().map(|(_, disk)| disk);
-    let data_disks = options.data_disks.disks.iter().chain(replacements);
-    let data_disks = data_disks.map(|disk| ("data-disk", disk));
+fn awaited(options: &ServeOptions) -> Awaited<'_> {
+    Awaited::new(&options.cache_disks, data_disks_of(options).collect())
+}
+
+/// All disks, and what each is.
+fn disks_of(options: &ServeOptions) -> impl Iterator<Item = (&'static str, &DeviceSpec)> {
     let cache_disks = options.cache_disks.all().map(|disk| ("cache-disk", disk));
-    cache_disks.chain(data_disks).collect()
+    cache_disks.chain(data_disks_of(options).map(|disk| ("data-disk", disk)))
+}
+
+/// The data-disks, with those that take the place of lost ones.
+fn data_disks_of(options: &ServeOptions) -> impl Iterator<Item = &DeviceSpec> {
+    let replacements = options.data_disks.replacements.iter().map(|(_, disk)| disk);
+    options.data_disks.disks.iter().chain(replacements)
 }
 
 /// Has what belongs on a disk that took the place of a lost one written to it.

@@ -27,14 +27,14 @@ use crate::memory::segment_memory::{SegmentFile, SharedSegmentMemory};
 use crate::memory::watch::MemoryWatch;
 use crate::pair::book::PairEntry;
 use crate::pair::label_keeper::{LabelKeeper, judge_label, read_data_label};
-use crate::pair::legs::CacheSide;
+use crate::pair::legs::{CacheSide, write_leg_label};
 use crate::pair::members::Members;
 use crate::pair::{DataDiskSize, PairOptions, SuperblockError, read_superblock, replaced};
 use crate::process::random::random_bytes;
 use crate::process::signals::Signals;
 use crate::ring::kernel::{Kernel, linux};
 use crate::serve::error::ServeError;
-use crate::serve::find_cache::find_cache;
+use crate::serve::find_cache::{Given, find_cache, open_cache_disks};
 use crate::serve::memory_need::MemoryNeed;
 use crate::serve::opening::OpeningTeller;
 use crate::units_text::format_duration;
@@ -99,7 +99,9 @@ pub(crate) fn open_pair_on(
     let one_disk = options.one_disk.unwrap_or_else(|| {
         !options.cache_disks.all().any(DeviceSpec::is_slowed)
             && !options.data_disks.disks.iter().any(DeviceSpec::is_slowed)
-            && below.disks().any(|disk| share_a_disk(found.disk().file(), disk.file()))
+            && below
+                .disks()
+                .any(|disk| found.side.iter().any(|leg| share_a_disk(leg.file(), disk.file())))
     });
     let seed = random_bytes().map_err(ServeError::system("get random numbers"))?;
     let hash_seed = u64::from_le_bytes(seed);
@@ -149,6 +151,10 @@ pub(crate) fn open_pair_on(
         segment_memory: Box::new(segment_memory),
     };
     let (engine, data) = open_engine(opening, below, data_disk_info, options)?;
+    if let Some(label) = &found.label {
+        // All has been looked at. Crash behind it: the superblock does not speak of the label.
+        write_leg_label(found.disk().file(), label).map_err(ServeError::device("cache-disk"))?;
+    }
     let description = format!("{} behind {} (dcd)", options.data_disks, options.cache_disks);
     let event_loop = EventLoop::new(Parts {
         core: engine,
@@ -179,7 +185,7 @@ pub(crate) fn open_pair_on(
 
 /// Locks the disks, so that nobody else can start with one of them under any name. The last value:
 /// whether a data-disk takes no writes.
-fn open_disks(options: &PairOptions) -> Result<(Vec<Disk>, Vec<Disk>, bool), ServeError> {
+fn open_disks(options: &PairOptions) -> Result<(Given, Vec<Disk>, bool), ServeError> {
     let named = options.data_disks.disks.iter().chain(replaced(&options.data_disks));
     let mut paths: Vec<&Path> = options.cache_disks.all().map(DeviceSpec::path).collect();
     paths.extend(named.map(DeviceSpec::path));
@@ -187,11 +193,7 @@ fn open_disks(options: &PairOptions) -> Result<(Vec<Disk>, Vec<Disk>, bool), Ser
         let (first, second) = (first.to_owned(), second.to_owned());
         return Err(ServeError::SameDisk { first, second, shared });
     }
-    let mut cache_disks = Vec::new();
-    for spec in options.cache_disks.all() {
-        let disk = Disk::open(Device::CacheDisk, spec);
-        cache_disks.push(disk.map_err(ServeError::device("cache-disk"))?);
-    }
+    let cache_disks = open_cache_disks(&options.cache_disks)?;
     let mut data_disks = Vec::new();
     let mut data_disk_read_only = false;
     for spec in &options.data_disks.disks {

@@ -160,10 +160,8 @@ pub(crate) fn run_until_stopped<C: Core>(
             eprintln!("dcd: {news}");
         }
         disks.members.look(supervisor.event_loop.now(), core.engine().and_then(Engine::volume));
-        if let Some(engine) = core.engine().filter(|engine| engine.has_legs()) {
-            for news in disks.legs.look(&engine.legs()) {
-                eprintln!("dcd: {news}");
-            }
+        for news in disks.legs.look(core.engine().into_iter().flat_map(Engine::legs)) {
+            eprintln!("dcd: {news}");
         }
         if let Some(news) = trouble.news(core.destage_trouble(), || core.status()) {
             eprintln!("dcd: {news}");

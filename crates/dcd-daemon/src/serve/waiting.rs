@@ -1,5 +1,6 @@
 //! Waiting until both disks are there (`--wait`): a service may be started before its disks, and
-//! must neither fail nor hold up anybody.
+//! must neither fail nor hold up anybody. A leg that the others can do without, because it counted
+//! no more, is waited for as long as disks take to come up, and then no longer.
 //!
 //! A disk is there when its name can be looked up. Names are looked up every half second: whatever
 //! makes them (udev, a mount, a person) needs to know nothing of us. Meanwhile the service manager
@@ -7,6 +8,7 @@
 
 use std::io::BufReader;
 use std::os::unix::net::UnixListener;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use dcd_client::server::Until;
@@ -17,6 +19,8 @@ use serde_json::json;
 use crate::control::answers::{failure, write_line};
 use crate::control::{check_peer, read_command};
 use crate::device::device_spec::DeviceSpec;
+use crate::pair::CacheDisks;
+use crate::pair::legs::can_do_without_others;
 use crate::process::service_manager::Notifier;
 use crate::process::signals::{Signal, Signals};
 
@@ -25,23 +29,55 @@ const INTERVAL: Duration = Duration::from_millis(500);
 /// A client that has not asked or taken its answer by then is left.
 const CLIENT_PATIENCE: Duration = Duration::from_millis(200);
 
-/// What is missing, in words; `None`: nothing.
-fn missing(disks: &[(&'static str, &DeviceSpec)]) -> Option<String> {
-    let missing = disks.iter().filter(|(_, disk)| !disk.path().exists());
-    let words: Vec<String> = missing.map(|(role, disk)| format!("the {role} {disk}")).collect();
-    (!words.is_empty()).then(|| format!("waiting for {}", words.join(" and ")))
+/// How long a leg is waited for that the others can do without.
+const LEG_PATIENCE: Duration = Duration::from_secs(10);
+
+/// What is waited for.
+pub(crate) struct Awaited<'a> {
+    pub(crate) cache_disks: &'a CacheDisks,
+    pub(crate) data_disks: Vec<&'a DeviceSpec>,
+    /// Since when only legs are missing that the others can do without.
+    dispensable_since: Option<Instant>,
+}
+
+impl<'a> Awaited<'a> {
+    pub(crate) fn new(cache_disks: &'a CacheDisks, data_disks: Vec<&'a DeviceSpec>) -> Self {
+        Awaited { cache_disks, data_disks, dispensable_since: None }
+    }
+
+    /// What is missing, in words; `None`: nothing.
+    fn missing(&mut self) -> Option<String> {
+        let is_there = |disk: &&DeviceSpec| disk.path().exists();
+        let (there, cache_disks): (Vec<_>, Vec<_>) = self.cache_disks.all().partition(is_there);
+        let data_disks: Vec<_> = self.data_disks.iter().filter(|disk| !is_there(disk)).collect();
+        let legs: Vec<&Path> = there.iter().map(|disk| disk.path()).collect();
+        let is_dispensable = !cache_disks.is_empty()
+            && data_disks.is_empty()
+            && can_do_without_others(&legs, &self.cache_disks.without);
+        self.dispensable_since = match is_dispensable {
+            true => self.dispensable_since.or(Some(Instant::now())),
+            false => None,
+        };
+        if self.dispensable_since.is_some_and(|since| since.elapsed() >= LEG_PATIENCE) {
+            return None;
+        }
+        let words = cache_disks.iter().map(|disk| format!("the cache-disk {disk}"));
+        let words = words.chain(data_disks.iter().map(|disk| format!("the data-disk {disk}")));
+        let words: Vec<String> = words.collect();
+        (!words.is_empty()).then(|| format!("waiting for {}", words.join(" and ")))
+    }
 }
 
 /// Waits until all disks are there. False if a signal came first.
 pub(crate) fn wait_for_disks(
-    disks: &[(&'static str, &DeviceSpec)],
+    mut awaited: Awaited<'_>,
     control: Option<&UnixListener>,
     signals: &Signals,
     notifier: &Notifier,
     quiet: bool,
 ) -> bool {
     let mut told = None;
-    while let Some(words) = missing(disks) {
+    while let Some(words) = awaited.missing() {
         if told.as_ref() != Some(&words) {
             notifier.status(&words);
             if !quiet {

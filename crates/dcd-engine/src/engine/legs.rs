@@ -1,4 +1,5 @@
-//! The cache-disk on several legs: what goes back and forth between them, the cache and the volume.
+//! The cache-disk on several legs: what goes back and forth between them, the cache and the
+//! volume.
 
 use super::Engine;
 use crate::io::{Device, Io, LegError, Output, RequestError, RequestId};
@@ -7,14 +8,9 @@ use crate::legs::{Legs, LegsOutput};
 use crate::units::{Duration, LINE_SIZE, LegIndex, SlotIndex, Time, Uuid};
 
 impl Engine {
-    /// Whether the cache-disk is on legs. Cheap.
-    pub fn has_legs(&self) -> bool {
-        self.legs.is_some()
-    }
-
     /// The legs, if the cache-disk is on several disks.
-    pub fn legs(&self) -> Vec<LegStatus> {
-        self.legs.as_ref().map_or_else(Vec::new, |legs| legs.status())
+    pub fn legs(&self) -> impl Iterator<Item = LegStatus> {
+        self.legs.iter().flat_map(|legs| legs.status())
     }
 
     /// Whether a start has made the legs in sync alike: from then on they hold the same bytes, but

@@ -151,6 +151,8 @@ pub fn choose(found: &[LegLabel], without: &[Uuid]) -> Result<Choice, LegsError>
         marks,
         ..best.clone()
     };
+    let missing =
+        missing.into_iter().filter(|leg| !found.iter().any(|label| label.leg == *leg)).collect();
     Ok(Choice { roles, primary, label, missing })
 }
 
@@ -238,6 +240,8 @@ mod tests {
         assert_eq!(roles(alone, &[]), Err(LegsError::Missing { missing }));
         let choice = choose(alone, &[leg(2)]).unwrap();
         assert_eq!((choice.roles, choice.missing), (vec![Role::InSync], vec![leg(2)]));
+        let choice = choose(&[a.clone(), b.clone()], &[leg(2)]).unwrap();
+        assert_eq!((choice.roles, choice.missing), (vec![Role::InSync, Role::LeftOut], vec![]));
         assert_eq!(roles(&[a, b], &[leg(5)]), Err(LegsError::NoSuchLeg { leg: leg(5) }));
     }
 

@@ -29,9 +29,9 @@ pub struct LegStatus {
 
 impl Legs {
     /// The legs that were given, then those that are not there.
-    pub fn status(&self) -> Vec<LegStatus> {
+    pub fn status(&self) -> impl Iterator<Item = LegStatus> {
         let (filled, total_bytes) = self.filled();
-        let given = self.legs.iter().map(|leg| LegStatus {
+        let given = self.legs.iter().map(move |leg| LegStatus {
             uuid: leg.uuid,
             standing: Some(leg.standing),
             filled_bytes: match leg.standing {
@@ -42,13 +42,13 @@ impl Legs {
             total_bytes,
             counters: leg.counters,
         });
-        let missing = self.missing.iter().map(|uuid| LegStatus {
+        let missing = self.missing.iter().map(move |uuid| LegStatus {
             uuid: *uuid,
             standing: None,
             filled_bytes: 0,
             total_bytes,
             counters: LegCounters::default(),
         });
-        given.chain(missing).collect()
+        given.chain(missing)
     }
 }

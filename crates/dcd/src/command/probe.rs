@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use dcd_daemon::device::identity::DiskIdentity;
+use dcd_daemon::pair::legs::label_at;
 use dcd_daemon::pair::members::{MemberMark, member_mark_in};
 use dcd_engine::Superblock;
 use dcd_engine::format::checkpoint;
@@ -18,7 +19,7 @@ use dcd_engine::format::end_mark::{self, END_MARK_BYTES};
 use dcd_engine::format::geometry::{
     CHECKPOINTS_OFFSET, SEGMENT_SIZE_BYTES_MAX, SUPERBLOCK_OFFSETS,
 };
-use dcd_engine::format::leg_label::{LEG_LABEL_BYTES, LEG_LABEL_OFFSETS, LegLabel};
+use dcd_engine::format::leg_label::LegLabel;
 use dcd_engine::format::superblock::{CacheState, MAGIC, SUPERBLOCK_SIZE};
 use dcd_engine::legs::choose::{Role, choose};
 use dcd_engine::units::LINE_SIZE;
@@ -251,7 +252,7 @@ pub(super) fn read_cache(disks: &[&Path]) -> Contents {
     let (labels, legs): (Vec<LegLabel>, Vec<Contents>) = disks
         .iter()
         .zip(found)
-        .filter_map(|(disk, contents)| Some((read_leg_label(disk)?, contents)))
+        .filter_map(|(disk, contents)| Some((label_at(disk)?, contents)))
         .unzip();
     let Ok(choice) = choose(&labels, &[]) else {
         return Contents::Unknown("lacks a leg, or its legs are not of one mind");
@@ -261,11 +262,6 @@ pub(super) fn read_cache(disks: &[&Path]) -> Contents {
         .map(|(contents, _)| contents)
         .max_by_key(|contents| contents.superblock().map(|superblock| superblock.generation))
         .unwrap_or(Contents::Nothing)
-}
-
-fn read_leg_label(disk: &Path) -> Option<LegLabel> {
-    let [first, second] = read_copies::<LEG_LABEL_BYTES>(disk, LEG_LABEL_OFFSETS)?;
-    LegLabel::newest(&first, &second).ok()
 }
 
 /// Both copies of what a disk says of itself. One that cannot be read stays empty, which is no
