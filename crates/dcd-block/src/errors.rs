@@ -64,6 +64,18 @@ pub enum LegError {
     /// It is in use, or being filled.
     #[error("it is in use already")]
     InUse,
+    /// As many as there can be are in use; or so many have come and gone that no name is left.
+    #[error("there are as many legs as there can be")]
+    TooMany,
+    /// A disk that was a leg has what the others do not follow.
+    #[error("it was used without the others: what it holds may be newer")]
+    Newer,
+    /// A disk has the name of a leg that is in use.
+    #[error("it is a copy of a leg that is in use")]
+    Copy,
+    /// None of them takes a label: nothing can be said of any.
+    #[error("the legs take no labels")]
+    NoLabels,
 }
 
 /// Why a request about sequences cannot be met.

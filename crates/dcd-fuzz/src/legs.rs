@@ -61,6 +61,17 @@ pub(crate) enum Trouble {
     Rots,
 }
 
+/// What somebody does about legs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Care {
+    /// One that is out is filled.
+    Fill(LegIndex),
+    /// One goes.
+    TakeOut(LegIndex),
+    /// A disk that is no leg, or no more, becomes one.
+    Join(usize),
+}
+
 /// The second leg, and what is known of both.
 #[derive(Clone)]
 pub struct Legs {
@@ -68,7 +79,7 @@ pub struct Legs {
     pub disk: FaultyDisk,
     pub(crate) options: LegOptions,
     random: Random,
-    /// Which disk each leg of the engine is.
+    /// Which disk each leg of the engine is. A disk that became one anew is the last of its legs.
     places: Vec<usize>,
     /// Those that counted when the machine stopped.
     pub(crate) counted: [bool; 2],
@@ -100,6 +111,8 @@ pub struct LegCounts {
     pub older: u64,
     /// Legs that a start has filled, or somebody.
     pub filled: u64,
+    /// Of them, disks that became legs while the other served.
+    pub joined: u64,
     /// Lines that have rotted on one.
     pub rotted: u64,
 }
@@ -111,6 +124,7 @@ impl LegCounts {
         self.forced += other.forced;
         self.older += other.older;
         self.filled += other.filled;
+        self.joined += other.joined;
         self.rotted += other.rotted;
     }
 }
@@ -167,28 +181,34 @@ impl Legs {
         self.places[usize::from(leg.0)]
     }
 
+    /// The leg that a disk is now.
+    fn leg_of(&self, disk: usize) -> Option<LegIndex> {
+        self.places.iter().rposition(|place| *place == disk).map(|leg| LegIndex(leg as u8))
+    }
+
+    /// How a disk is as a leg, if it is one.
+    fn status_of<'a>(&self, disk: usize, status: &'a [LegStatus]) -> Option<&'a LegStatus> {
+        self.leg_of(disk).and_then(|leg| status.get(usize::from(leg.0)))
+    }
+
     /// Notes which legs count, for what a start may do without.
     pub(crate) fn note(&mut self, status: &[LegStatus]) {
         if status.is_empty() {
             return;
         }
-        self.counted = [0, 1].map(|disk| {
-            let leg = self.places.iter().position(|place| *place == disk);
-            leg.and_then(|leg| status.get(leg)).is_some_and(counts)
-        });
+        self.counted = [0, 1].map(|disk| self.status_of(disk, status).is_some_and(counts));
     }
 
     /// Whether the other leg can answer for all.
     fn is_covered(&mut self, leg: LegIndex, status: &[LegStatus]) -> bool {
-        for (place, status) in status.iter().enumerate().take(self.places.len()) {
-            let struck = &mut self.struck[self.places[place]];
+        for disk in 0..2 {
+            let Some(status) = self.status_of(disk, status) else { continue };
             let is_used = counts(status) || status.standing == Some(LegStanding::Filling);
-            *struck = if is_used { struck.saturating_sub(1) } else { 0 };
+            self.struck[disk] = if is_used { self.struck[disk].saturating_sub(1) } else { 0 };
         }
-        let other = status.iter().enumerate().find(|(place, _)| *place != usize::from(leg.0));
-        let is_whole = other.is_some_and(|(_, status)| counts(status));
-        let is_sound = is_whole && self.rotten.is_none();
-        is_sound && self.places.len() == 2 && self.struck[1 - self.place(leg)] == 0
+        let other = 1 - self.place(leg);
+        let is_whole = self.status_of(other, status).is_some_and(counts);
+        is_whole && self.rotten.is_none() && self.struck[other] == 0
     }
 
     fn other_has_bad(&self, leg: LegIndex, first: &FaultyDisk) -> bool {
@@ -252,27 +272,45 @@ impl Legs {
         hangs
     }
 
-    /// A leg that somebody looks after now: it is put in again, or one is taken out.
-    pub(crate) fn draw_care(
+    /// What somebody does now: a leg is put in again, under its name or another, or one is taken
+    /// out. `is_asked`: whether a leg has I/Os under way.
+    fn draw_care(
         &mut self,
         status: &[LegStatus],
         first: &FaultyDisk,
-    ) -> Option<(LegIndex, bool)> {
+        is_asked: impl Fn(LegIndex) -> bool,
+    ) -> Option<Care> {
         if self.options.trouble_one_in == 0 || !self.random.one_in(40) {
             return None;
         }
         let is_out = |status: &LegStatus| {
             matches!(status.standing, Some(LegStanding::Failed(_) | LegStanding::Removed))
         };
-        let leg = |place: usize| LegIndex(place as u8);
         let has_bad = first.has_bad() || self.disk.has_bad() || self.rotten.is_some();
-        if let Some(place) = status.iter().position(is_out) {
+        for disk in 0..2 {
+            let legs = self.places.iter().enumerate().filter(|(_, place)| **place == disk);
+            let is_quiet = legs.clone().all(|(leg, _)| !is_asked(LegIndex(leg as u8)));
+            let care = match self.leg_of(disk) {
+                None => Care::Join(disk),
+                Some(leg) if self.status_of(disk, status).is_some_and(is_out) => {
+                    // A kernel that still has its I/Os does not let the same disk be opened again.
+                    let joins = self.places.len() < 8 && is_quiet && self.random.one_in(2);
+                    if joins { Care::Join(disk) } else { Care::Fill(leg) }
+                }
+                Some(_) => continue,
+            };
             self.done.filled += 1;
-            return Some((leg(place), true));
+            return Some(care);
         }
         let both_count =
-            status.len() == 2 && status.iter().all(counts) && self.struck == [0; 2] && !has_bad;
-        (both_count && self.random.one_in(20)).then(|| (leg(self.random.below(2) as usize), false))
+            [0, 1].iter().all(|disk| self.status_of(*disk, status).is_some_and(counts))
+                && self.struck == [0; 2]
+                && !has_bad;
+        if !both_count || !self.random.one_in(20) {
+            return None;
+        }
+        let disk = self.random.below(2) as usize;
+        self.leg_of(disk).map(Care::TakeOut)
     }
 
     /// What a start takes: the superblock of those in sync, and the legs.
@@ -380,7 +418,14 @@ impl Legs {
             && old_label.number + 2 >= true_label.number;
         let was_before = true_label.membership.past.first() == Some(&old_label.membership.tag)
             && !true_label.is_in_force;
-        if is_same || was_before || !true_label.membership.knows(old_label.membership.tag) {
+        // Under a name that it had before, it is another disk: the one that is missing is asked for.
+        let now = if which == 0 { label_of(first) } else { label_of(&self.disk) };
+        let has_its_name = now.is_ok_and(|now| now.leg == old_label.leg);
+        if !has_its_name
+            || is_same
+            || was_before
+            || !true_label.membership.knows(old_label.membership.tag)
+        {
             return;
         }
         self.done.older += 1;
@@ -415,6 +460,10 @@ fn newest_superblock<'a>(
     newest.ok_or_else(|| problem.expect("one leg is in sync"))
 }
 
+fn care_request(number: u64, operation: Operation) -> Input {
+    Input::Request(Request { id: RequestId(UNHEARD | number), operation, fua: false })
+}
+
 impl Host {
     /// What happens to a leg when it is asked.
     pub(crate) fn trouble_of(
@@ -422,30 +471,54 @@ impl Host {
         device: Device,
         operation: &IoOperation,
     ) -> Option<Trouble> {
-        let Device::Leg(leg) = device else { return None };
+        let Device::Leg(asked) = device else { return None };
         let engine = self.running.engine.as_mut()?;
         let status: Vec<LegStatus> = engine.legs().collect();
         let legs = self.legs.as_mut()?;
-        if let Some((leg, is_added)) = legs.draw_care(&status, &self.cache_disk) {
-            let place = legs.place(leg);
-            let name = status[usize::from(leg.0)].uuid;
-            let operation = if is_added {
-                let disk = if place == 0 { &mut self.cache_disk } else { &mut legs.disk };
-                disk.failing = None;
-                Operation::FillLeg { leg: name }
-            } else {
-                Operation::TakeOutLeg { leg: name }
-            };
+        let ios = &self.running.ios;
+        let is_asked =
+            |leg| leg == asked || ios.iter().any(|flight| flight.io.device == Device::Leg(leg));
+        let care = match engine.phase() {
+            Phase::Running => legs.draw_care(&status, &self.cache_disk, is_asked),
+            _ => None,
+        };
+        if let Some(care) = care {
             legs.asked += 1;
-            let id = RequestId(UNHEARD | legs.asked);
-            if *engine.phase() == Phase::Running {
-                let request = Request { id, operation, fua: false };
-                engine.handle_input(self.running.now, Input::Request(request));
-            }
+            let place = match care {
+                Care::Join(place) => place,
+                Care::Fill(leg) | Care::TakeOut(leg) => legs.place(leg),
+            };
+            let disk = if place == 0 { &mut self.cache_disk } else { &mut legs.disk };
+            let name = |leg: LegIndex| status[usize::from(leg.0)].uuid;
+            let input = match care {
+                Care::Join(_) => {
+                    disk.failing = None;
+                    let before = label_of(disk).ok();
+                    let named = Uuid([0xb0 + (legs.asked % 64) as u8; 16]);
+                    let leg = engine.add_leg(named, before.as_ref());
+                    assert_eq!(
+                        leg,
+                        Ok(LegIndex(legs.places.len() as u8)),
+                        "{before:?}, {status:?}"
+                    );
+                    legs.places.push(place);
+                    legs.done.joined += 1;
+                    Input::Timeout
+                }
+                Care::Fill(leg) => {
+                    disk.failing = None;
+                    care_request(legs.asked, Operation::FillLeg { leg: name(leg) })
+                }
+                Care::TakeOut(leg) => {
+                    care_request(legs.asked, Operation::TakeOutLeg { leg: name(leg) })
+                }
+            };
+            engine.handle_input(self.running.now, input);
             let status: Vec<LegStatus> = engine.legs().collect();
-            self.running.trace(|| format!("   care of {leg:?}: {is_added}, {status:?}"));
+            self.running.trace(|| format!("   {care:?}: {status:?}"));
             return None;
         }
+        let leg = asked;
         let other_has_bad = legs.other_has_bad(leg, &self.cache_disk);
         let geometry = engine.superblock().geometry;
         // Of slots of the log each has a checksum that is looked at.

@@ -24,8 +24,15 @@ fn two_legs_lose_nothing_while_one_is_whole() {
     assert!(failures.is_empty(), "{failures:#?}");
     if runs >= 60 {
         let legs = report.legs;
-        let all =
-            [legs.troubles, legs.without_one, legs.forced, legs.older, legs.filled, legs.rotted];
+        let all = [
+            legs.troubles,
+            legs.without_one,
+            legs.forced,
+            legs.older,
+            legs.filled,
+            legs.joined,
+            legs.rotted,
+        ];
         assert!(all.iter().all(|count| *count > 0), "{legs:?}");
     }
 }

@@ -108,6 +108,16 @@ codes! {
     LastLeg = "last-leg",
     /// [`LegError::InUse`].
     LegInUse = "leg-in-use",
+    /// A disk that cannot become a leg.
+    BadLeg = "bad-leg",
+    /// [`LegError::TooMany`].
+    TooManyLegs = "too-many-legs",
+    /// [`LegError::Newer`].
+    NewerLeg = "newer-leg",
+    /// [`LegError::Copy`].
+    CopyOfLeg = "copy-of-leg",
+    /// [`LegError::NoLabels`].
+    NoLabels = "no-labels",
     /// [`VolumeError::NoVolume`].
     NoVolume = "no-volume",
     /// [`VolumeError::BadBlock`]: `"block"`.
@@ -316,6 +326,10 @@ fn leg_code(error: LegError) -> Code {
         LegError::NoSuchLeg => Code::NoSuchLeg,
         LegError::LastLeg => Code::LastLeg,
         LegError::InUse => Code::LegInUse,
+        LegError::TooMany => Code::TooManyLegs,
+        LegError::Newer => Code::NewerLeg,
+        LegError::Copy => Code::CopyOfLeg,
+        LegError::NoLabels => Code::NoLabels,
     }
 }
 
@@ -326,6 +340,14 @@ pub fn leg_hint(error: LegError) -> &'static str {
         LegError::NoSuchLeg => "`dcd cache-disk status` lists them",
         LegError::LastLeg => "fill another first: `dcd cache-disk status` lists them",
         LegError::InUse => "there is nothing to do",
+        LegError::TooMany => {
+            "`dcd cache-disk take-out` one first; where none is left, stop dcd and start it again"
+        }
+        LegError::Newer => {
+            "`dcd inspect leg` shows its label. If nothing on it is needed, overwrite its first MiB with zeroes"
+        }
+        LegError::Copy => "give a blank disk: a copy made with dd is no second leg",
+        LegError::NoLabels => "the cache-disk has failed: see `dcd status`",
     }
 }
 

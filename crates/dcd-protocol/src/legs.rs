@@ -2,6 +2,9 @@
 //!
 //! ```text
 //! {"legs":"status"}                    {"ok":true,"legs":[{"leg":"0b5c...","state":"in-sync"},...]}
+//! {"legs":{"add":{"disk":"/dev/sdc"}}} {"ok":true,"send":"descriptors"}; the client sends a byte, and with it the
+//!                                      disk, open and locked, and what else it holds of it (SCM_RIGHTS): who serves
+//!                                      may have no right to open it. Then {"ok":true,"leg":"7f31..."}, at once
 //! {"legs":{"fill":{"leg":"0b5c..."}}}  {"ok":true}, at once: see the status
 //! {"legs":{"take-out":{"leg":"0b5c..."}}}  {"ok":true}, when no start believes it any more
 //! ```
@@ -14,6 +17,11 @@ use serde::{Deserialize, Serialize};
 pub enum LegCommand {
     /// All of them, as [`LegReport`]s.
     Status,
+    /// Have a disk become one, which is filled.
+    Add {
+        /// The disk, as one names it.
+        disk: String,
+    },
     /// Fill one that is out, and use it again.
     Fill {
         /// Its name.

@@ -422,6 +422,93 @@ fn a_blank_disk_becomes_a_leg() {
     site.dcd("detach --cache-disk n --data-disk d").ok();
 }
 
+/// Disks become legs, and take the place of others, while clients write: no request fails, and what
+/// is there is what a start finds.
+#[test]
+fn disks_come_and_go_while_it_serves() {
+    let site = site();
+    let mut load = Load::new(15);
+    let daemon = serve(&site);
+    load.run(&site, 40);
+    // 1. Wrong ones first: nothing is written to them, and they are let go.
+    site.folder.disk("small", 1 << 20);
+    site.dcd("cache-disk add small --control ctl").fails(1, "a leg of this cache needs", "size");
+    std::fs::write(site.path("full"), vec![7; 8 << 20]).unwrap();
+    site.dcd("cache-disk add full --control ctl").fails(1, "is to become a leg", "dd if=/dev/zero");
+    assert!(std::fs::read(site.path("full")).unwrap() == vec![7; 8 << 20]);
+    std::fs::copy(site.path("c"), site.path("copy")).unwrap();
+    site.dcd("cache-disk add copy --control ctl").fails(1, "it is a copy of a leg", "blank");
+    site.dcd("cache-disk add d --control ctl").fails(1, "locked by another program", "");
+    site.dcd("cache-disk add nothing --control ctl").fails(1, "does not exist", "");
+    let wrong = "5445954e-c91c-0f11-3e8e-be4ba8e93502";
+    site.folder.disk("n", 8 << 20);
+    let replace = format!("cache-disk replace {wrong} n --control ctl");
+    site.dcd(&replace).fails(1, "is not there", "cache-disk status");
+    for name in ["small", "full", "copy", "n"] {
+        let file = std::fs::File::open(site.path(name)).unwrap();
+        file.try_lock().unwrap_or_else(|error| panic!("{name} is still held: {error}"));
+    }
+    assert_eq!(states(&site), ["in-sync", "in-sync"]);
+    // 2. One more, under load; it may fail as any other.
+    site.dcd("cache-disk add faulty:n,control=faults-of-n --no-wait --control ctl").ok();
+    until("it is filled", || {
+        load.run(&site, 5);
+        (states(&site) == ["in-sync"; 3]).then_some(())
+    });
+    site.faults("faults-of-n", "write eio");
+    until("it is out", || {
+        load.run(&site, 5);
+        states(&site).contains(&"failed".to_owned()).then_some(())
+    });
+    // 3. The second leg is replaced.
+    let of_e = |leg: &&Value| leg["disk"] == "e";
+    let second = told(&site).iter().find(of_e).unwrap()["leg"].as_str().unwrap().to_owned();
+    site.folder.disk("m", 8 << 20);
+    let said = site.dcd(&format!("cache-disk replace {second} m --control ctl")).ok();
+    assert!(said.contains("may be unplugged") && said.contains("--cache-disk"), "{said}");
+    load.run(&site, 20);
+    daemon.kill();
+    std::fs::remove_file(site.path("e")).unwrap();
+    std::fs::remove_file(site.path("n")).unwrap();
+    let daemon = site.serve(&format!("--cache-disk m {LAZY}"));
+    load.compare(&site, &daemon);
+    assert_eq!(states(&site), ["in-sync"; 2]);
+    daemon.assert_no_panic();
+    daemon.stop();
+}
+
+/// A leg that was not there when dcd was started comes back while it serves, unless it was used
+/// without the others.
+#[test]
+fn a_leg_comes_back_while_it_serves() {
+    let site = site();
+    let mut load = Load::new(16);
+    let daemon = serve(&site);
+    load.run(&site, 40);
+    let [(first, _), (second, _)] = <[_; 2]>::try_from(legs(&site)).unwrap();
+    daemon.kill();
+    let alone = format!("--without-leg {second} {LAZY}");
+    let daemon = site.serve(&alone);
+    load.run(&site, 20);
+    assert_eq!(states(&site), ["in-sync", "missing"]);
+    site.dcd("cache-disk add e --control ctl").ok();
+    assert_eq!(states(&site), ["in-sync"; 2]);
+    load.run(&site, 20);
+    daemon.kill();
+    let daemon = serve(&site);
+    load.compare(&site, &daemon);
+    let (second, _) = legs(&site)[1].clone();
+    daemon.kill();
+    // Each alone.
+    site.serve_disks("e", "d", &format!("--without-leg {first} --accept-damage {LAZY}")).kill();
+    let daemon = site.serve(&format!("--without-leg {second} --accept-damage {LAZY}"));
+    let before = std::fs::read(site.path("e")).unwrap();
+    site.dcd("cache-disk add e --control ctl").fails(1, "used without the others", "inspect leg");
+    assert!(std::fs::read(site.path("e")).unwrap() == before);
+    daemon.assert_no_panic();
+    daemon.stop();
+}
+
 /// With the cache-disk go the tables of a volume: each leg alone has them.
 #[test]
 fn a_volume_outlives_each_leg() {

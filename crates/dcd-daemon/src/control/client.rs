@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use dcd_client::error::{SILENT_HINT, STRANGER_HINT};
 use dcd_client::plain::plain;
 use dcd_client::server::{PATIENCE, Until, connect_patiently, stranger, write_patiently};
+use dcd_engine::units::Uuid;
 use dcd_protocol::legs::{LegCommand, LegReport};
 use dcd_protocol::sequences::RANGES_PER_LINE;
 use dcd_protocol::settings::SettingsAnswer;
@@ -23,6 +24,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::control::recording::RecordedBatch;
+use crate::device::device_file::DeviceFile;
+use crate::device::device_spec::DeviceSpec;
+use crate::process::descriptors::send_descriptors;
 use crate::process::signals::Signals;
 use crate::report::lost::LostReport;
 use crate::report::status_report::StatusReport;
@@ -311,6 +315,27 @@ impl ControlClient {
     pub fn legs(&mut self) -> Result<Vec<LegReport>, ControlError> {
         let answer = self.ask_legs(LegCommand::Status)?;
         Vec::deserialize(&answer["legs"]).map_err(|_| self.no_answer(answer.to_string().as_bytes()))
+    }
+
+    /// Hands a disk over that is to become a leg; the name of that leg. The disk is open and
+    /// locked, and stays so for the daemon.
+    ///
+    /// # Errors
+    /// What the daemon says against it, or that it does not answer.
+    pub fn add_leg(&mut self, spec: &DeviceSpec, disk: DeviceFile) -> Result<Uuid, ControlError> {
+        self.ask_legs(LegCommand::Add { disk: spec.to_string() })?;
+        let sent = send_descriptors(self.reader.get_ref(), b"d", &disk.descriptors());
+        // From here on the locks are the daemon's: dropped, they would be given up for both.
+        std::mem::forget(disk);
+        if let Err(source) = sent {
+            let (path, source) = (self.path.clone(), source.into());
+            return Err(ControlError::Broken { path, source });
+        }
+        let answer = self.answer(&mut |_| {}, ANSWER_BYTES_MAX)?;
+        match answer["leg"].as_str().and_then(|leg| leg.parse().ok()) {
+            Some(leg) => Ok(leg),
+            None => Err(self.no_answer(answer.to_string().as_bytes())),
+        }
     }
 
     /// Something about legs, and the answer.

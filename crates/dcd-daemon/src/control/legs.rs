@@ -1,19 +1,31 @@
 //! Runs the requests of [`dcd_protocol::legs`].
 
 use std::io;
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
+use std::time::Duration;
 
-use dcd_engine::Operation;
+use dcd_engine::io::LegError;
 use dcd_engine::units::Uuid;
+use dcd_engine::{Operation, RequestError};
 use dcd_protocol::failure::leg_hint;
-use dcd_protocol::{Failure, LegCommand};
+use dcd_protocol::{Code, Failure, LegCommand};
 use serde_json::{Value, json};
 
-use crate::control::answers::{answer, run_with_signs_of_life};
+use crate::control::answers::{answer, run_with_signs_of_life, write_line};
+use crate::device::device_file::{DeviceError, DeviceFile};
+use crate::device::device_spec::DeviceSpec;
 use crate::event_loop::submitter::Submitter;
+use crate::pair::legs::{
+    NewLeg, NewLegError, check_blank, check_size, new_leg_uuid, read_leg_label,
+};
+use crate::process::descriptors::receive_descriptors;
 use crate::report::legs::reports;
 use crate::report::status_report::DaemonFacts;
+
+/// A client that has said that it adds a disk has so much time to hand it over.
+const DESCRIPTORS_PATIENCE: Duration = Duration::from_secs(5);
 
 /// Runs a request of the client of this connection.
 pub(crate) fn run(
@@ -22,20 +34,25 @@ pub(crate) fn run(
     facts: &Arc<DaemonFacts>,
     command: LegCommand,
 ) -> io::Result<Value> {
-    use dcd_engine::io::LegError;
     let refusal = |error: LegError| Failure::of(error.into(), leg_hint(error)).to_value();
     let name = |text: &str| text.parse::<Uuid>().map_err(|_| refusal(LegError::NoSuchLeg));
     let operation = match command {
         LegCommand::Status => {
-            let facts = Arc::clone(facts);
-            let legs = submitter.ask(move |snapshot| {
-                snapshot.core.engine().map(|engine| reports(engine.legs(), &facts.legs))
+            let legs = submitter.ask(|snapshot| {
+                let engine = snapshot.core.engine();
+                engine.map(|engine| reports(engine.legs(), snapshot.cache_side))
             });
             let legs = legs.flatten().unwrap_or_default();
             if legs.is_empty() {
                 return Ok(refusal(LegError::NoLegs));
             }
             return Ok(json!({ "ok": true, "legs": legs }));
+        }
+        LegCommand::Add { disk } => {
+            return Ok(match add(stream, submitter, facts.uuid, &disk)? {
+                Ok(leg) => json!({ "ok": true, "leg": leg.to_string() }),
+                Err(refusal) => refusal.to_value(),
+            });
         }
         LegCommand::Fill { leg } => name(&leg).map(|leg| Operation::FillLeg { leg }),
         LegCommand::TakeOut { leg } => name(&leg).map(|leg| Operation::TakeOutLeg { leg }),
@@ -44,4 +61,64 @@ pub(crate) fn run(
         Ok(operation) => Ok(answer(run_with_signs_of_life(stream, submitter, operation)?.result)),
         Err(refusal) => Ok(refusal),
     }
+}
+
+/// Has a disk that the client has opened become a leg; its name.
+fn add(
+    stream: &UnixStream,
+    submitter: &Submitter,
+    cache: Uuid,
+    disk: &str,
+) -> io::Result<Result<Uuid, Failure>> {
+    let refused = |error: NewLegError| match error {
+        NewLegError::Leg(error) => Failure::of(error.into(), leg_hint(error)),
+        other => Failure::new(Code::BadLeg, other.to_string(), other.hint().unwrap_or_default()),
+    };
+    let end = submitter.ask(|snapshot| {
+        let engine = snapshot.core.engine()?;
+        engine.legs().next().map(|_| engine.superblock().end())
+    });
+    let Some(end_bytes) = end.flatten() else { return Ok(Err(refused(LegError::NoLegs.into()))) };
+    let spec = match disk.parse::<DeviceSpec>() {
+        Ok(spec) => spec,
+        Err(error) => {
+            return Ok(Err(Failure::new(Code::BadLeg, error.to_string(), error.hint())));
+        }
+    };
+    // 1. The disk itself: whoever asks has opened it, and holds what keeps others away.
+    write_line(stream, &json!({ "ok": true, "send": "descriptors" }))?;
+    stream.set_read_timeout(Some(DESCRIPTORS_PATIENCE))?;
+    let descriptors = receive_descriptors(stream)?;
+    let new = match look_at(spec, descriptors, cache, end_bytes) {
+        Ok(new) => new,
+        Err(error) => return Ok(Err(refused(error))),
+    };
+    // 2. Nothing is written before the engine has taken it.
+    let leg = new.leg;
+    Ok(match submitter.add_leg(new) {
+        Some(Ok(())) => Ok(leg),
+        Some(Err(error)) => Err(refused(error)),
+        None => Err(Failure::of(RequestError::ShuttingDown, "start it again")),
+    })
+}
+
+/// What a disk is that is to become a leg of this cache, of so many bytes.
+fn look_at(
+    spec: DeviceSpec,
+    descriptors: Vec<OwnedFd>,
+    cache: Uuid,
+    end_bytes: u64,
+) -> Result<NewLeg, NewLegError> {
+    let file = DeviceFile::of_descriptors(spec.path(), descriptors)?;
+    check_size(&file, end_bytes)?;
+    let label = read_leg_label(&file)?.ok().filter(|label| label.cache == cache);
+    if label.is_none() {
+        check_blank(&file)?;
+    }
+    let leg = new_leg_uuid().map_err(|source| DeviceError::Io {
+        path: spec.path().to_owned(),
+        operation: "get a name for",
+        source,
+    })?;
+    Ok(NewLeg { file, spec, leg, before: label })
 }

@@ -19,7 +19,7 @@
 use std::fs;
 use std::io;
 use std::ops::Range;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, Mode, OFlags, Stat};
@@ -62,6 +62,16 @@ impl Claim {
             }
         }
         Ok(claim)
+    }
+
+    /// What another process holds.
+    pub(crate) fn of(held: Vec<OwnedFd>) -> Claim {
+        Claim { below: held, beside: Vec::new() }
+    }
+
+    /// What is held.
+    pub(crate) fn held(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.below.iter().chain(&self.beside).map(OwnedFd::as_fd)
     }
 
     /// Gives back what closing alone may not give back at once (see `DeviceFile`).

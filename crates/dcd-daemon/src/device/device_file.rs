@@ -361,6 +361,14 @@ impl Drop for DeviceFile {
     }
 }
 
+/// What is open.
+struct Opened {
+    file: OwnedFd,
+    stat: rustix::fs::Stat,
+    is_block_device: bool,
+    is_direct: bool,
+}
+
 impl DeviceFile {
     /// Opens and locks a disk for reading and writing.
     ///
@@ -402,6 +410,45 @@ impl DeviceFile {
                 result => return result,
             }
         }
+    }
+
+    /// What is held of it, for another process: see [`DeviceFile::of_descriptors`].
+    pub(crate) fn descriptors(&self) -> Vec<BorrowedFd<'_>> {
+        std::iter::once(self.file.as_fd()).chain(self.claim.held()).collect()
+    }
+
+    /// A disk that another process has opened and locked, with what that holds of it: the locks
+    /// are those of the descriptors, and stay.
+    ///
+    /// # Errors
+    /// If it is none, or not for reading and writing.
+    pub(crate) fn of_descriptors(
+        path: &Path,
+        descriptors: Vec<OwnedFd>,
+    ) -> Result<DeviceFile, DeviceError> {
+        let mut descriptors = descriptors.into_iter();
+        let failed = |errno: Errno| DeviceError::Io {
+            path: path.to_owned(),
+            operation: "look at",
+            source: errno.into(),
+        };
+        let file = descriptors.next().ok_or_else(|| failed(Errno::BADF))?;
+        let flags = rustix::fs::fcntl_getfl(&file).map_err(failed)?;
+        if flags & OFlags::RWMODE != OFlags::RDWR {
+            return Err(failed(Errno::ACCESS));
+        }
+        let stat = rustix::fs::fstat(&file).map_err(failed)?;
+        let is_block_device = match FileType::from_raw_mode(stat.st_mode) {
+            FileType::RegularFile => false,
+            FileType::BlockDevice => true,
+            _ => return Err(kind(path, "something else")),
+        };
+        let opened =
+            Opened { file, stat, is_block_device, is_direct: flags.contains(OFlags::DIRECT) };
+        let identity = DiskIdentity { pieces: Vec::new() };
+        let device = DeviceFile::of(path, opened, identity, Claim::of(descriptors.collect()))?;
+        device.check_size()?;
+        Ok(device)
     }
 
     fn open_now(path: &Path, access: Access) -> Result<DeviceFile, DeviceError> {
@@ -461,6 +508,17 @@ impl DeviceFile {
             source,
         })?;
         let claim = Claim::take(path, &file, &identity)?;
+        DeviceFile::of(path, Opened { file, stat, is_block_device, is_direct }, identity, claim)
+    }
+
+    /// Looks at one that is open and locked.
+    fn of(
+        path: &Path,
+        opened: Opened,
+        identity: DiskIdentity,
+        claim: Claim,
+    ) -> Result<DeviceFile, DeviceError> {
+        let Opened { file, stat, is_block_device, is_direct } = opened;
         let mut device = DeviceFile {
             file,
             claim,

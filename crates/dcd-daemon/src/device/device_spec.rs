@@ -150,6 +150,24 @@ impl DeviceSpec {
         }
     }
 
+    /// The same for a process with another working directory.
+    pub fn absolute(&self) -> DeviceSpec {
+        // Only the empty path has no absolute form, and the working directory may be gone.
+        let absolute = |path: &Path| std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+        match self {
+            DeviceSpec::Plain(path) => DeviceSpec::Plain(absolute(path)),
+            DeviceSpec::Slow { path, times } => {
+                DeviceSpec::Slow { path: absolute(path), times: *times }
+            }
+            DeviceSpec::Model { profile, path } => {
+                DeviceSpec::Model { profile: profile.clone(), path: absolute(path) }
+            }
+            DeviceSpec::Faulty { inner, control } => {
+                DeviceSpec::Faulty { inner: Box::new(inner.absolute()), control: absolute(control) }
+            }
+        }
+    }
+
     /// How slow it is, if it is a slow disk.
     pub fn slow_times(&self) -> Option<SlowTimes> {
         match self {

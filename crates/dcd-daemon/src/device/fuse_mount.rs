@@ -4,8 +4,7 @@
 //! Tests: `tests/fuse.rs`, on real mounts.
 
 use std::ffi::CString;
-use std::io::{self, IoSliceMut, Read};
-use std::mem::MaybeUninit;
+use std::io::{self, Read};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -16,6 +15,7 @@ use rustix::io::Errno as SystemError;
 use rustix::mount::{MountFlags, UnmountFlags};
 
 use crate::device::fuse_error::FuseError;
+use crate::process::descriptors::receive_descriptors;
 
 /// Name of the one file in it.
 pub const FILE_NAME: &str = "disk";
@@ -127,7 +127,7 @@ fn connect_by_fusermount(directory: &Path, read_only: bool) -> Result<OwnedFd, F
         .spawn()
         .map_err(|source| FuseError::MissingFusermount { source })?;
 
-    let received = receive_descriptor(&ours);
+    let received = receive_descriptors(&ours).unwrap_or_default().into_iter().next();
     let mut message = String::new();
     if let Some(stderr) = child.stderr.as_mut() {
         let _ = stderr.read_to_string(&mut message);
@@ -136,26 +136,6 @@ fn connect_by_fusermount(directory: &Path, read_only: bool) -> Result<OwnedFd, F
     received.ok_or_else(|| FuseError::Fusermount {
         directory: directory.to_owned(),
         message: message.trim().to_owned(),
-    })
-}
-
-/// The descriptor sent through `socket`, if one is before the other end closes.
-fn receive_descriptor(socket: &UnixStream) -> Option<OwnedFd> {
-    use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
-    let mut byte = [0];
-    loop {
-        let mut parts = [IoSliceMut::new(&mut byte)];
-        match recvmsg(socket, &mut parts, &mut ancillary, RecvFlags::CMSG_CLOEXEC) {
-            Ok(_) => break,
-            Err(SystemError::INTR) => {}
-            Err(_) => return None,
-        }
-    }
-    ancillary.drain().find_map(|message| match message {
-        RecvAncillaryMessage::ScmRights(mut descriptors) => descriptors.next(),
-        _ => None,
     })
 }
 

@@ -71,7 +71,12 @@ impl Disk {
         Disk::of(device, spec, DeviceFile::open_read_only(spec.path())?)
     }
 
-    fn of(device: Device, spec: &DeviceSpec, file: DeviceFile) -> Result<Disk, DeviceError> {
+    /// One that is open, which behaves as this says.
+    pub(crate) fn of(
+        device: Device,
+        spec: &DeviceSpec,
+        file: DeviceFile,
+    ) -> Result<Disk, DeviceError> {
         let times = spec.slow_times();
         let sector_bytes = times.map_or(file.physical_sector_size, |times| {
             // What is read and written in larger blocks has no smaller sectors.

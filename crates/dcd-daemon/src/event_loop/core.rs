@@ -3,9 +3,11 @@
 //! boundary.
 
 use dcd_engine::config::ConfigError;
+use dcd_engine::format::leg_label::LegLabel;
+use dcd_engine::io::LegError;
 use dcd_engine::stats::{CacheDiskFailure, DestageTrouble, Status};
-use dcd_engine::units::LbaRange;
-use dcd_engine::{DataDiskInfo, Engine, EngineConfig, Input, MemoryUse, Output, Phase, Time};
+use dcd_engine::units::{LbaRange, LegIndex};
+use dcd_engine::{DataDiskInfo, Engine, EngineConfig, Input, MemoryUse, Output, Phase, Time, Uuid};
 
 use crate::event_loop::request_counts::RequestCounts;
 
@@ -46,6 +48,13 @@ pub trait Core {
     /// If that cannot be.
     fn configure(&mut self, _config: &EngineConfig) -> Result<(), ConfigError> {
         Ok(())
+    }
+    /// A disk becomes a leg: [`Engine::add_leg`].
+    ///
+    /// # Errors
+    /// If it cannot.
+    fn add_leg(&mut self, _leg: Uuid, _before: Option<&LegLabel>) -> Result<LegIndex, LegError> {
+        Err(LegError::NoLegs)
     }
     /// The cache, if this is one and it runs.
     fn engine(&self) -> Option<&Engine> {
@@ -109,6 +118,10 @@ impl Core for Engine {
 
     fn configure(&mut self, config: &EngineConfig) -> Result<(), ConfigError> {
         Engine::configure(self, config)
+    }
+
+    fn add_leg(&mut self, leg: Uuid, before: Option<&LegLabel>) -> Result<LegIndex, LegError> {
+        Engine::add_leg(self, leg, before)
     }
 
     fn engine(&self) -> Option<&Engine> {

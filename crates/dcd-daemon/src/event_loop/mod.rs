@@ -27,7 +27,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use dcd_engine::config::ConfigError;
-use dcd_engine::units::LbaRange;
+use dcd_engine::io::LegError;
+use dcd_engine::units::{LbaRange, LegIndex};
 use dcd_engine::volume::attributes::{AttributeChange, Attributes};
 use dcd_engine::{
     Buffer, Device, EngineConfig, Input, Io, IoDone, MemoryUse, Operation, Output, Phase, Reply,
@@ -50,7 +51,7 @@ use crate::frontend::ublk::queue::{Fetched, Hint};
 use crate::frontend::ublk::server::{UblkKey, UblkServer};
 use crate::memory::watch::{MemoryWatch, Seen};
 use crate::pair::label_keeper::{After, LabelKeeper};
-use crate::pair::legs::CacheSide;
+use crate::pair::legs::{CacheSide, NewLeg, NewLegError};
 use crate::process::signals::{Signal, Signals};
 use crate::ring::busy_poll::BusyPoll;
 use crate::ring::kernel::Kernel;
@@ -593,6 +594,27 @@ impl<C: Core> EventLoop<C> {
         Ok(())
     }
 
+    /// A disk becomes a leg, which is filled while the others serve.
+    fn add_leg(&mut self, new: NewLeg) -> Result<(), NewLegError> {
+        let (Some(CacheSide::Legs(legs)), Some(memory)) = (&mut self.disks.cache, &self.memory)
+        else {
+            return Err(LegError::NoLegs.into());
+        };
+        let device = Device::Leg(LegIndex(legs.len() as u8));
+        let mut disk = Disk::of(device, &new.spec, new.file)?;
+        disk.set_segment_memory(memory.mapping());
+        let leg = self.core.add_leg(new.leg, new.before.as_ref())?;
+        assert_eq!(device, Device::Leg(leg), "legs are numbered alike");
+        legs.push(disk);
+        self.give(Input::Timeout);
+        Ok(())
+    }
+
+    /// What a leg of the cache-disk is called.
+    pub(crate) fn leg_name(&self, leg: usize) -> Option<String> {
+        self.disks.cache.as_ref().and_then(|cache| cache.leg_name(leg))
+    }
+
     fn give(&mut self, input: Input) {
         self.core.handle_input(self.now, input);
         self.take_outputs();
@@ -795,9 +817,13 @@ impl<C: Core> EventLoop<C> {
                     recorders: self.recorders.len(),
                     recorded_until: self.recorded_until(),
                     memory: self.memory.as_ref().map(MemoryWatch::report),
+                    cache_side: self.disks.cache.as_ref(),
                 }),
                 Message::Configure { config, answer } => {
                     let _ = answer.send(self.configure(&config));
+                }
+                Message::AddLeg { leg, answer } => {
+                    let _ = answer.send(self.add_leg(*leg));
                 }
                 Message::Record(ring) => self.recorders.push(ring),
                 Message::StopRecording(ring) => {

@@ -23,6 +23,7 @@ use crate::frontend::nbd::server::NbdServer;
 use crate::frontend::ublk::ServerEnd;
 use crate::frontend::{EventLoopHandle, Submit};
 use crate::memory::watch::MemoryReport;
+use crate::pair::legs::{CacheSide, NewLeg, NewLegError};
 use crate::process::bell::Bell;
 
 /// Called once with the answer. If it is dropped uncalled (the loop has ended), the answer is
@@ -75,6 +76,8 @@ pub struct Snapshot<'a> {
     pub recorded_until: Time,
     /// The segment memory, if there is a cache.
     pub memory: Option<&'a MemoryReport>,
+    /// The cache-disk, if there is a cache.
+    pub cache_side: Option<&'a CacheSide>,
 }
 
 impl Snapshot<'_> {
@@ -113,6 +116,10 @@ pub(crate) enum Message {
     Configure {
         config: Box<EngineConfig>,
         answer: mpsc::SyncSender<Result<(), ConfigError>>,
+    },
+    AddLeg {
+        leg: Box<NewLeg>,
+        answer: mpsc::SyncSender<Result<(), NewLegError>>,
     },
     Stop {
         kind: StopKind,
@@ -213,6 +220,14 @@ impl Submitter {
     pub fn configure(&self, config: EngineConfig) -> Option<Result<(), ConfigError>> {
         let (answer, receiver) = mpsc::sync_channel(1);
         self.send(Message::Configure { config: Box::new(config), answer });
+        receiver.recv().ok()
+    }
+
+    /// Has a disk become a leg of the cache-disk, and waits until it is one, to be filled; `None`
+    /// if the loop has ended.
+    pub(crate) fn add_leg(&self, leg: NewLeg) -> Option<Result<(), NewLegError>> {
+        let (answer, receiver) = mpsc::sync_channel(1);
+        self.send(Message::AddLeg { leg: Box::new(leg), answer });
         receiver.recv().ok()
     }
 

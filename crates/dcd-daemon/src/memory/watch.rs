@@ -102,6 +102,11 @@ impl MemoryWatch {
         }
     }
 
+    /// The mapping, for I/O from it.
+    pub(crate) fn mapping(&self) -> std::sync::Arc<crate::memory::segment_memory::Mapping> {
+        self.file.mapping()
+    }
+
     /// The directory that it is in.
     pub(crate) fn directory(&self) -> &Path {
         self.file.directory()

@@ -3,15 +3,19 @@
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use dcd_engine::format::leg_label::{LEG_LABEL_BYTES, LEG_LABEL_OFFSETS, LegLabel, Tag};
+use dcd_engine::io::LegError;
 use dcd_engine::legs::choose::choose;
 use dcd_engine::units::Uuid;
 use dcd_engine::{Buffer, FormatError};
+use dcd_protocol::failure::leg_hint;
 
 use crate::device::device_file::{DeviceError, DeviceFile};
+use crate::device::device_spec::DeviceSpec;
 use crate::disk::Disk;
+use crate::pair::members::content_of;
 use crate::process::random::random_bytes;
 
 /// The disks below the log.
@@ -22,7 +26,91 @@ pub enum CacheSide {
     Legs(Vec<Disk>),
 }
 
+/// A disk that becomes a leg while the others serve.
+pub(crate) struct NewLeg {
+    pub(crate) file: DeviceFile,
+    /// How it was named, and how it behaves.
+    pub(crate) spec: DeviceSpec,
+    /// Its name as a leg.
+    pub(crate) leg: Uuid,
+    /// The label that it has, if it was a leg of this cache.
+    pub(crate) before: Option<LegLabel>,
+}
+
+/// Why a disk cannot become a leg.
+#[derive(Debug, thiserror::Error)]
+pub enum NewLegError {
+    /// The engine does not want it.
+    #[error(transparent)]
+    Leg(#[from] LegError),
+    /// The disk cannot be used.
+    #[error(transparent)]
+    Device(#[from] DeviceError),
+    /// Something is on it.
+    #[error("{} is to become a leg, and {content}", path.display())]
+    InUse {
+        /// The disk.
+        path: PathBuf,
+        /// What.
+        content: String,
+    },
+    /// It is too small.
+    #[error("{} has {found} bytes, a leg of this cache needs {expected}", path.display())]
+    Short {
+        /// The disk.
+        path: PathBuf,
+        /// Bytes needed.
+        expected: u64,
+        /// Bytes there.
+        found: u64,
+    },
+}
+
+impl NewLegError {
+    /// What to do about it.
+    pub fn hint(&self) -> Option<String> {
+        Some(match self {
+            NewLegError::Leg(error) => leg_hint(*error).into(),
+            NewLegError::Device(error) => return error.hint(),
+            NewLegError::InUse { path, .. } => format!(
+                "if nothing on it is needed: dd if=/dev/zero of={} bs=1M count=1 conv=notrunc; then try again",
+                path.display()
+            ),
+            NewLegError::Short { .. } => "give a disk, or a partition, of that size".into(),
+        })
+    }
+}
+
+/// Nothing on a disk that becomes a leg is lost without a word.
+pub(crate) fn check_blank(disk: &DeviceFile) -> Result<(), NewLegError> {
+    match content_of(disk)? {
+        Some(content) => {
+            Err(NewLegError::InUse { path: disk.path().to_owned(), content: content.to_string() })
+        }
+        None => Ok(()),
+    }
+}
+
+/// A leg holds all of the cache-disk.
+pub(crate) fn check_size(disk: &DeviceFile, expected: u64) -> Result<(), NewLegError> {
+    let found = disk.size_bytes;
+    match found < expected {
+        true => Err(NewLegError::Short { path: disk.path().to_owned(), expected, found }),
+        false => Ok(()),
+    }
+}
+
 impl CacheSide {
+    /// What a leg is called.
+    pub(crate) fn leg_name(&self, leg: usize) -> Option<String> {
+        match self {
+            CacheSide::Disk(_) => None,
+            CacheSide::Legs(legs) => {
+                legs.get(leg).map(|disk| disk.file().path().display().to_string())
+            }
+        }
+    }
+
     /// All of them.
     pub fn iter(&self) -> impl Iterator<Item = &Disk> {
         match self {

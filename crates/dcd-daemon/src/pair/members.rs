@@ -140,7 +140,9 @@ impl Members {
     pub(crate) fn replace(&mut self, member: u8, spec: &DeviceSpec) -> Result<(), MemberError> {
         let disk = open(spec)?;
         let path = disk.file().path().to_owned();
-        if let Some(content) = content_of(&disk)? {
+        if let Some(content) =
+            content_of(disk.file()).map_err(|source| MemberError::Device { source })?
+        {
             return Err(MemberError::NotBlank { path, member, content });
         }
         self.put(disk, MemberIndex(member), None)
@@ -261,10 +263,9 @@ fn is_no_mark(problem: &FormatError) -> bool {
 /// What is at the beginning of a disk, where everything that is known has something: a file system,
 /// a cache, a member. More is not asked for: whoever names a disk and the member whose place it
 /// takes means it, and it may have been in use before.
-pub(crate) fn content_of(disk: &Disk) -> Result<Option<Content>, MemberError> {
-    let range = 0..disk.file().size_bytes.min(BLANK_BYTES);
-    let found = look(disk.file(), range, &content, &mut |_, _| true);
-    found.map_err(|source| MemberError::Device { source })
+pub(crate) fn content_of(disk: &DeviceFile) -> Result<Option<Content>, DeviceError> {
+    let range = 0..disk.size_bytes.min(BLANK_BYTES);
+    look(disk, range, &content, &mut |_, _| true)
 }
 
 /// What the beginning of a disk looks like that is to become a member.

@@ -4,6 +4,7 @@
 pub(crate) mod accept;
 pub(crate) mod bell;
 pub(crate) mod confine;
+pub(crate) mod descriptors;
 pub mod isolation;
 pub(crate) mod open_files;
 pub(crate) mod privileges;

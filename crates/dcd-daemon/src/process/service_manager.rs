@@ -9,17 +9,16 @@
 //! Without `NOTIFY_SOCKET` nothing is said, so whoever starts dcd by hand notices nothing. A
 //! message that cannot be sent is lost: service must not depend on its being watched.
 
-use std::io::{self, IoSlice};
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use rustix::net::{
-    AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix,
-    SocketFlags, SocketType, sendmsg, socket_with,
-};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket_with};
+
+use crate::process::descriptors::send_descriptors;
 
 /// First descriptor that is handed over.
 const LISTEN_FDS_START: RawFd = 3;
@@ -117,14 +116,7 @@ impl Notifier {
 
     fn send(&self, message: &str, descriptor: Option<BorrowedFd<'_>>) {
         let Some(socket) = &self.to else { return };
-        let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-        let mut control = SendAncillaryBuffer::new(&mut space);
-        let descriptors: Vec<BorrowedFd<'_>> = descriptor.into_iter().collect();
-        if !descriptors.is_empty() {
-            control.push(SendAncillaryMessage::ScmRights(&descriptors));
-        }
-        let bytes = [IoSlice::new(message.as_bytes())];
-        let _ = sendmsg(socket, &bytes, &mut control, SendFlags::NOSIGNAL);
+        let _ = send_descriptors(socket, message.as_bytes(), descriptor.as_slice());
     }
 }
 

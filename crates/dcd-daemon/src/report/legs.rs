@@ -4,8 +4,13 @@ use dcd_engine::legs::LegStanding;
 use dcd_engine::legs::status::LegStatus;
 use dcd_protocol::LegReport;
 
-/// The legs as they are told, with the disks as they were named.
-pub(crate) fn reports(legs: impl Iterator<Item = LegStatus>, disks: &[String]) -> Vec<LegReport> {
+use crate::pair::legs::CacheSide;
+
+/// The legs as they are told, with the names of their disks.
+pub(crate) fn reports(
+    legs: impl Iterator<Item = LegStatus>,
+    disks: Option<&CacheSide>,
+) -> Vec<LegReport> {
     let report = |(place, leg): (usize, LegStatus)| {
         let (state, error) = match leg.standing {
             Some(LegStanding::InSync | LegStanding::Joining) => ("in-sync", None),
@@ -17,7 +22,7 @@ pub(crate) fn reports(legs: impl Iterator<Item = LegStatus>, disks: &[String]) -
         };
         LegReport {
             leg: leg.uuid.to_string(),
-            disk: disks.get(place).filter(|_| leg.standing.is_some()).cloned(),
+            disk: disks.filter(|_| leg.standing.is_some()).and_then(|it| it.leg_name(place)),
             state: state.to_owned(),
             error,
             filled_bytes: leg.filled_bytes,

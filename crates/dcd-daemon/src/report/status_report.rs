@@ -27,8 +27,6 @@ pub struct DaemonFacts {
     pub uuid: dcd_engine::Uuid,
     /// The cache-disk as it was named.
     pub cache_disk: String,
-    /// The legs of the cache-disk as they were named, if there are several.
-    pub legs: Vec<String>,
     /// The data-disk as it was named.
     pub data_disk: String,
     /// Of a volume, its disks as they were named.
@@ -396,7 +394,7 @@ impl StatusReport {
         let response_times = snapshot.response_times.report();
         let mut report = StatusReport::of_parts(facts, &status, ack, response_times);
         if let Some(engine) = snapshot.core.engine() {
-            report.legs = legs::reports(engine.legs(), &facts.legs);
+            report.legs = legs::reports(engine.legs(), snapshot.cache_side);
         }
         let volume = snapshot.core.engine().and_then(Engine::volume);
         report.volume = volume.map(|volume| VolumeReport::of(volume, &facts.members));

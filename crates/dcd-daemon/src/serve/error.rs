@@ -15,6 +15,7 @@ use crate::frontend::ublk::UblkError;
 use crate::memory::segment_memory::SegmentMemoryError;
 use crate::pair::book::PairProblem;
 use crate::pair::label_keeper::LabelProblem;
+use crate::pair::legs::NewLegError;
 use crate::pair::members::MemberError;
 use crate::process::isolation::{LockMemoryError, ProcessorError};
 use crate::report::lost::{LostReport, NOT_DETACHED_HINT};
@@ -110,24 +111,9 @@ pub enum ServeError {
         /// Most that can be.
         most: usize,
     },
-    /// A disk that is to become a leg is too small.
-    #[error("{} has {found} bytes, a leg of this cache needs {expected}", path.display())]
-    LegShort {
-        /// The disk.
-        path: PathBuf,
-        /// Bytes needed.
-        expected: u64,
-        /// Bytes there.
-        found: u64,
-    },
-    /// A disk that is to become a leg holds something.
-    #[error("{} is to become a leg, and {content}", path.display())]
-    LegInUse {
-        /// The disk.
-        path: PathBuf,
-        /// What.
-        content: String,
-    },
+    /// A disk cannot become a leg.
+    #[error(transparent)]
+    NewLeg(#[from] NewLegError),
     /// A labelled data-disk knows one cache-disk.
     #[error("a cache with a labelled data-disk cannot be on several cache-disks")]
     LabelledOnLegs,
@@ -351,11 +337,7 @@ impl ServeError {
                 path.display()
             ),
             ServeError::TooManyLegs { .. } => "give fewer".into(),
-            ServeError::LegShort { .. } => "give a disk, or a partition, of that size".into(),
-            ServeError::LegInUse { path, .. } => format!(
-                "if nothing on it is needed: dd if=/dev/zero of={} bs=1M count=1 conv=notrunc; then try again",
-                path.display()
-            ),
+            ServeError::NewLeg(error) => return error.hint(),
             ServeError::LabelledOnLegs => {
                 "a label says which one cache-disk is newer than the disk: create the cache without --labelled".into()
             }

@@ -12,8 +12,9 @@ use dcd_engine::{Device, Superblock};
 
 use crate::device::device_file::DeviceError;
 use crate::disk::Disk;
-use crate::pair::legs::{CacheSide, new_leg_uuid, new_tag, read_leg_label};
-use crate::pair::members::content_of;
+use crate::pair::legs::{
+    CacheSide, check_blank, check_size, new_leg_uuid, new_tag, read_leg_label,
+};
 use crate::pair::{CacheDisks, read_superblock};
 use crate::process::random::random_bytes;
 use crate::serve::error::ServeError;
@@ -193,19 +194,14 @@ pub(crate) fn find_cache(
 
     // 3. Disks that become legs: nothing on them is lost without a word.
     for (disk, is_ours) in blank {
-        let path = disk.file().path().to_owned();
-        if let Some(content) = content_of(&disk)?.filter(|_| !is_ours) {
-            return Err(ServeError::LegInUse { path, content: content.to_string() });
+        if !is_ours {
+            check_blank(disk.file())?;
         }
         uuids.push(new_uuid()?);
         choice.roles.push(Role::Stale);
         legs.push(disk);
     }
-    let short = legs.iter().find(|disk| disk.file().size_bytes < superblock.end());
-    if let Some(disk) = short {
-        let (expected, found) = (superblock.end(), disk.file().size_bytes);
-        return Err(ServeError::LegShort { path: disk.file().path().to_owned(), expected, found });
-    }
+    legs.iter().try_for_each(|disk| check_size(disk.file(), superblock.end()))?;
     let label = (!superblock.has_legs).then(|| labels[0].clone());
     superblock.has_legs = true;
     for (index, disk) in legs.iter_mut().enumerate() {

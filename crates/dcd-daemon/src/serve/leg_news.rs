@@ -5,22 +5,21 @@
 
 use dcd_engine::legs::LegStanding;
 use dcd_engine::legs::status::LegStatus;
+use dcd_engine::units::Uuid;
 
-/// What has been said.
+/// What has been said of each leg, by its name.
+#[derive(Default)]
 pub(crate) struct LegNews {
-    names: Vec<String>,
-    told: Vec<Option<LegStanding>>,
+    told: Vec<(Uuid, Option<LegStanding>)>,
 }
 
 impl LegNews {
-    /// Nothing has been said. `names`: of the disks of the legs.
-    pub(crate) fn new(names: Vec<String>) -> LegNews {
-        LegNews { names, told: Vec::new() }
-    }
-
-    /// What is new. Cheap where there are no legs.
-    pub(crate) fn look(&mut self, legs: impl IntoIterator<Item = LegStatus>) -> Vec<String> {
-        let is_first = self.told.is_empty();
+    /// What is new. `disk_of`: the name of the disk in this place. Cheap where nothing is.
+    pub(crate) fn look(
+        &mut self,
+        legs: impl IntoIterator<Item = LegStatus>,
+        disk_of: impl Fn(usize) -> Option<String>,
+    ) -> Vec<String> {
         let mut news = Vec::new();
         for (place, leg) in legs.into_iter().enumerate() {
             // That a leg joins is no news before the labels say so.
@@ -28,34 +27,37 @@ impl LegNews {
                 Some(LegStanding::Joining) => Some(LegStanding::Filling),
                 other => other,
             };
-            if is_first {
-                self.told.push(Some(LegStanding::InSync));
-            }
-            let told = std::mem::replace(&mut self.told[place], is);
+            let known = self.told.iter().position(|(known, _)| *known == leg.uuid);
+            let known = known.unwrap_or_else(|| {
+                self.told.push((leg.uuid, Some(LegStanding::InSync)));
+                self.told.len() - 1
+            });
+            let told = std::mem::replace(&mut self.told[known].1, is);
             if told != is {
-                news.extend(self.line(place, &leg, is));
+                let disk = if is.is_some() { disk_of(place) } else { None };
+                news.extend(line(&leg, disk, is));
             }
         }
         news
     }
+}
 
-    fn line(&self, place: usize, leg: &LegStatus, is: Option<LegStanding>) -> Option<String> {
-        let name = match self.names.get(place) {
-            Some(disk) => format!("leg {} ({disk})", leg.uuid),
-            None => format!("leg {}", leg.uuid),
-        };
-        Some(match is {
-            None => format!("{name} of the cache-disk is not there: on without it, as was said"),
-            Some(LegStanding::InSync) => format!("{name} is in sync"),
-            Some(LegStanding::Filling) => format!("{name} is being filled"),
-            Some(LegStanding::Stale | LegStanding::Joining) => return None,
-            Some(LegStanding::Removed) => format!("{name} is taken out"),
-            Some(LegStanding::Failed(error)) => format!(
-                "{name} has failed: {error}. On with the others; when it answers again: dcd cache-disk fill {}",
-                leg.uuid
-            ),
-        })
-    }
+fn line(leg: &LegStatus, disk: Option<String>, is: Option<LegStanding>) -> Option<String> {
+    let name = match disk {
+        Some(disk) => format!("leg {} ({disk})", leg.uuid),
+        None => format!("leg {}", leg.uuid),
+    };
+    Some(match is {
+        None => format!("{name} of the cache-disk is not there: on without it, as was said"),
+        Some(LegStanding::InSync) => format!("{name} is in sync"),
+        Some(LegStanding::Filling) => format!("{name} is being filled"),
+        Some(LegStanding::Stale | LegStanding::Joining) => return None,
+        Some(LegStanding::Removed) => format!("{name} is taken out"),
+        Some(LegStanding::Failed(error)) => format!(
+            "{name} has failed: {error}. On with the others; when it answers again: dcd cache-disk fill {}",
+            leg.uuid
+        ),
+    })
 }
 
 #[cfg(test)]
@@ -63,7 +65,6 @@ mod tests {
     use super::*;
     use dcd_engine::IoError;
     use dcd_engine::legs::status::LegCounters;
-    use dcd_engine::units::Uuid;
 
     fn legs(second: LegStanding) -> Vec<LegStatus> {
         let leg = |number, standing| LegStatus {
@@ -78,8 +79,9 @@ mod tests {
 
     #[test]
     fn what_happens_is_said_once() {
-        let mut news = LegNews::new(vec!["a".into(), "b".into()]);
-        let mut said = |standing| news.look(legs(standing)).join("; ");
+        let mut news = LegNews::default();
+        let disk_of = |place: usize| Some(["a", "b"][place].to_owned());
+        let mut said = |standing| news.look(legs(standing), disk_of).join("; ");
         assert_eq!(said(LegStanding::InSync), "");
         let failed = said(LegStanding::Failed(IoError::Gone));
         assert!(failed.contains("(b) has failed: the device is gone"), "{failed}");
@@ -88,6 +90,6 @@ mod tests {
         assert!(said(LegStanding::Filling).contains("is being filled"));
         assert_eq!(said(LegStanding::Joining), "");
         assert!(said(LegStanding::InSync).ends_with("is in sync"));
-        assert_eq!(news.look([]), Vec::<String>::new());
+        assert_eq!(news.look([], disk_of), Vec::<String>::new());
     }
 }

@@ -302,7 +302,6 @@ fn serve_open_pair(
         one_disk,
         data_disk,
         trim,
-        leg_names,
         member_names,
         ..
     } = pair;
@@ -315,7 +314,6 @@ fn serve_open_pair(
     let facts = Arc::new(DaemonFacts {
         uuid: superblock.uuid,
         cache_disk: options.cache_disks.to_string(),
-        legs: leg_names.clone(),
         data_disk: options.data_disks.to_string(),
         members: member_names.clone(),
         data_offset_bytes: superblock.data_offset_bytes,
@@ -375,8 +373,7 @@ fn serve_open_pair(
         ready(&news);
     };
     let mut frontends = DeviceFrontends::new(begun, &mut told, users.clone());
-    let mut news =
-        DiskNews { members: MemberNews::new(member_names), legs: LegNews::new(leg_names) };
+    let mut news = DiskNews { members: MemberNews::new(member_names), legs: LegNews::default() };
     let manner = Manner {
         quiet: options.quiet,
         stop_timeout: options.stop_timeout,

@@ -53,8 +53,6 @@ pub(crate) struct Pair {
     pub(crate) data_disk_bytes: u64,
     /// Trim gives space back.
     pub(crate) trim: bool,
-    /// The legs of the cache-disk, if there are several.
-    pub(crate) leg_names: Vec<String>,
     /// Of a volume, the disks that are there; else empty.
     pub(crate) member_names: Vec<Option<String>>,
 }
@@ -137,12 +135,6 @@ pub(crate) fn open_pair_on(
     let read_only = config.read_only;
     let trim = below.disks().all(Disk::can_give_back_space);
     let member_names = below.member_names();
-    let leg_names = match &found.side {
-        CacheSide::Disk(_) => Vec::new(),
-        CacheSide::Legs(legs) => {
-            legs.iter().map(|disk| disk.file().path().display().to_string()).collect()
-        }
-    };
     let opening = Opening {
         now: clock.now(),
         superblock: superblock.clone(),
@@ -178,7 +170,6 @@ pub(crate) fn open_pair_on(
         data_disk: data_disk_info,
         data_disk_bytes,
         trim,
-        leg_names,
         member_names,
     })
 }

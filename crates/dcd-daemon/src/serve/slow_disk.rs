@@ -138,7 +138,6 @@ pub fn slow_disk(
     let facts = DaemonFacts {
         uuid: Uuid([0; 16]),
         cache_disk: String::new(),
-        legs: Vec::new(),
         data_disk: options.disk.to_string(),
         members: Vec::new(),
         data_offset_bytes: 0,
@@ -182,8 +181,7 @@ pub fn slow_disk(
     };
     let mut frontends = DeviceFrontends::new(begun, &mut told, users.clone());
     let mut notifier = Notifier::from_environment();
-    let mut news =
-        DiskNews { members: MemberNews::new(Vec::new()), legs: LegNews::new(Vec::new()) };
+    let mut news = DiskNews { members: MemberNews::new(Vec::new()), legs: LegNews::default() };
     let stop_timeout = std::time::Duration::ZERO;
     let manner = Manner { quiet: options.quiet, stop_timeout, users, settings: None };
     let stopped =

@@ -160,7 +160,8 @@ pub(crate) fn run_until_stopped<C: Core>(
             eprintln!("dcd: {news}");
         }
         disks.members.look(supervisor.event_loop.now(), core.engine().and_then(Engine::volume));
-        for news in disks.legs.look(core.engine().into_iter().flat_map(Engine::legs)) {
+        let legs = core.engine().into_iter().flat_map(Engine::legs);
+        for news in disks.legs.look(legs, |place| supervisor.event_loop.leg_name(place)) {
             eprintln!("dcd: {news}");
         }
         if let Some(news) = trouble.news(core.destage_trouble(), || core.status()) {

@@ -2,6 +2,7 @@
 //! volume.
 
 use super::Engine;
+use crate::format::leg_label::LegLabel;
 use crate::io::{Device, Io, LegError, Output, RequestError, RequestId};
 use crate::legs::status::LegStatus;
 use crate::legs::{Legs, LegsOutput};
@@ -17,6 +18,17 @@ impl Engine {
     /// for their labels and for what is being written.
     pub fn legs_are_alike(&self) -> bool {
         self.legs.as_ref().is_some_and(|legs| !legs.is_opening())
+    }
+
+    /// A disk becomes a leg while the others serve, and is filled: [`Device::Leg`] of this index is
+    /// asked from the next input on. `before`: the newest label that it has, if it was a leg of
+    /// this cache.
+    ///
+    /// # Errors
+    /// If the cache-disk has no legs, or it cannot be one of them.
+    pub fn add_leg(&mut self, leg: Uuid, before: Option<&LegLabel>) -> Result<LegIndex, LegError> {
+        let legs = self.legs.as_mut().ok_or(LegError::NoLegs)?;
+        legs.join(leg, before)
     }
 
     pub(super) fn fill_leg(&mut self, id: RequestId, leg: Uuid) {

@@ -12,9 +12,10 @@
 //!    Crash before its own label: it is being filled, and nobody was answered on its word.
 
 use super::copying::{CopyState, Copying};
-use super::{LegIndex, LegStanding, Legs, LegsPhase, Purpose};
-use crate::format::leg_label::{LEG_LABEL_OFFSETS, LegLabel, LegState};
+use super::{Leg, LegIndex, LegStanding, Legs, LegsPhase, Purpose};
+use crate::format::leg_label::{LEG_LABEL_OFFSETS, LEGS_MAX, LegLabel, LegState};
 use crate::io::{IoData, IoError, IoOperation, LegError};
+use crate::units::Uuid;
 
 /// What an I/O of it is; copying has its own.
 #[derive(Clone, Copy)]
@@ -64,11 +65,51 @@ impl Legs {
             LegStanding::InSync | LegStanding::Joining | LegStanding::Filling => {
                 Err(LegError::InUse)
             }
-            LegStanding::Stale | LegStanding::Failed(_) | LegStanding::Removed => {
+            LegStanding::Stale => Ok(()),
+            LegStanding::Failed(_) | LegStanding::Removed => {
+                self.check_room()?;
                 self.leg_mut(leg).standing = LegStanding::Stale;
                 Ok(())
             }
         }
+    }
+
+    /// A disk becomes a leg, in the next place, and is filled. `before`: the label that it has, if
+    /// it was one of this cache.
+    pub(crate) fn join(
+        &mut self,
+        uuid: Uuid,
+        before: Option<&LegLabel>,
+    ) -> Result<LegIndex, LegError> {
+        if let Some(before) = before {
+            let is_used = |leg: &Leg| leg.uuid == before.leg && !leg.is_out();
+            if self.legs.iter().any(is_used) {
+                return Err(LegError::Copy);
+            }
+            // One that was being filled was never believed.
+            let is_older = before.state == LegState::Filling || self.follows(before);
+            if before.cache != self.cache || !is_older {
+                return Err(LegError::Newer);
+            }
+        }
+        self.check_room()?;
+        // Each name is given once: what was asked of a leg that is out may still end.
+        let place = u8::try_from(self.legs.len()).map_err(|_| LegError::TooMany)?;
+        if u32::from(place) == u32::BITS {
+            return Err(LegError::TooMany);
+        }
+        self.legs.push(Leg::new(uuid, LegStanding::Stale));
+        self.missing.retain(|leg| before.is_none_or(|before| before.leg != *leg));
+        Ok(LegIndex(place))
+    }
+
+    /// Whether a label has room for one more that may come to count.
+    fn check_room(&self) -> Result<(), LegError> {
+        if self.failure().is_some() {
+            return Err(LegError::NoLabels);
+        }
+        let used = self.legs.iter().filter(|leg| !leg.is_out()).count();
+        if used < LEGS_MAX { Ok(()) } else { Err(LegError::TooMany) }
     }
 
     pub(super) fn advance_fill(&mut self) -> bool {
@@ -110,9 +151,8 @@ impl Legs {
     /// Step 1, of the next leg that is stale. One that has not answered yet may still write what
     /// is older.
     fn begin_fill(&mut self) -> bool {
-        let may = |(_, leg): &(LegIndex, &super::Leg)| {
-            leg.standing == LegStanding::Stale && leg.in_flight == 0
-        };
+        let may =
+            |(_, leg): &(LegIndex, &Leg)| leg.standing == LegStanding::Stale && leg.in_flight == 0;
         // The label that it gets names a membership that is durable.
         if self.label_write.is_some() {
             return false;

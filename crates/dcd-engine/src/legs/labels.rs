@@ -101,6 +101,16 @@ impl Legs {
         counting.clone().any(is_other) || counting.count() != members.len()
     }
 
+    /// Whether the labels, or those that are being written, follow what a leg goes by that is none
+    /// of them. Of a membership that was not in force when it was last written there nobody was
+    /// answered on its word: it goes by the one before.
+    pub(super) fn follows(&self, other: &LegLabel) -> bool {
+        let being_written = self.label_write.as_ref().map(|write| &write.membership);
+        let newest = being_written.unwrap_or(&self.membership);
+        let before = other.membership.past.first().filter(|_| !other.is_in_force);
+        newest.knows(other.membership.tag) || before.is_some_and(|tag| newest.knows(*tag))
+    }
+
     /// Makes those the members that count now.
     pub(super) fn begin_membership(&mut self) {
         let legs = self.legs_that_count();

@@ -152,6 +152,22 @@ struct Leg {
 }
 
 impl Leg {
+    fn new(uuid: Uuid, standing: LegStanding) -> Leg {
+        Leg {
+            uuid,
+            standing,
+            in_flight: 0,
+            given_up: 0,
+            read_time: Duration(0),
+            counters: LegCounters::default(),
+        }
+    }
+
+    /// Whether it takes no part any more, unless somebody says so.
+    fn is_out(&self) -> bool {
+        matches!(self.standing, LegStanding::Failed(_) | LegStanding::Removed)
+    }
+
     /// Whether what is called durable must be durable on it.
     fn counts(&self) -> bool {
         matches!(self.standing, LegStanding::InSync | LegStanding::Joining)
@@ -300,17 +316,10 @@ impl Legs {
         let LegsParts { choice, uuids, seed, marks_max } = parts;
         let label = choice.label;
         let region_bytes = u64::from(label.region_bytes);
-        let leg = |(uuid, role): (&Uuid, &Role)| Leg {
-            uuid: *uuid,
-            standing: match role {
-                Role::InSync => LegStanding::InSync,
-                Role::Stale => LegStanding::Stale,
-                Role::LeftOut => LegStanding::Removed,
-            },
-            in_flight: 0,
-            given_up: 0,
-            read_time: Duration(0),
-            counters: LegCounters::default(),
+        let leg = |(uuid, role): (&Uuid, &Role)| match role {
+            Role::InSync => Leg::new(*uuid, LegStanding::InSync),
+            Role::Stale => Leg::new(*uuid, LegStanding::Stale),
+            Role::LeftOut => Leg::new(*uuid, LegStanding::Removed),
         };
         let marks = Marks::new(region_bytes, end_bytes, marks_max.min(MARKS_MAX));
         let marks = marks.ok_or_else(|| leg_label::field("region_bytes", region_bytes))?;

@@ -35,7 +35,7 @@ impl Legs {
     }
 
     fn put_out(&mut self, leg: LegIndex, standing: LegStanding) {
-        if matches!(self.leg(leg).standing, LegStanding::Failed(_) | LegStanding::Removed) {
+        if self.leg(leg).is_out() {
             return;
         }
         self.leg_mut(leg).standing = standing;

@@ -6,6 +6,9 @@ use std::time::Duration;
 use clap::{Args, Subcommand};
 use dcd_client::plain::plain;
 use dcd_daemon::control::client::ControlClient;
+use dcd_daemon::device::device_file::DeviceFile;
+use dcd_daemon::device::device_spec::DeviceSpec;
+use dcd_daemon::serve::ServeError;
 use dcd_daemon::units_text::format_size;
 use dcd_engine::units::Uuid;
 use dcd_protocol::{LegCommand, LegReport};
@@ -21,7 +24,7 @@ use crate::stdout::{print, print_json};
 ///
 /// Each leg holds all of the log, so that one of them may fail: dcd goes on with the others, and
 /// says so. `dcd create` with several --cache-disk makes such a cache, and `dcd serve --new-leg
-/// DISK` puts a blank disk into one, or makes one of a cache on one disk.
+/// DISK` makes one of a cache on one disk.
 #[derive(Args, Debug)]
 pub struct CacheDiskArguments {
     #[command(subcommand)]
@@ -32,6 +35,42 @@ pub struct CacheDiskArguments {
 enum What {
     /// List the legs, and how they are.
     Status(Of),
+    /// Make a blank disk one more leg, while dcd serves.
+    ///
+    /// It needs the size that `dcd cache-disk status` tells. A disk that was a leg of this cache,
+    /// and has missed what the others have, is taken as well. Waits until it is filled; Ctrl-C ends
+    /// only the waiting. The next start has to be told of it: one more --cache-disk, or in the file
+    /// of a service in the list cache-disk.
+    #[command(after_help = "\
+Example:
+  dcd cache-disk add /dev/nvme2n1p4 --control /run/sdb.ctl")]
+    Add {
+        /// The disk: a block device or a file, not in use.
+        #[arg(value_name = "DISK")]
+        disk: DeviceSpec,
+        #[command(flatten)]
+        of: Of,
+        /// Do not wait until it is filled.
+        #[arg(long)]
+        no_wait: bool,
+    },
+    /// Put a blank disk in the place of a leg: add it, wait until it is filled, take the leg out.
+    ///
+    /// If it is ended before that, both are legs. Until the new one is filled all legs that were in
+    /// sync stay so.
+    #[command(after_help = "\
+Example:
+  dcd cache-disk replace 0b5c9e8a-3f1d-4c62-9a77-5d2e8f0146b3 /dev/nvme2n1p4 --control /run/sdb.ctl")]
+    Replace {
+        /// The leg, as `dcd cache-disk status` names it.
+        #[arg(value_name = "UUID")]
+        leg: Uuid,
+        /// The disk: a block device or a file, not in use.
+        #[arg(value_name = "DISK")]
+        disk: DeviceSpec,
+        #[command(flatten)]
+        of: Of,
+    },
     /// Fill a leg that has failed or was taken out, and use it again.
     ///
     /// It must be one that dcd was started with, and answer again. Waits until it is filled; Ctrl-C
@@ -50,7 +89,7 @@ Example:
         no_wait: bool,
     },
     /// Do without a leg from now on: when this is answered the disk may be unplugged.
-    #[command(after_help = "\
+    #[command(visible_alias = "remove", after_help = "\
 Example:
   dcd cache-disk take-out 0b5c9e8a-3f1d-4c62-9a77-5d2e8f0146b3 --control /run/sdb.ctl")]
     TakeOut {
@@ -84,6 +123,40 @@ pub fn run(arguments: &CacheDiskArguments) -> Result<(), CommandError> {
                 false => print(&table(&legs)),
             }
         }
+        What::Add { disk, of, no_wait } => {
+            let mut client = daemons::connect(&of.control)?;
+            let leg = add(&mut client, disk)?;
+            if !no_wait {
+                wait(&mut client, leg)?;
+            }
+            match (of.json, no_wait) {
+                (true, _) => print_json(&json!({ "leg": leg.to_string(), "filled": !no_wait })),
+                (false, true) => print(&format!(
+                    "leg {leg} is being filled: `dcd cache-disk status` tells how far it is\n{}",
+                    next_start(disk)
+                )),
+                (false, false) => {
+                    print(&format!("filled: leg {leg} is in sync\n{}", next_start(disk)))
+                }
+            }
+        }
+        What::Replace { leg, disk, of } => {
+            let mut client = daemons::connect(&of.control)?;
+            let legs = client.legs()?;
+            if !legs.iter().any(|it| it.leg == leg.to_string() && it.state != "missing") {
+                return Err(CommandError::LegGone { leg: *leg });
+            }
+            let new = add(&mut client, disk)?;
+            wait(&mut client, new)?;
+            client.ask_legs(LegCommand::TakeOut { leg: leg.to_string() })?;
+            match of.json {
+                true => print_json(&json!({ "leg": new.to_string(), "out": leg.to_string() })),
+                false => print(&format!(
+                    "filled: leg {new} is in sync; leg {leg} is taken out: its disk may be unplugged\n{}",
+                    next_start(disk)
+                )),
+            }
+        }
         What::Fill { leg, of, no_wait } => {
             let mut client = daemons::connect(&of.control)?;
             client.ask_legs(LegCommand::Fill { leg: leg.to_string() })?;
@@ -107,6 +180,17 @@ pub fn run(arguments: &CacheDiskArguments) -> Result<(), CommandError> {
             }
         }
     }
+}
+
+/// Has a disk become a leg; its name.
+fn add(client: &mut ControlClient, disk: &DeviceSpec) -> Result<Uuid, CommandError> {
+    let opened = DeviceFile::open(disk.path()).map_err(ServeError::device("disk"))?;
+    Ok(client.add_leg(&disk.absolute(), opened)?)
+}
+
+/// What is to be done so that the next start has it.
+fn next_start(disk: &DeviceSpec) -> String {
+    format!("The next start has to be given it: --cache-disk {}\n", disk.absolute())
 }
 
 fn wait(client: &mut ControlClient, leg: Uuid) -> Result<(), CommandError> {

@@ -414,6 +414,7 @@ struct Summary {
     leg_starts_without_one: u64,
     leg_starts_with_older: u64,
     legs_filled: u64,
+    legs_joined: u64,
     leg_lines_rotted: u64,
     volume_checkpoints: u64,
     extents_moved: u64,
@@ -482,6 +483,7 @@ impl Summary {
             leg_starts_without_one: report.legs.without_one,
             leg_starts_with_older: report.legs.older,
             legs_filled: report.legs.filled,
+            legs_joined: report.legs.joined,
             leg_lines_rotted: report.legs.rotted,
             members_failed: report.volume.members_failed,
             members_replaced: report.volume.members_replaced,
@@ -537,6 +539,7 @@ impl Summary {
         row("  starts without one leg", self.leg_starts_without_one);
         row("  starts with an older leg", self.leg_starts_with_older);
         row("  legs filled", self.legs_filled);
+        row("  of disks that joined", self.legs_joined);
         row("  lines rotted on a leg", self.leg_lines_rotted);
         row("members failed", self.members_failed);
         row("  replaced by blank ones", self.members_replaced);

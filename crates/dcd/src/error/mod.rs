@@ -83,8 +83,8 @@ pub enum CommandError {
         /// What is wrong.
         problem: FormatError,
     },
-    /// A leg is not among those of the cache-disk any more.
-    #[error("leg {leg} is not there any more")]
+    /// A leg is not among those of the cache-disk.
+    #[error("leg {leg} is not there")]
     LegGone {
         /// Which.
         leg: Uuid,
