@@ -17,7 +17,7 @@ use dcd_testkit::{bytes_of, ended};
 
 use crate::disk::{Fate, FaultyDisk, Pages};
 use crate::faults::{Allowed, FaultKind, IoKind, Level, Pending, Trap};
-use crate::legs::{Legs, Trouble};
+use crate::legs::{Legs, LegsOf};
 use crate::memory::PooledMemory;
 use crate::model::Violation;
 use crate::options::Options;
@@ -258,7 +258,8 @@ impl Host {
         let mut are_compared = false;
         loop {
             if self.engine().legs_are_alike() && !std::mem::replace(&mut are_compared, true) {
-                self.compare_legs().map_err(NotOpen::Violation)?;
+                let legs = self.legs_of().expect("it has some");
+                legs.compare().map_err(NotOpen::Violation)?;
             }
             match self.engine().phase().clone() {
                 Phase::Opening if Some(ios) == ios_max => return Err(NotOpen::Interrupted),
@@ -408,7 +409,10 @@ impl Host {
             Device::Member(_) => unreachable!("there is no volume here"),
         };
         let delay = self.take_trap(&io, |kind| matches!(kind, FaultKind::Slow | FaultKind::Hang));
-        let delay = delay.or_else(|| self.leg_hangs(io.device).then_some(FaultKind::Hang));
+        let delay = delay.or_else(|| {
+            let Device::Leg(leg) = io.device else { return None };
+            self.legs_of()?.hangs(leg).then_some(FaultKind::Hang)
+        });
         let not_before = match delay {
             Some(FaultKind::Slow) => self.running.now.after(Duration::from_secs(20)),
             Some(_) => self.running.now.after(Duration::from_secs(4000)),
@@ -521,10 +525,15 @@ impl Host {
             Device::DataDisk => &mut self.data_disk,
             Device::Leg(leg) => {
                 let legs = self.legs.as_mut().expect("the cache-disk is on legs");
-                if legs.place(leg) == 0 { &mut self.cache_disk } else { &mut legs.disk }
+                legs.disk_of(leg, &mut self.cache_disk)
             }
             Device::Member(_) => unreachable!("there is no volume here"),
         }
+    }
+
+    fn legs_of(&mut self) -> Option<LegsOf<'_>> {
+        let Host { running, cache_disk: first, legs, .. } = self;
+        legs.as_mut().map(|legs| LegsOf { running, first, legs })
     }
 
     fn take_trap(&mut self, io: &Io, wanted: impl Fn(FaultKind) -> bool) -> Option<FaultKind> {
@@ -570,14 +579,9 @@ impl Host {
             self.take_trap(&io, |kind| !matches!(kind, FaultKind::Slow | FaultKind::Hang))
         };
         let device = io.device;
-        if let Some(trouble @ (Trouble::Fails | Trouble::Dies(_))) =
-            self.trouble_of(device, &io.operation)
+        if let (Device::Leg(leg), Some(mut legs)) = (device, self.legs_of())
+            && let Some(error) = legs.strike(leg, &io, random)
         {
-            let error = match trouble {
-                Trouble::Dies(error) => error,
-                _ => IoError::Failed,
-            };
-            self.fail_on_leg(&io, random);
             return ended(io, Err(error));
         }
         let result = match &mut io.operation {
@@ -762,7 +766,7 @@ impl Host {
                 Device::DataDisk => &mut wreck.data_disk,
                 Device::Leg(leg) => {
                     let legs = wreck.legs.as_mut().expect("the cache-disk is on legs");
-                    if legs.place(leg) == 0 { &mut wreck.cache_disk } else { &mut legs.disk }
+                    legs.disk_of(leg, &mut wreck.cache_disk)
                 }
                 Device::Member(_) => unreachable!("there is no volume here"),
             };

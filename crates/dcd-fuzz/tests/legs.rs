@@ -4,6 +4,9 @@
 use dcd_fuzz::report::Report;
 use dcd_fuzz::run::replay;
 use dcd_fuzz::script::Script;
+use dcd_fuzz::volume::VolumeKind;
+use dcd_fuzz::volume::options::LEGS_FROM;
+use dcd_fuzz::volume::run::run;
 
 /// `DCD_LEGS_RUNS` and `DCD_LEGS_SEED` say which other ones.
 #[test]
@@ -34,5 +37,30 @@ fn two_legs_lose_nothing_while_one_is_whole() {
             legs.rotted,
         ];
         assert!(all.iter().all(|count| *count > 0), "{legs:?}");
+    }
+}
+
+/// The same below a volume, whose tables are on the legs, too.
+#[test]
+fn a_volume_on_two_legs_loses_nothing_while_one_is_whole() {
+    let number = |name: &str, otherwise: u64| {
+        std::env::var(name).map_or(otherwise, |text| text.parse().expect("a number"))
+    };
+    let (runs, seed) = (number("DCD_LEGS_VOLUME_RUNS", 12), number("DCD_LEGS_VOLUME_SEED", 0));
+    let mut report = Report::default();
+    let mut failures = Vec::new();
+    for seed in LEGS_FROM + seed..LEGS_FROM + seed + runs {
+        for kind in VolumeKind::ALL {
+            match run(kind, seed, std::env::var("DCD_LEGS_TRACE").is_ok()) {
+                Ok(done) => report.add(&done),
+                Err(failure) => failures.push((kind, seed, failure.violation)),
+            }
+        }
+    }
+    println!("{} crash points, {:?}", report.crash_points, report.legs);
+    assert!(failures.is_empty(), "{failures:#?}");
+    if runs >= 12 {
+        let legs = report.legs;
+        assert!(legs.troubles > 0 && legs.without_one > 0 && legs.filled > 0, "{legs:?}");
     }
 }

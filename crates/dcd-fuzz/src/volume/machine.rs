@@ -6,7 +6,9 @@ use std::ops::Range;
 
 use dcd_engine::create::{CreateOptions, create};
 use dcd_engine::format::end_mark::END_MARK_BYTES;
-use dcd_engine::units::{BLOCK_SIZE, LINE_SIZE, MemberIndex};
+use dcd_engine::format::geometry::SUPERBLOCK_OFFSETS;
+use dcd_engine::legs::LegsParts;
+use dcd_engine::units::{BLOCK_SIZE, LINE_SIZE, LegIndex, MemberIndex};
 use dcd_engine::volume::VolumeParts;
 use dcd_engine::volume::format::area::VolumeArea;
 use dcd_engine::volume::format::header::{VOLUME_HEADER_BYTES, VolumeHeader};
@@ -27,6 +29,7 @@ use super::truth::{Column, LinePlace, Sets};
 use crate::disk::{Fate, FaultyDisk, Pages};
 use crate::faults::IoKind;
 use crate::host::io_kind;
+use crate::legs::{Legs, LegsOf};
 use crate::memory::PooledMemory;
 use crate::model::{Shown, Violation, read_block};
 use crate::random::Random;
@@ -41,6 +44,8 @@ const UUID: Uuid = Uuid([0x5a; 16]);
 const IOS_MAX: u64 = 200_000;
 /// Longest read.
 const READ_BLOCKS_MAX: u64 = 256;
+/// An I/O of a leg that hangs ends so much later.
+const HANG: Duration = Duration::from_secs(4000);
 
 /// A member's disk, and what is known of it.
 #[derive(Clone)]
@@ -101,8 +106,10 @@ pub enum Trick {
 /// What a crash leaves.
 #[derive(Clone)]
 pub struct Wreck {
-    /// The cache-disk.
+    /// The cache-disk, or its first leg.
     pub cache_disk: FaultyDisk,
+    /// The other leg.
+    pub legs: Option<Legs>,
     /// The members.
     pub members: Vec<Member>,
     /// The segment memory, if only the process died.
@@ -170,7 +177,7 @@ pub fn new_volume(options: &VolumeOptions) -> Wreck {
         created_unix_seconds: 0,
         data_offset_bytes: 0,
         has_end_mark: true,
-        has_legs: false,
+        has_legs: options.cache.legs.is_some(),
         volume: Some(header),
     });
     for (offset, bytes) in first {
@@ -197,8 +204,10 @@ pub fn new_volume(options: &VolumeOptions) -> Wreck {
             healed: BTreeMap::new(),
         }
     });
+    let legs = options.cache.legs.map(|legs| Legs::new(legs, UUID, &mut cache_disk));
     Wreck {
         cache_disk,
+        legs,
         members: members.collect(),
         memory: None,
         lost: BTreeSet::new(),
@@ -248,18 +257,12 @@ impl Machine {
         random: &mut Random,
     ) -> Result<(), NotOpen> {
         let violation = |what: &str| Err(NotOpen::Violation(Violation(what.into())));
-        let copies = [0, 64 << 10].map(|offset| {
-            let mut bytes = vec![0; 4096];
-            self.state.cache_disk.peek(offset, &mut bytes);
-            bytes
-        });
-        let superblock = match Superblock::newest(&copies[0], &copies[1]) {
-            Ok(superblock) => superblock,
-            Err(error) => return Err(NotOpen::Refused(OpenError::Format(error))),
-        };
+        let (superblock, legs) = self.find_superblock()?;
         let header = {
             let mut bytes = vec![0; VOLUME_HEADER_BYTES];
-            self.state.cache_disk.peek(superblock.volume_offset() as usize, &mut bytes);
+            let primary = legs.as_ref().map(|parts| LegIndex(parts.choice.primary as u8));
+            let disk = self.cache_disk_of(primary);
+            disk.peek(superblock.volume_offset() as usize, &mut bytes);
             VolumeHeader::decode(&bytes)
                 .map_err(|error| NotOpen::Refused(OpenError::Format(error)))?
         };
@@ -267,6 +270,7 @@ impl Machine {
         let config = EngineConfig {
             accept_damage: false,
             no_log,
+            legs,
             volume_memory_bytes: options.more.sum_pages.unwrap_or(SUM_PAGES) * PAGE_BYTES as u64,
             ..options.cache.engine()
         };
@@ -303,7 +307,12 @@ impl Machine {
         }
         self.poll();
         let mut ios = 0;
+        let mut are_compared = false;
         loop {
+            if self.engine().legs_are_alike() && !std::mem::replace(&mut are_compared, true) {
+                let legs = self.legs_of().expect("it has some");
+                legs.compare().map_err(NotOpen::Violation)?;
+            }
             if let Some((at, member, error)) = self.state.fails_at
                 && ios >= at
             {
@@ -330,6 +339,27 @@ impl Machine {
             }
             ios += 1;
         }
+    }
+
+    /// The superblock of the cache-disk, and its legs if it is on some.
+    fn find_superblock(&mut self) -> Result<(Superblock, Option<Box<LegsParts>>), NotOpen> {
+        let (found, legs) = match &mut self.state.legs {
+            Some(legs) => {
+                let chosen = legs.choose(&mut self.state.cache_disk);
+                let (found, parts) = chosen.map_err(NotOpen::Violation)?;
+                (found, Some(Box::new(parts)))
+            }
+            None => {
+                let copies = SUPERBLOCK_OFFSETS.map(|offset| {
+                    let mut bytes = vec![0; 4096];
+                    self.state.cache_disk.peek(offset as usize, &mut bytes);
+                    bytes
+                });
+                (Superblock::newest(&copies[0], &copies[1]), None)
+            }
+        };
+        let superblock = found.map_err(|error| NotOpen::Refused(OpenError::Format(error)))?;
+        Ok((superblock, legs))
     }
 
     // ---- the loop -----------------------------------------------------------------------------
@@ -366,7 +396,12 @@ impl Machine {
             Some(Trick::Late) => Duration::from_secs(5),
             Some(_) => Duration::from_secs(20),
         };
-        let not_before = if is_slow { self.running.now.after(delay) } else { Time::ZERO };
+        let mut not_before = if is_slow { self.running.now.after(delay) } else { Time::ZERO };
+        if let (Device::Leg(leg), Some(mut legs)) = (io.device, self.legs_of())
+            && legs.hangs(leg)
+        {
+            not_before = self.running.now.after(HANG);
+        }
         self.running.ios.push(Flight { io, flush_mark, not_before, early: None });
     }
 
@@ -440,9 +475,22 @@ impl Machine {
         match device {
             Device::CacheDisk => &mut self.state.cache_disk,
             Device::Member(member) => &mut self.state.members[usize::from(member.0)].disk,
-            Device::Leg(_) => unreachable!("one cache-disk"),
+            Device::Leg(leg) => self.cache_disk_of(Some(leg)),
             Device::DataDisk => panic!("I/O of the data-disk, which a volume has not"),
         }
+    }
+
+    /// The cache-disk, or one of its legs.
+    fn cache_disk_of(&mut self, leg: Option<LegIndex>) -> &mut FaultyDisk {
+        match (leg, &mut self.state.legs) {
+            (Some(leg), Some(legs)) => legs.disk_of(leg, &mut self.state.cache_disk),
+            _ => &mut self.state.cache_disk,
+        }
+    }
+
+    fn legs_of(&mut self) -> Option<LegsOf<'_>> {
+        let Machine { running, state: Wreck { cache_disk: first, legs, .. }, .. } = self;
+        legs.as_mut().map(|legs| LegsOf { running, first, legs })
     }
 
     fn take_trap(&mut self, io: &Io, is_slow: bool) -> Option<Trap> {
@@ -517,6 +565,11 @@ impl Machine {
         let device = io.device;
         if trap.is_some() {
             self.fail_once(&io);
+        }
+        if let (Device::Leg(leg), Some(mut legs)) = (device, self.legs_of())
+            && let Some(error) = legs.strike(leg, &io, random)
+        {
+            return ended(io, Err(error));
         }
         let result = match &mut io.operation {
             IoOperation::Read { offset, buffer } => {
@@ -841,7 +894,11 @@ impl Machine {
 
     /// The disks, now.
     pub fn disks(&self) -> Wreck {
-        Wreck { now: self.running.now, ..self.state.clone() }
+        let mut wreck = Wreck { now: self.running.now, ..self.state.clone() };
+        if let (Some(legs), Some(engine)) = (&mut wreck.legs, &self.running.engine) {
+            legs.note(&engine.legs().collect::<Vec<_>>());
+        }
+        wreck
     }
 
     /// What a crash at this instant leaves.
@@ -858,7 +915,10 @@ impl Machine {
             let disk = match flight.io.device {
                 Device::CacheDisk => &mut wreck.cache_disk,
                 Device::Member(member) => &mut wreck.members[usize::from(member.0)].disk,
-                Device::Leg(_) => unreachable!("one cache-disk"),
+                Device::Leg(leg) => {
+                    let legs = wreck.legs.as_mut().expect("the cache-disk is on legs");
+                    legs.disk_of(leg, &mut wreck.cache_disk)
+                }
                 Device::DataDisk => unreachable!("it was not started"),
             };
             let memory = memory.unwrap_or_default();
@@ -885,6 +945,13 @@ impl Machine {
                 };
                 let torn: Vec<u64> = lines.filter(is_repaired).filter(is_torn).collect();
                 member.damaged.extend(torn);
+            }
+        }
+        // A leg that vanished is there again.
+        if let Some(legs) = &mut wreck.legs {
+            (legs.disk.failing, wreck.cache_disk.failing) = (None, None);
+            if power {
+                legs.disk.power_cut(random, |random| draw(random, false));
             }
         }
         if power {

@@ -6,6 +6,7 @@ use dcd_engine::volume::config::{LABEL_BYTES, SetConfig, VolumeConfig};
 use dcd_engine::volume::placement::{Placement, RaidLevel};
 
 use super::VolumeKind;
+use crate::legs::LegOptions;
 use crate::options::{Options, reused_late};
 use crate::random::Random;
 
@@ -127,6 +128,9 @@ pub const FEW_SUMS_FROM: u64 = 5_000_000;
 /// See there.
 pub const FEW_SUMS_EACH: u64 = 2;
 
+/// Seeds from this one on have their cache-disk on two legs.
+pub const LEGS_FROM: u64 = 6_000_000;
+
 impl MoreFaults {
     fn draw(random: &mut Random) -> MoreFaults {
         MoreFaults {
@@ -220,7 +224,21 @@ impl VolumeOptions {
                 options.more.cache_disk_stumbles = false;
             }
         }
+        if seed >= LEGS_FROM {
+            options.put_on_legs(&mut Random::new(seed ^ 0x6c65_6773));
+        }
         options
+    }
+
+    /// What may be wrong with the cache-disk is wrong with one leg, and not seen.
+    fn put_on_legs(&mut self, random: &mut Random) {
+        self.more.cache_disk_fails = false;
+        self.more.cache_disk_stumbles = false;
+        self.more.cache_disk_rots = false;
+        self.cache.legs = Some(LegOptions::draw(random));
+        // A leg that hangs is given up first, and of what has rotted on it only checksums can tell.
+        self.cache.full_timeout_s = 20_000;
+        self.cache.verify_reads = true;
     }
 
     /// A kind of volume has those that concern it.

@@ -180,6 +180,9 @@ impl VolumeRun {
 
     fn into_report(mut self) -> Report {
         self.count_machine();
+        if let Some(legs) = &self.machine.state.legs {
+            self.report.legs.add(&legs.done);
+        }
         self.report
     }
 

@@ -101,11 +101,13 @@ pub enum Plain {
     SumPages,
     /// Nothing happens again and again.
     Focus,
+    /// The cache-disk is one disk.
+    Legs,
 }
 
 impl Plain {
     /// All, those first that say most.
-    pub const ALL: [Plain; 23] = [
+    pub const ALL: [Plain; 24] = [
         Plain::MoreFaults,
         Plain::LosesWrites,
         Plain::OlderDisks,
@@ -118,6 +120,7 @@ impl Plain {
         Plain::CacheDiskRots,
         Plain::SumPages,
         Plain::Focus,
+        Plain::Legs,
         Plain::Hints,
         Plain::MembersFail,
         Plain::TooManyFail,
@@ -156,6 +159,7 @@ impl Plain {
             Plain::CacheDiskRots => options.more.cache_disk_rots = false,
             Plain::SumPages => options.more.sum_pages = None,
             Plain::Focus => options.more.focus = None,
+            Plain::Legs => options.cache.legs = None,
         }
     }
 }

@@ -89,9 +89,12 @@ Example:
         no_wait: bool,
     },
     /// Do without a leg from now on: when this is answered the disk may be unplugged.
-    #[command(visible_alias = "remove", after_help = "\
+    #[command(
+        visible_alias = "remove",
+        after_help = "\
 Example:
-  dcd cache-disk take-out 0b5c9e8a-3f1d-4c62-9a77-5d2e8f0146b3 --control /run/sdb.ctl")]
+  dcd cache-disk take-out 0b5c9e8a-3f1d-4c62-9a77-5d2e8f0146b3 --control /run/sdb.ctl"
+    )]
     TakeOut {
         /// The leg, as `dcd cache-disk status` names it.
         #[arg(value_name = "UUID")]

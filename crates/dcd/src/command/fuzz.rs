@@ -16,6 +16,7 @@ use dcd_fuzz::run::Failure;
 use dcd_fuzz::session::{Limit, Outcome, Session, Work};
 use dcd_fuzz::volume::VolumeKind;
 use dcd_fuzz::volume::minimise as volumes;
+use dcd_fuzz::volume::options::LEGS_FROM;
 use dcd_fuzz::volume::run::VolumeFailure;
 use serde::Serialize;
 
@@ -75,8 +76,9 @@ pub struct FuzzArguments {
     #[arg(conflicts_with_all = ["faults", "pairs", "exhaustive", "sweep"])]
     pub volume: Option<VolumeKind>,
     /// Random runs with the cache-disk on two legs: one of them fails, dies, hangs, comes back old,
-    /// is left out, is filled again.
-    #[arg(long, conflicts_with_all = ["faults", "pairs", "exhaustive", "sweep", "volume"])]
+    /// is left out, is filled again. With --volume, on legs below a volume: the same as its seeds
+    /// from 6000000 on.
+    #[arg(long, conflicts_with_all = ["faults", "pairs", "exhaustive", "sweep"])]
     pub legs: bool,
     /// Runs of the driver (event loop, ring, disks) under a simulated kernel: short transfers, full
     /// queues, completions late and in any order, cancelled and failed operations, pauses.
@@ -324,10 +326,14 @@ fn session(arguments: &FuzzArguments) -> Session {
         _ if arguments.seed.is_some() => Limit::Runs(1),
         _ => Limit::Time(TIME_DEFAULT),
     };
+    let first = match (arguments.volume, arguments.legs) {
+        (Some(_), true) => LEGS_FROM,
+        _ => 0,
+    };
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
     Session {
         work,
-        seed: arguments.seed.unwrap_or(0),
+        seed: arguments.seed.unwrap_or(0) + first,
         limit,
         jobs: arguments.jobs.map_or(processors, |jobs| jobs as usize),
     }

@@ -7,17 +7,15 @@ use dcd_engine::legs::choose::{LegsError, Role, choose};
 use dcd_engine::legs::status::LegStatus;
 use dcd_engine::legs::{LegStanding, LegsParts};
 use dcd_engine::units::{LegIndex, Uuid};
-use dcd_engine::{
-    Device, FormatError, Input, Io, IoError, IoOperation, Operation, Phase, Request, RequestId,
-    Superblock,
-};
-use dcd_testkit::bytes_of;
+use dcd_engine::{FormatError, IoError, IoOperation, Superblock};
 
-use crate::disk::{Fate, FaultyDisk, Pages};
-use crate::host::Host;
+use crate::disk::{FaultyDisk, Pages};
 use crate::model::Violation;
 use crate::random::Random;
-use crate::running::UNHEARD;
+
+mod strike;
+
+pub(crate) use self::strike::LegsOf;
 
 /// How the legs of a run are.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -189,6 +187,15 @@ impl Legs {
     /// How a disk is as a leg, if it is one.
     fn status_of<'a>(&self, disk: usize, status: &'a [LegStatus]) -> Option<&'a LegStatus> {
         self.leg_of(disk).and_then(|leg| status.get(usize::from(leg.0)))
+    }
+
+    /// The disk of a leg; `first`: the first one.
+    pub(crate) fn disk_of<'a>(
+        &'a mut self,
+        leg: LegIndex,
+        first: &'a mut FaultyDisk,
+    ) -> &'a mut FaultyDisk {
+        if self.place(leg) == 0 { first } else { &mut self.disk }
     }
 
     /// Notes which legs count, for what a start may do without.
@@ -458,137 +465,4 @@ fn newest_superblock<'a>(
         }
     }
     newest.ok_or_else(|| problem.expect("one leg is in sync"))
-}
-
-fn care_request(number: u64, operation: Operation) -> Input {
-    Input::Request(Request { id: RequestId(UNHEARD | number), operation, fua: false })
-}
-
-impl Host {
-    /// What happens to a leg when it is asked.
-    pub(crate) fn trouble_of(
-        &mut self,
-        device: Device,
-        operation: &IoOperation,
-    ) -> Option<Trouble> {
-        let Device::Leg(asked) = device else { return None };
-        let engine = self.running.engine.as_mut()?;
-        let status: Vec<LegStatus> = engine.legs().collect();
-        let legs = self.legs.as_mut()?;
-        let ios = &self.running.ios;
-        let is_asked =
-            |leg| leg == asked || ios.iter().any(|flight| flight.io.device == Device::Leg(leg));
-        let care = match engine.phase() {
-            Phase::Running => legs.draw_care(&status, &self.cache_disk, is_asked),
-            _ => None,
-        };
-        if let Some(care) = care {
-            legs.asked += 1;
-            let place = match care {
-                Care::Join(place) => place,
-                Care::Fill(leg) | Care::TakeOut(leg) => legs.place(leg),
-            };
-            let disk = if place == 0 { &mut self.cache_disk } else { &mut legs.disk };
-            let name = |leg: LegIndex| status[usize::from(leg.0)].uuid;
-            let input = match care {
-                Care::Join(_) => {
-                    disk.failing = None;
-                    let before = label_of(disk).ok();
-                    let named = Uuid([0xb0 + (legs.asked % 64) as u8; 16]);
-                    let leg = engine.add_leg(named, before.as_ref());
-                    assert_eq!(
-                        leg,
-                        Ok(LegIndex(legs.places.len() as u8)),
-                        "{before:?}, {status:?}"
-                    );
-                    legs.places.push(place);
-                    legs.done.joined += 1;
-                    Input::Timeout
-                }
-                Care::Fill(leg) => {
-                    disk.failing = None;
-                    care_request(legs.asked, Operation::FillLeg { leg: name(leg) })
-                }
-                Care::TakeOut(leg) => {
-                    care_request(legs.asked, Operation::TakeOutLeg { leg: name(leg) })
-                }
-            };
-            engine.handle_input(self.running.now, input);
-            let status: Vec<LegStatus> = engine.legs().collect();
-            self.running.trace(|| format!("   {care:?}: {status:?}"));
-            return None;
-        }
-        let leg = asked;
-        let other_has_bad = legs.other_has_bad(leg, &self.cache_disk);
-        let geometry = engine.superblock().geometry;
-        // Of slots of the log each has a checksum that is looked at.
-        let slots = geometry.segments_offset..geometry.read_area_offset();
-        let may_rot = *engine.phase() == Phase::Running
-            && matches!(operation, IoOperation::Read { offset, .. } if slots.contains(offset))
-            && legs.is_healed(&self.cache_disk)
-            && !other_has_bad;
-        let trouble = legs.draw_trouble(leg, operation, &status, other_has_bad, may_rot)?;
-        self.running.trace(|| format!("   {trouble:?} strikes {leg:?}"));
-        match trouble {
-            Trouble::Dies(error) => self.disk(device).failing = Some(error),
-            Trouble::BadSector => {
-                if let IoOperation::Read { offset, .. } = operation {
-                    let offset = *offset as usize;
-                    self.disk(device).make_bad(offset);
-                }
-            }
-            Trouble::Rots => {
-                if let IoOperation::Read { offset, .. } = operation {
-                    let (offset, place) = (*offset as usize, legs.place(leg));
-                    legs.rotten = Some((place, offset));
-                    legs.done.rotted += 1;
-                    self.disk(device).rot(offset, &[0xdb; 512]);
-                }
-            }
-            Trouble::Fails => {}
-        }
-        Some(trouble)
-    }
-
-    /// Of a write that failed any part may have landed, and of what was not flushed any part may be
-    /// gone when a flush failed.
-    pub(crate) fn fail_on_leg(&mut self, io: &Io, random: &mut Random) {
-        match &io.operation {
-            IoOperation::Write { offset, data, .. } => {
-                let engine = self.running.engine.take().expect("an engine runs");
-                let bytes = bytes_of(data, engine.segment_memory());
-                let fate = Fate::draw(random);
-                self.disk(io.device).land(*offset, bytes, fate, random);
-                self.running.engine = Some(engine);
-            }
-            IoOperation::Flush => self.disk(io.device).drop_unflushed(random),
-            _ => {}
-        }
-    }
-
-    /// A start has made the legs alike, and nothing has been written since.
-    pub(crate) fn compare_legs(&self) -> Result<(), Violation> {
-        let Some(legs) = &self.legs else { return Ok(()) };
-        let status: Vec<LegStatus> = self.engine().legs().collect();
-        if status.len() < 2 || !status.iter().all(counts) {
-            return Ok(());
-        }
-        for offset in (0..self.cache_disk.len()).step_by(4096) {
-            let [mut first, mut second] = [[0; 4096]; 2];
-            self.cache_disk.peek(offset, &mut first);
-            legs.disk.peek(offset, &mut second);
-            if first != second && !LEG_LABEL_OFFSETS.contains(&(offset as u64)) {
-                return Err(Violation(format!("the legs differ at byte {offset} behind a start")));
-            }
-        }
-        Ok(())
-    }
-
-    /// Whether an I/O of a leg is to hang.
-    pub(crate) fn leg_hangs(&mut self, device: Device) -> bool {
-        let (Device::Leg(leg), Some(legs)) = (device, &mut self.legs) else { return false };
-        let status = self.running.engine.as_ref().map(|engine| engine.legs().collect::<Vec<_>>());
-        let other_has_bad = legs.other_has_bad(leg, &self.cache_disk);
-        status.is_some_and(|status| legs.draw_hang(leg, &status, other_has_bad))
-    }
 }
