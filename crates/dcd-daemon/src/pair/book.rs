@@ -277,7 +277,8 @@ impl PairBook {
         (record.cache == cache).then_some(record)
     }
 
-    fn records(&self) -> Vec<PairRecord> {
+    /// All that can be read.
+    pub fn records(&self) -> Vec<PairRecord> {
         let Some(directory) = &self.directory else { return Vec::new() };
         let entries = fs::read_dir(directory).into_iter().flatten().flatten();
         let paths = entries.map(|entry| entry.path()).filter(|path| is_record(path));

@@ -1,8 +1,10 @@
-//! `dcd list`: the daemons of this machine, and the segment memories: whose they are, and which
-//! nobody needs.
+//! `dcd list`: the caches of this machine, those that are served and those that were, and the
+//! segment memories: whose they are, and which nobody needs.
 //!
 //! Daemons are found by their processes, so those that have no control socket are there, too. What
 //! is asked of them is waited for briefly: one that hangs holds nobody up.
+
+mod caches;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,15 +15,21 @@ use clap::Args;
 use dcd_daemon::control::client::{ControlClient, for_people};
 use dcd_daemon::memory::files::{MemoryFate, MemoryFile, memory_files};
 use dcd_daemon::memory::places::directories_to_list;
+use dcd_daemon::pair::book::PairBook;
 use dcd_daemon::report::status_report::StatusReport;
 use dcd_daemon::units_text::format_size;
 use serde::Serialize;
 
+use self::caches::{Cache, caches};
 use crate::error::CommandError;
 use crate::output::{Align, Colour, Paint, Table};
 use crate::stdout::{print, print_json};
 
-/// List the daemons of this machine, and the memory that they have or have left.
+/// List the caches of this machine, how they are, and what to do where something is wrong.
+///
+/// Those that a daemon serves, and those that were served here before, by the records of this
+/// machine: closed, killed, detached, or with a cache-disk that is missing. Of a cache that is not
+/// served it is only known whether it may hold what its data-disk does not.
 ///
 /// Segment memory is what outlives a killed dcd. It is NEEDED where the last session of its cache
 /// ended without order: the next serve or detach brings what is in it to the disks, and it goes.
@@ -47,6 +55,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 
 #[derive(Serialize)]
 struct List {
+    caches: Vec<Cache>,
     daemons: Vec<Listed>,
     memories: Vec<MemoryFile>,
 }
@@ -66,6 +75,8 @@ struct Listed {
     answers: bool,
     /// Its segment memory.
     memory: Option<String>,
+    #[serde(skip)]
+    report: Option<StatusReport>,
 }
 
 pub fn run(arguments: &ListArguments) -> Result<(), CommandError> {
@@ -92,41 +103,18 @@ pub fn run(arguments: &ListArguments) -> Result<(), CommandError> {
         }
         seen.push(real);
     }
-    let list = List { daemons, memories };
+    let caches = caches(&PairBook::from_environment(false).records(), &daemons);
+    let list = List { caches, daemons, memories };
     if arguments.json { print_json(&list) } else { print(&describe(&list, Paint::for_stdout())) }
 }
 
 fn describe(list: &List, paint: Paint) -> String {
     let mut text = String::new();
-    if list.daemons.is_empty() && list.memories.is_empty() {
-        return "no dcd runs here, and none has left memory behind\n".into();
+    if list.caches.is_empty() && list.memories.is_empty() {
+        return "there is no cache here, and none has left memory behind\n".into();
     }
-    if !list.daemons.is_empty() {
-        let mut table = Table::new(&[
-            ("process", Align::Right),
-            ("cache", Align::Left),
-            ("cache-disk", Align::Left),
-            ("data-disk", Align::Left),
-            ("control", Align::Left),
-            ("serves", Align::Left),
-        ]);
-        let or_dash = |text: &Option<String>| text.clone().unwrap_or_else(|| "-".into());
-        for daemon in &list.daemons {
-            let control = match &daemon.control {
-                Some(path) if daemon.answers => path.display().to_string(),
-                Some(path) => format!("{} (no answer)", path.display()),
-                None => "-".into(),
-            };
-            table.row(vec![
-                daemon.process.to_string(),
-                or_dash(&daemon.cache),
-                or_dash(&daemon.cache_disk),
-                or_dash(&daemon.data_disk),
-                control,
-                daemon.frontends.join(" "),
-            ]);
-        }
-        text += &table.render(paint);
+    if !list.caches.is_empty() {
+        text += &caches::describe(&list.caches, paint);
     }
     if !list.memories.is_empty() {
         if !text.is_empty() {
@@ -211,8 +199,9 @@ fn listed(process: Process) -> Listed {
         answers: report.is_some(),
         control,
         memory: None,
+        report: report.map(|report| for_people(&report)),
     };
-    if let Some(report) = report.map(|report| for_people(&report)) {
+    if let Some(report) = listed.report.clone() {
         listed.memory = Some(report.memory.path).filter(|path| !path.is_empty());
         listed.cache = Some(report.uuid);
         listed.cache_disk = Some(report.cache_disk);

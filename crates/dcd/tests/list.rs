@@ -1,0 +1,131 @@
+//! `dcd list` over caches that are served, closed, killed, detached, and whose disks are missing.
+
+mod harness;
+
+use harness::nbd::Client;
+use harness::{Daemon, Folder, Site, Value, until};
+use rustix::process::{Signal, kill_process};
+
+const VOLUME: u64 = 8 << 20;
+const LAZY: &str = "--quiet --idle-max 1h --idle-min 1h --memory-directory .";
+
+/// A host that keeps records.
+fn empty() -> Site {
+    let site = Site::empty();
+    std::fs::create_dir(site.path("state")).unwrap();
+    site
+}
+
+/// Caches with their disks, sockets and records in one folder.
+fn start(site: &Site, name: &str, cache_disks: &str) -> Daemon {
+    site.start_line(&format!(
+        "serve {cache_disks} --data-disk {name}-d --nbd unix:{name}-sock --control {name}-ctl {LAZY}"
+    ))
+    .ready()
+}
+
+fn make(site: &Site, name: &str) -> Daemon {
+    site.folder.disk(&format!("{name}-d"), VOLUME);
+    site.dcd(&format!(
+        "create --cache-disk {name}-c --cache-size 4M --segment-size 64k --data-disk {name}-d"
+    ))
+    .ok();
+    start(site, name, &format!("--cache-disk {name}-c"))
+}
+
+fn write(folder: &Folder, name: &str) {
+    let mut client = Client::connect(&folder.path(&format!("{name}-sock")));
+    client.write_fua(0, &[7; 8192]).unwrap();
+}
+
+/// What is told of the cache whose cache-disk has this name.
+fn told(site: &Site, cache_disk: &str) -> Option<Value> {
+    let list: Value = serde_json::from_str(&site.dcd("list --json").ok()).unwrap();
+    let is_it = |cache: &&Value| cache["cache_disk"].as_str().unwrap_or("").contains(cache_disk);
+    list["caches"].as_array().unwrap().iter().find(is_it).cloned()
+}
+
+#[test]
+fn caches_are_listed_as_they_are() {
+    let site = empty();
+    let [a, b, c, d, e] =
+        ["list-a", "list-b", "list-c", "list-d", "list-e"].map(|name| make(&site, name));
+    for name in ["list-a", "list-b", "list-c", "list-e"] {
+        write(&site.folder, name);
+    }
+    b.stop();
+    c.kill();
+    site.dcd("detach --control list-d-ctl").ok();
+    drop(d);
+    e.kill();
+    std::fs::remove_file(site.path("list-e-c")).unwrap();
+
+    let of = |name: &str| {
+        told(&site, &format!("{name}-c"))
+            .unwrap_or_else(|| panic!("{name}: {}", site.dcd("list").ok()))
+    };
+    let state = |name: &str| of(name)["state"].as_str().unwrap().to_owned();
+    let states = ["list-a", "list-b", "list-c", "list-d", "list-e"].map(state);
+    assert_eq!(states, ["served", "closed", "killed", "detached", "missing"]);
+    let dirty = ["list-a", "list-b", "list-c", "list-d", "list-e"]
+        .map(|name| of(name)["may_be_dirty"].as_bool().unwrap());
+    assert_eq!(dirty, [true, true, true, false, true]);
+    assert_eq!(of("list-a")["dirty_bytes"], 8192);
+    assert_eq!(of("list-d")["dirty_bytes"], 0);
+    assert!(of("list-a")["control"].as_str().unwrap().ends_with("list-a-ctl"));
+    assert!(of("list-a")["problem"].is_null() && of("list-b")["problem"].is_null());
+    for (name, problem, way) in [
+        ("list-c", "did not end in order", "dcd detach --cache-disk"),
+        ("list-e", "is not there", "create"),
+    ] {
+        assert!(of(name)["problem"].as_str().unwrap().contains(problem));
+        assert!(of(name)["what_to_do"].as_str().unwrap().contains(way));
+    }
+    let text = site.dcd("list").ok();
+    for words in ["8 KiB", "KILLED", "MISSING", "perhaps", "yes", "is not there"] {
+        assert!(text.contains(words), "{words}: {text}");
+    }
+
+    // What is told to do is right.
+    let detach = of("list-c")["what_to_do"].as_str().unwrap().to_owned();
+    let (_, detach) = detach.split_once("or dcd ").unwrap();
+    site.dcd(detach).ok();
+    assert_eq!(state("list-c"), "detached");
+    // A cache-disk that was used again is no cache any more; one that was not given up is missing.
+    std::fs::write(site.path("list-d-c"), vec![0; 1 << 20]).unwrap();
+    assert!(told(&site, "list-d-c").is_none());
+    std::fs::write(site.path("list-b-c"), vec![0; 1 << 20]).unwrap();
+    assert_eq!(state("list-b"), "missing");
+    // Who does not answer holds nobody up.
+    kill_process(a.pid(), Signal::STOP).unwrap();
+    let hung = of("list-a");
+    assert_eq!(hung["state"], "unknown");
+    assert!(hung["problem"].as_str().unwrap().contains("does not answer"), "{hung}");
+    kill_process(a.pid(), Signal::CONT).unwrap();
+    a.stop();
+}
+
+#[test]
+fn what_is_wrong_with_one_that_is_served_is_told() {
+    let site = empty();
+    site.folder.disk("list-f-d", VOLUME);
+    site.dcd(
+        "create --cache-disk list-f-c --cache-disk list-f-e --cache-size 4M --segment-size 64k --data-disk list-f-d",
+    )
+    .ok();
+    let legs = "--cache-disk list-f-c --cache-disk faulty:list-f-e,control=faults";
+    let daemon = start(&site, "list-f", legs);
+    assert!(told(&site, "list-f-c").unwrap()["problem"].is_null());
+    site.faults("faults", "gone");
+    let problem = until("it is told", || {
+        write(&site.folder, "list-f");
+        told(&site, "list-f-c").unwrap()["problem"].as_str().map(str::to_owned)
+    });
+    assert!(problem.contains("a leg of the cache-disk"), "{problem}");
+    let what = told(&site, "list-f-c").unwrap()["what_to_do"].as_str().unwrap().to_owned();
+    let what = what.strip_prefix("dcd ").unwrap();
+    assert!(site.dcd(what).ok().contains("failed"));
+    daemon.kill();
+    // Of one leg alone the record knows how it was left.
+    assert_eq!(told(&site, "list-f-").unwrap()["state"], "killed");
+}
