@@ -73,6 +73,9 @@ pub enum LegError {
     /// A disk has the name of a leg that is in use.
     #[error("it is a copy of a leg that is in use")]
     Copy,
+    /// Its disk was let go.
+    #[error("it was taken out, and its disk was let go")]
+    TakenOut,
     /// None of them takes a label: nothing can be said of any.
     #[error("the legs take no labels")]
     NoLabels,

@@ -116,6 +116,8 @@ codes! {
     NewerLeg = "newer-leg",
     /// [`LegError::Copy`].
     CopyOfLeg = "copy-of-leg",
+    /// [`LegError::TakenOut`].
+    LegTakenOut = "leg-taken-out",
     /// [`LegError::NoLabels`].
     NoLabels = "no-labels",
     /// [`VolumeError::NoVolume`].
@@ -329,6 +331,7 @@ fn leg_code(error: LegError) -> Code {
         LegError::TooMany => Code::TooManyLegs,
         LegError::Newer => Code::NewerLeg,
         LegError::Copy => Code::CopyOfLeg,
+        LegError::TakenOut => Code::LegTakenOut,
         LegError::NoLabels => Code::NoLabels,
     }
 }
@@ -347,6 +350,7 @@ pub fn leg_hint(error: LegError) -> &'static str {
             "`dcd inspect leg` shows its label. If nothing on it is needed, overwrite its first MiB with zeroes"
         }
         LegError::Copy => "give a blank disk: a copy made with dd is no second leg",
+        LegError::TakenOut => "`dcd cache-disk add DISK` brings it back",
         LegError::NoLabels => "the cache-disk has failed: see `dcd status`",
     }
 }

@@ -232,14 +232,17 @@ fn taken_out_filled_and_mended() {
     let (first, _) = legs(&site)[0].clone();
     site.dcd(&format!("cache-disk take-out {first} --control ctl")).ok();
     load.run(&site, 20);
-    assert_eq!(states(&site), ["out", "in-sync"]);
+    assert_eq!(states(&site), ["taken-out", "in-sync"]);
+    // dcd has let go of it.
+    until("it is let go", || std::fs::File::open(site.path("c")).unwrap().try_lock().ok());
     let (second, _) = legs(&site)[1].clone();
     site.dcd(&format!("cache-disk take-out {second} --control ctl")).fails(
         1,
         "last leg in sync",
         "fill another first",
     );
-    site.dcd(&format!("cache-disk fill {first} --control ctl")).ok();
+    site.dcd(&format!("cache-disk fill {first} --control ctl")).fails(1, "let go", "add DISK");
+    site.dcd("cache-disk add c --control ctl").ok();
     load.run(&site, 20);
     // Each read that fails on one leg is done by the other.
     site.faults("faults", "read eio");

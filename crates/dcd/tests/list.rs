@@ -48,7 +48,7 @@ fn told(site: &Site, cache_disk: &str) -> Option<Value> {
 #[test]
 fn caches_are_listed_as_they_are() {
     let site = empty();
-    let [a, b, c, d, e] =
+    let [a, b, c, mut d, e] =
         ["list-a", "list-b", "list-c", "list-d", "list-e"].map(|name| make(&site, name));
     for name in ["list-a", "list-b", "list-c", "list-e"] {
         write(&site.folder, name);
@@ -56,7 +56,7 @@ fn caches_are_listed_as_they_are() {
     b.stop();
     c.kill();
     site.dcd("detach --control list-d-ctl").ok();
-    drop(d);
+    assert_eq!(d.wait_code(), Some(0));
     e.kill();
     std::fs::remove_file(site.path("list-e-c")).unwrap();
 

@@ -28,7 +28,7 @@ use std::sync::Arc;
 
 use dcd_engine::config::ConfigError;
 use dcd_engine::io::LegError;
-use dcd_engine::units::{LbaRange, LegIndex};
+use dcd_engine::units::LbaRange;
 use dcd_engine::volume::attributes::{AttributeChange, Attributes};
 use dcd_engine::{
     Buffer, Device, EngineConfig, Input, Io, IoDone, MemoryUse, Operation, Output, Phase, Reply,
@@ -195,7 +195,10 @@ impl Disks {
                 _ => unreachable!("only a cache on one disk asks for the cache-disk"),
             },
             Device::Leg(leg) => match &mut self.cache {
-                Some(CacheSide::Legs(legs)) => &mut legs[usize::from(leg.0)],
+                Some(CacheSide::Legs(legs)) => {
+                    let disk = legs[usize::from(leg.0)].disk.as_mut();
+                    disk.expect("only who is in place is asked")
+                }
                 _ => unreachable!("only a cache on legs asks for one"),
             },
         }
@@ -424,6 +427,7 @@ impl<C: Core> EventLoop<C> {
             }
             self.serve_clients();
         }
+        self.let_go_of_legs();
         if !self.answered.is_empty() {
             // Replies have left by now; the time of the whole turn is part of the answer.
             let sent = self.clock.now();
@@ -596,18 +600,25 @@ impl<C: Core> EventLoop<C> {
 
     /// A disk becomes a leg, which is filled while the others serve.
     fn add_leg(&mut self, new: NewLeg) -> Result<(), NewLegError> {
-        let (Some(CacheSide::Legs(legs)), Some(memory)) = (&mut self.disks.cache, &self.memory)
-        else {
+        let (Some(cache), Some(memory)) = (&mut self.disks.cache, &self.memory) else {
             return Err(LegError::NoLegs.into());
         };
-        let device = Device::Leg(LegIndex(legs.len() as u8));
-        let mut disk = Disk::of(device, &new.spec, new.file)?;
+        let mut disk = Disk::of(Device::CacheDisk, &new.spec, new.file)?;
         disk.set_segment_memory(memory.mapping());
         let leg = self.core.add_leg(new.leg, new.before.as_ref())?;
-        assert_eq!(device, Device::Leg(leg), "legs are numbered alike");
-        legs.push(disk);
+        disk.set_device(Device::Leg(leg));
+        cache.put_leg(leg, disk);
         self.give(Input::Timeout);
         Ok(())
+    }
+
+    /// Lets go of the disks of legs that were taken out, so that others can use them.
+    fn let_go_of_legs(&mut self) {
+        let (Some(cache), Some(engine)) = (&mut self.disks.cache, self.core.engine()) else {
+            return;
+        };
+        let legs = engine.legs().enumerate();
+        cache.let_go(legs.filter(|(_, leg)| leg.is_free).map(|(place, _)| place));
     }
 
     /// What a leg of the cache-disk is called.

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use dcd_engine::format::leg_label::{LEG_LABEL_BYTES, LEG_LABEL_OFFSETS, LegLabel, Tag};
 use dcd_engine::io::LegError;
 use dcd_engine::legs::choose::choose;
-use dcd_engine::units::Uuid;
+use dcd_engine::units::{LegIndex, Uuid};
 use dcd_engine::{Buffer, FormatError};
 use dcd_protocol::failure::leg_hint;
 
@@ -22,8 +22,22 @@ use crate::process::random::random_bytes;
 pub enum CacheSide {
     /// One.
     Disk(Box<Disk>),
-    /// Several, in the order of their legs.
-    Legs(Vec<Disk>),
+    /// Several, in the places of their legs.
+    Legs(Vec<LegDisk>),
+}
+
+/// The disk of a leg.
+pub struct LegDisk {
+    /// What it is called.
+    name: String,
+    /// `None`: it was let go.
+    pub(crate) disk: Option<Disk>,
+}
+
+impl From<Disk> for LegDisk {
+    fn from(disk: Disk) -> LegDisk {
+        LegDisk { name: disk.file().path().display().to_string(), disk: Some(disk) }
+    }
 }
 
 /// A disk that becomes a leg while the others serve.
@@ -105,25 +119,42 @@ impl CacheSide {
     pub(crate) fn leg_name(&self, leg: usize) -> Option<String> {
         match self {
             CacheSide::Disk(_) => None,
-            CacheSide::Legs(legs) => {
-                legs.get(leg).map(|disk| disk.file().path().display().to_string())
-            }
+            CacheSide::Legs(legs) => legs.get(leg).map(|leg| leg.name.clone()),
         }
     }
 
     /// All of them.
     pub fn iter(&self) -> impl Iterator<Item = &Disk> {
-        match self {
-            CacheSide::Disk(disk) => std::slice::from_ref(&**disk).iter(),
-            CacheSide::Legs(legs) => legs.iter(),
-        }
+        let (disk, legs) = match self {
+            CacheSide::Disk(disk) => (Some(&**disk), &[][..]),
+            CacheSide::Legs(legs) => (None, &legs[..]),
+        };
+        disk.into_iter().chain(legs.iter().flat_map(|leg| &leg.disk))
     }
 
     /// All of them.
     pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut Disk> {
-        match self {
-            CacheSide::Disk(disk) => std::slice::from_mut(&mut **disk).iter_mut(),
-            CacheSide::Legs(legs) => legs.iter_mut(),
+        let (disk, legs) = match self {
+            CacheSide::Disk(disk) => (Some(&mut **disk), &mut [][..]),
+            CacheSide::Legs(legs) => (None, &mut legs[..]),
+        };
+        disk.into_iter().chain(legs.iter_mut().flat_map(|leg| &mut leg.disk))
+    }
+
+    /// Puts a disk into the place of a leg: the next, or one whose disk was let go.
+    pub(crate) fn put_leg(&mut self, leg: LegIndex, disk: Disk) {
+        let CacheSide::Legs(legs) = self else { unreachable!("only where there are legs") };
+        let leg = usize::from(leg.0);
+        match legs.get_mut(leg) {
+            Some(place) => *place = disk.into(),
+            None => legs.push(disk.into()),
+        }
+    }
+
+    /// Lets go of the disks of these legs.
+    pub(crate) fn let_go(&mut self, free: impl Iterator<Item = usize>) {
+        if let CacheSide::Legs(legs) = self {
+            free.for_each(|place| legs[place].disk = None);
         }
     }
 }

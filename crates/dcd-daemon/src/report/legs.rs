@@ -17,7 +17,8 @@ pub(crate) fn reports(
             Some(LegStanding::Filling) => ("filling", None),
             Some(LegStanding::Stale) => ("stale", None),
             Some(LegStanding::Failed(error)) => ("failed", Some(error.to_string())),
-            Some(LegStanding::Removed) => ("out", None),
+            Some(LegStanding::LeftOut) => ("out", None),
+            Some(LegStanding::TakenOut) => ("taken-out", None),
             None => ("missing", None),
         };
         LegReport {

@@ -13,7 +13,7 @@ use dcd_engine::{Device, Superblock};
 use crate::device::device_file::DeviceError;
 use crate::disk::Disk;
 use crate::pair::legs::{
-    CacheSide, check_blank, check_size, new_leg_uuid, new_tag, read_leg_label,
+    CacheSide, LegDisk, check_blank, check_size, new_leg_uuid, new_tag, read_leg_label,
 };
 use crate::pair::{CacheDisks, read_superblock};
 use crate::process::random::random_bytes;
@@ -211,7 +211,8 @@ pub(crate) fn find_cache(
     let seed =
         u64::from_le_bytes(random_bytes().map_err(ServeError::system("get random numbers"))?);
     let parts = Some(Box::new(LegsParts::new(choice, uuids, seed)));
-    Ok(FoundCache { side: CacheSide::Legs(legs), superblock, parts, label, primary })
+    let side = CacheSide::Legs(legs.into_iter().map(LegDisk::from).collect());
+    Ok(FoundCache { side, superblock, parts, label, primary })
 }
 
 fn name_of(disk: &Disk) -> String {

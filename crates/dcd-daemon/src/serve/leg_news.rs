@@ -52,7 +52,8 @@ fn line(leg: &LegStatus, disk: Option<String>, is: Option<LegStanding>) -> Optio
         Some(LegStanding::InSync) => format!("{name} is in sync"),
         Some(LegStanding::Filling) => format!("{name} is being filled"),
         Some(LegStanding::Stale | LegStanding::Joining) => return None,
-        Some(LegStanding::Removed) => format!("{name} is taken out"),
+        Some(LegStanding::LeftOut) => format!("{name} is left out, as was said"),
+        Some(LegStanding::TakenOut) => format!("{name} is taken out"),
         Some(LegStanding::Failed(error)) => format!(
             "{name} has failed: {error}. On with the others; when it answers again: dcd cache-disk fill {}",
             leg.uuid
@@ -70,6 +71,7 @@ mod tests {
         let leg = |number, standing| LegStatus {
             uuid: Uuid([number; 16]),
             standing: Some(standing),
+            is_free: false,
             filled_bytes: 0,
             total_bytes: 0,
             counters: LegCounters::default(),

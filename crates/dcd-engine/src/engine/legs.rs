@@ -20,8 +20,8 @@ impl Engine {
         self.legs.as_ref().is_some_and(|legs| !legs.is_opening())
     }
 
-    /// A disk becomes a leg while the others serve, and is filled: [`Device::Leg`] of this index is
-    /// asked from the next input on. `before`: the newest label that it has, if it was a leg of
+    /// A disk becomes a leg while the others serve, and is filled: [`Device::Leg`] of this index,
+    /// which a leg may have had that was taken out, is asked from the next input on. `before`: the newest label that it has, if it was a leg of
     /// this cache.
     ///
     /// # Errors

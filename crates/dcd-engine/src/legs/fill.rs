@@ -17,6 +17,9 @@ use crate::format::leg_label::{LEG_LABEL_OFFSETS, LEGS_MAX, LegLabel, LegState};
 use crate::io::{IoData, IoError, IoOperation, LegError};
 use crate::units::Uuid;
 
+/// Places of legs, with those that have failed and are still there.
+const PLACES_MAX: usize = 16;
+
 /// What an I/O of it is; copying has its own.
 #[derive(Clone, Copy)]
 pub(super) enum Step {
@@ -66,7 +69,8 @@ impl Legs {
                 Err(LegError::InUse)
             }
             LegStanding::Stale => Ok(()),
-            LegStanding::Failed(_) | LegStanding::Removed => {
+            LegStanding::TakenOut => Err(LegError::TakenOut),
+            LegStanding::Failed(_) | LegStanding::LeftOut => {
                 self.check_room()?;
                 self.leg_mut(leg).standing = LegStanding::Stale;
                 Ok(())
@@ -74,7 +78,7 @@ impl Legs {
         }
     }
 
-    /// A disk becomes a leg, in the next place, and is filled. `before`: the label that it has, if
+    /// A disk becomes a leg, in the place that is returned, and is filled. `before`: the label that it has, if
     /// it was one of this cache.
     pub(crate) fn join(
         &mut self,
@@ -93,14 +97,18 @@ impl Legs {
             }
         }
         self.check_room()?;
-        // Each name is given once: what was asked of a leg that is out may still end.
-        let place = u8::try_from(self.legs.len()).map_err(|_| LegError::TooMany)?;
-        if u32::from(place) == u32::BITS {
+        // The place of one that was taken out, and has answered all that it was asked.
+        let free = self.legs.iter().position(Leg::is_free).unwrap_or(self.legs.len());
+        if free >= PLACES_MAX {
             return Err(LegError::TooMany);
         }
-        self.legs.push(Leg::new(uuid, LegStanding::Stale));
+        let leg = Leg::new(uuid, LegStanding::Stale);
+        match self.legs.get_mut(free) {
+            Some(place) => *place = leg,
+            None => self.legs.push(leg),
+        }
         self.missing.retain(|leg| before.is_none_or(|before| before.leg != *leg));
-        Ok(LegIndex(place))
+        Ok(LegIndex(free as u8))
     }
 
     /// Whether a label has room for one more that may come to count.

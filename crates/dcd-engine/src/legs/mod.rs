@@ -135,8 +135,11 @@ pub enum LegStanding {
     Stale,
     /// It has failed.
     Failed(IoError),
-    /// Somebody has taken it out.
-    Removed,
+    /// Somebody wants to do without it; its disk is there.
+    LeftOut,
+    /// Somebody has taken it out: its disk is asked for nothing more, and may be closed when it has
+    /// answered. It comes back as another leg.
+    TakenOut,
 }
 
 struct Leg {
@@ -165,7 +168,15 @@ impl Leg {
 
     /// Whether it takes no part any more, unless somebody says so.
     fn is_out(&self) -> bool {
-        matches!(self.standing, LegStanding::Failed(_) | LegStanding::Removed)
+        matches!(
+            self.standing,
+            LegStanding::Failed(_) | LegStanding::LeftOut | LegStanding::TakenOut
+        )
+    }
+
+    /// Whether its disk is needed no more.
+    fn is_free(&self) -> bool {
+        self.standing == LegStanding::TakenOut && self.in_flight == 0
     }
 
     /// Whether what is called durable must be durable on it.
@@ -319,7 +330,7 @@ impl Legs {
         let leg = |(uuid, role): (&Uuid, &Role)| match role {
             Role::InSync => Leg::new(*uuid, LegStanding::InSync),
             Role::Stale => Leg::new(*uuid, LegStanding::Stale),
-            Role::LeftOut => Leg::new(*uuid, LegStanding::Removed),
+            Role::LeftOut => Leg::new(*uuid, LegStanding::LeftOut),
         };
         let marks = Marks::new(region_bytes, end_bytes, marks_max.min(MARKS_MAX));
         let marks = marks.ok_or_else(|| leg_label::field("region_bytes", region_bytes))?;

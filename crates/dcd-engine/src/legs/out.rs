@@ -30,15 +30,19 @@ impl Legs {
         if self.is_last(leg) {
             return Err(LegError::LastLeg);
         }
-        self.put_out(leg, LegStanding::Removed);
+        self.put_out(leg, LegStanding::TakenOut);
         Ok(())
     }
 
     fn put_out(&mut self, leg: LegIndex, standing: LegStanding) {
-        if self.leg(leg).is_out() {
+        let was_out = self.leg(leg).is_out();
+        if was_out && standing != LegStanding::TakenOut {
             return;
         }
         self.leg_mut(leg).standing = standing;
+        if was_out {
+            return;
+        }
         self.fill_ends_of(leg);
         let error = match standing {
             LegStanding::Failed(error) => error,

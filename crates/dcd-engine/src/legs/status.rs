@@ -19,6 +19,8 @@ pub struct LegStatus {
     pub uuid: Uuid,
     /// What it is; `None`: it is not there.
     pub standing: Option<LegStanding>,
+    /// Whether its disk is needed no more: it was taken out, and nothing is under way.
+    pub is_free: bool,
     /// Of one that is being filled: bytes that it has.
     pub filled_bytes: u64,
     /// Bytes in use.
@@ -34,6 +36,7 @@ impl Legs {
         let given = self.legs.iter().map(move |leg| LegStatus {
             uuid: leg.uuid,
             standing: Some(leg.standing),
+            is_free: leg.is_free(),
             filled_bytes: match leg.standing {
                 LegStanding::Filling => filled,
                 LegStanding::InSync | LegStanding::Joining => total_bytes,
@@ -45,6 +48,7 @@ impl Legs {
         let missing = self.missing.iter().map(move |uuid| LegStatus {
             uuid: *uuid,
             standing: None,
+            is_free: false,
             filled_bytes: 0,
             total_bytes,
             counters: LegCounters::default(),

@@ -77,8 +77,10 @@ pub struct Legs {
     pub disk: FaultyDisk,
     pub(crate) options: LegOptions,
     random: Random,
-    /// Which disk each leg of the engine is. A disk that became one anew is the last of its legs.
+    /// Which disk each leg of the engine is, or was.
     places: Vec<usize>,
+    /// The leg that each disk is now.
+    current: [Option<LegIndex>; 2],
     /// Those that counted when the machine stopped.
     pub(crate) counted: [bool; 2],
     /// Disks that were struck, and so many I/Os of legs later are healthy again if they still
@@ -164,6 +166,7 @@ impl Legs {
             options,
             random: Random::new(options.seed),
             places: vec![0, 1],
+            current: [Some(LegIndex(0)), Some(LegIndex(1))],
             counted: [true; 2],
             struck: [0; 2],
             rotten: None,
@@ -179,14 +182,20 @@ impl Legs {
         self.places[usize::from(leg.0)]
     }
 
-    /// The leg that a disk is now.
-    fn leg_of(&self, disk: usize) -> Option<LegIndex> {
-        self.places.iter().rposition(|place| *place == disk).map(|leg| LegIndex(leg as u8))
+    /// A disk has become a leg.
+    fn joined(&mut self, disk: usize, leg: LegIndex) {
+        let place = usize::from(leg.0);
+        self.places.resize(self.places.len().max(place + 1), disk);
+        self.places[place] = disk;
+        // It may have the place of one that was taken out.
+        self.current.iter_mut().for_each(|current| *current = current.filter(|it| *it != leg));
+        self.current[disk] = Some(leg);
+        self.done.joined += 1;
     }
 
     /// How a disk is as a leg, if it is one.
     fn status_of<'a>(&self, disk: usize, status: &'a [LegStatus]) -> Option<&'a LegStatus> {
-        self.leg_of(disk).and_then(|leg| status.get(usize::from(leg.0)))
+        self.current[disk].and_then(|leg| status.get(usize::from(leg.0)))
     }
 
     /// The disk of a leg; `first`: the first one.
@@ -290,23 +299,25 @@ impl Legs {
         if self.options.trouble_one_in == 0 || !self.random.one_in(40) {
             return None;
         }
-        let is_out = |status: &LegStatus| {
-            matches!(status.standing, Some(LegStanding::Failed(_) | LegStanding::Removed))
-        };
         let has_bad = first.has_bad() || self.disk.has_bad() || self.rotten.is_some();
         for disk in 0..2 {
             let legs = self.places.iter().enumerate().filter(|(_, place)| **place == disk);
             let is_quiet = legs.clone().all(|(leg, _)| !is_asked(LegIndex(leg as u8)));
-            let care = match self.leg_of(disk) {
-                None => Care::Join(disk),
-                Some(leg) if self.status_of(disk, status).is_some_and(is_out) => {
-                    // A kernel that still has its I/Os does not let the same disk be opened again.
-                    let joins = self.places.len() < 8 && is_quiet && self.random.one_in(2);
-                    if joins { Care::Join(disk) } else { Care::Fill(leg) }
+            let standing = self.status_of(disk, status).and_then(|status| status.standing);
+            // A kernel that still has its I/Os does not let the same disk be opened again.
+            let care = match (self.current[disk], standing) {
+                (None, _) if is_quiet => Care::Join(disk),
+                (Some(_), Some(LegStanding::TakenOut)) if is_quiet => Care::Join(disk),
+                (Some(leg), Some(LegStanding::Failed(_) | LegStanding::LeftOut)) => {
+                    match self.random.below(3) {
+                        0 if is_quiet && self.places.len() < 8 => Care::Join(disk),
+                        1 => Care::TakeOut(leg),
+                        _ => Care::Fill(leg),
+                    }
                 }
-                Some(_) => continue,
+                _ => continue,
             };
-            self.done.filled += 1;
+            self.done.filled += u64::from(!matches!(care, Care::TakeOut(_)));
             return Some(care);
         }
         let both_count =
@@ -317,7 +328,7 @@ impl Legs {
             return None;
         }
         let disk = self.random.below(2) as usize;
-        self.leg_of(disk).map(Care::TakeOut)
+        self.current[disk].map(Care::TakeOut)
     }
 
     /// What a start takes: the superblock of those in sync, and the legs.
@@ -367,6 +378,10 @@ impl Legs {
         let uuids = given.iter().map(|label| label.leg).collect();
         let mut parts = LegsParts::new(choice, uuids, self.random.bits());
         parts.marks_max = self.options.marks_max;
+        self.current = [0, 1].map(|disk| {
+            let leg = places.iter().position(|place| *place == disk);
+            leg.map(|leg| LegIndex(leg as u8))
+        });
         self.places = places;
         if self.older.is_none() || self.random.one_in(3) {
             let which = self.random.below(2) as usize;

@@ -74,13 +74,8 @@ impl LegsOf<'_> {
                     let before = label_of(disk).ok();
                     let named = Uuid([0xb0 + (legs.asked % 64) as u8; 16]);
                     let leg = engine.add_leg(named, before.as_ref());
-                    assert_eq!(
-                        leg,
-                        Ok(LegIndex(legs.places.len() as u8)),
-                        "{before:?}, {status:?}"
-                    );
-                    legs.places.push(place);
-                    legs.done.joined += 1;
+                    let leg = leg.unwrap_or_else(|error| panic!("{error}: {before:?}, {status:?}"));
+                    legs.joined(place, leg);
                     Input::Timeout
                 }
                 Care::Fill(leg) => {

@@ -71,9 +71,9 @@ Example:
         #[command(flatten)]
         of: Of,
     },
-    /// Fill a leg that has failed or was taken out, and use it again.
+    /// Fill a leg that has failed, or was left out at the start, and use it again.
     ///
-    /// It must be one that dcd was started with, and answer again. Waits until it is filled; Ctrl-C
+    /// It must answer again. One that was taken out comes back with `dcd cache-disk add`. Waits until it is filled; Ctrl-C
     /// ends only the waiting.
     #[command(after_help = "\
 Example:
@@ -89,6 +89,8 @@ Example:
         no_wait: bool,
     },
     /// Do without a leg from now on: when this is answered the disk may be unplugged.
+    ///
+    /// dcd lets go of it, as soon as it has answered what it was asked.
     #[command(
         visible_alias = "remove",
         after_help = "\
@@ -227,7 +229,8 @@ pub fn words(leg: &LegReport) -> String {
         ("filling", _) => format!("being filled, {percent} %"),
         ("stale", _) => "holds what is older: to be filled".into(),
         ("failed", Some(error)) => format!("failed: {}", plain(error)),
-        ("out", _) => "taken out".into(),
+        ("out", _) => "left out".into(),
+        ("taken-out", _) => "taken out".into(),
         ("missing", _) => "not there".into(),
         (other, _) => plain(other).into(),
     }

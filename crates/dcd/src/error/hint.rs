@@ -69,7 +69,7 @@ impl CommandError {
             CommandError::NoLeg { .. } => Some("`dcd inspect superblock` tells what a cache is on".into()),
             CommandError::LegGone { .. } => Some("`dcd cache-disk status` lists them".into()),
             CommandError::LegFailed { .. } => Some(
-                "see dmesg for errors of the disk, then try again, or put another in its place: `dcd serve --new-leg DISK`"
+                "see dmesg for errors of the disk, then try again, or put another in its place: `dcd cache-disk replace UUID DISK`"
                     .into(),
             ),
             CommandError::WipeOnLegs => Some(
