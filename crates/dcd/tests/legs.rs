@@ -567,8 +567,6 @@ fn an_older_leg_does_not_speak_for_the_cache() {
     let mut load = Load::new(11);
     let daemon = serve(&site);
     load.run(&site, 20);
-    site.dcd("detach --wipe --control ctl").fails(1, "not wiped together", "without --wipe");
-    assert_eq!(states(&site), ["in-sync", "in-sync"]);
     daemon.stop();
     site.dcd("detach --cache-disk c --cache-disk e --data-disk d").ok();
     std::fs::copy(site.path("c"), site.path("old")).unwrap();
@@ -599,6 +597,59 @@ fn an_older_leg_does_not_speak_for_the_cache() {
     let what_is_known = dirty(&["old"]);
     assert_eq!(what_is_known.0, "unknown", "{what_is_known:?}");
     assert!(what_is_known.1.contains("lacks a leg"), "{what_is_known:?}");
+}
+
+/// All legs are wiped, also one that has missed the end, and none that may hold what is nowhere
+/// else.
+#[test]
+fn all_legs_are_wiped() {
+    let is_zero = |site: &Site, name: &str| {
+        std::fs::read(site.path(name)).unwrap().iter().all(|byte| *byte == 0)
+    };
+    let detach = "detach --cache-disk c --cache-disk e --data-disk d --memory-directory . --wipe";
+    // 1. By a daemon, which has given one up; and without one.
+    for by_daemon in [true, false] {
+        let site = site();
+        let mut load = Load::new(17);
+        let daemon = serve(&site);
+        load.run(&site, 20);
+        site.faults("faults", "gone");
+        until("it is out", || {
+            load.run(&site, 2);
+            (states(&site) == ["in-sync", "failed"]).then_some(())
+        });
+        let said = if by_daemon {
+            let said = site.dcd("detach --wipe --force --control ctl").ok();
+            drop(daemon);
+            said
+        } else {
+            daemon.kill();
+            site.dcd(detach).ok()
+        };
+        assert_eq!(said.matches("wiped: ").count(), 2, "{said}");
+        assert!(is_zero(&site, "c") && is_zero(&site, "e"));
+        assert!(load.volume == std::fs::read(site.path("d")).unwrap());
+    }
+    // 2. One was used without the other behind the detach, and is not wiped.
+    let site = site();
+    let mut load = Load::new(18);
+    let daemon = serve(&site);
+    load.run(&site, 20);
+    let [(first, _), (second, _)] = <[_; 2]>::try_from(legs(&site)).unwrap();
+    daemon.kill();
+    let daemon = site.serve(&format!("--without-leg {second} {LAZY}"));
+    load.run(&site, 20);
+    daemon.stop();
+    site.dcd("detach --cache-disk c --data-disk d --memory-directory .").ok();
+    let forced =
+        format!("--without-leg {first} --accept-damage --trust-disks --memory-lost {LAZY}");
+    let daemon = site.serve_disks("e", "d", &forced);
+    load.run(&site, 5);
+    daemon.kill();
+    let before = std::fs::read(site.path("e")).unwrap();
+    let refused = site.dcd(detach);
+    assert_eq!(refused.code, Some(1), "{}", refused.stderr);
+    assert!(std::fs::read(site.path("e")).unwrap() == before && !is_zero(&site, "c"));
 }
 
 fn quoted(path: std::path::PathBuf) -> String {

@@ -124,12 +124,10 @@ pub fn run(arguments: &DetachArguments) -> Result<(), CommandError> {
         return through_daemon(control, arguments);
     }
     let missing = CommandError::SettingMissing;
-    let cache_disk = arguments.cache_disk.first().ok_or(missing("--cache-disk"))?;
+    arguments.cache_disk.first().ok_or(missing("--cache-disk"))?;
     let data_disk = arguments.data_disk.clone().ok_or(missing("--data-disk"))?;
-    if arguments.wipe && arguments.cache_disk.len() > 1 {
-        return Err(CommandError::WipeOnLegs);
-    }
-    let to_wipe = arguments.wipe.then(|| Wipe::of(cache_disk, &data_disk)).transpose()?;
+    let to_wipe = arguments.wipe.then(|| Wipe::of(&arguments.cache_disk, &data_disk));
+    let to_wipe = to_wipe.transpose()?;
     if let Some(wipe) = to_wipe.as_ref().filter(|wipe| wipe.is_detached) {
         return wipe.run();
     }
@@ -211,9 +209,6 @@ fn through_daemon(control: &Path, arguments: &DetachArguments) -> Result<(), Com
     // Asked before: afterwards nobody is there.
     let status = daemons::connect(control)?.status()?;
     let is_uncached = status.uncached.is_some();
-    if arguments.wipe && status.legs.iter().filter(|leg| leg.disk.is_some()).count() > 1 {
-        return Err(CommandError::WipeOnLegs);
-    }
     let to_wipe = arguments.wipe.then(|| Wipe::of_served(&status)).transpose()?;
     let disk: Result<DeviceSpec, _> = status.data_disk.parse();
     let way = disk.map_or_else(

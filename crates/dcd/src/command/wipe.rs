@@ -17,13 +17,17 @@ use dcd_daemon::device::device_file::{DeviceError, DeviceFile};
 use dcd_daemon::device::device_spec::DeviceSpec;
 use dcd_daemon::device::wipe::{Wiped, wipe};
 use dcd_daemon::pair::book::PairBook;
+use dcd_daemon::pair::legs::read_leg_label;
 use dcd_daemon::process::signals::Signals;
 use dcd_daemon::report::status_report::StatusReport;
 use dcd_daemon::serve::ServeError;
 use dcd_engine::format::data_label::LabelState;
 use dcd_engine::format::geometry::SUPERBLOCK_OFFSETS;
+use dcd_engine::format::leg_label::LegLabel;
 use dcd_engine::format::superblock::{CacheState, SUPERBLOCK_SIZE};
+use dcd_engine::legs::choose::{LegsError, Role, choose};
 use dcd_engine::{Superblock, Uuid};
+use dcd_protocol::LegReport;
 
 use super::probe::read_label;
 use crate::error::CommandError;
@@ -34,9 +38,9 @@ use crate::stdout::print;
 /// How long a daemon that has answered may take to let go of its disks.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A cache-disk that is to be wiped when its cache is detached.
+/// A cache-disk that is to be wiped when its cache is detached: all of its legs.
 pub struct Wipe {
-    path: PathBuf,
+    paths: Vec<PathBuf>,
     uuid: Uuid,
     /// It is so already.
     pub is_detached: bool,
@@ -44,65 +48,124 @@ pub struct Wipe {
 
 impl Wipe {
     /// Of a cache that nobody serves.
-    pub fn of(cache_disk: &DeviceSpec, data_disk: &DeviceSpec) -> Result<Wipe, CommandError> {
-        let path = cache_disk.path().to_owned();
-        let superblock = CacheImage::open(&path)?.need_superblock()?;
+    pub fn of(cache_disks: &[DeviceSpec], data_disk: &DeviceSpec) -> Result<Wipe, CommandError> {
+        let paths: Vec<PathBuf> = cache_disks.iter().map(|disk| disk.path().to_owned()).collect();
+        let found = paths.iter().map(|path| CacheImage::open(path)?.need_superblock());
+        // Of several some may have been wiped before this was ended.
+        let mut found: Vec<Result<Superblock, CommandError>> = found.collect();
+        let first = found.iter().position(Result::is_ok).unwrap_or(0);
+        let superblock = found.swap_remove(first)?;
         // A crash may have come before the label of the data-disk said so, too.
         let is_labelled = read_label(data_disk.path())
             .is_some_and(|it| it.uuid == superblock.uuid && it.state != LabelState::Detached);
-        let is_detached = superblock.state == CacheState::Detached && !is_labelled;
-        Ok(Wipe { path, uuid: superblock.uuid, is_detached })
+        let mut all = found.iter().flatten().chain([&superblock]);
+        let is_detached = all.all(|it| it.state == CacheState::Detached) && !is_labelled;
+        Ok(Wipe { paths, uuid: superblock.uuid, is_detached })
     }
 
-    /// Of the cache that a daemon serves, which knows its disk by a name of its own.
+    /// Of the cache that a daemon serves, which knows its disks by names of its own.
     pub fn of_served(status: &StatusReport) -> Result<Wipe, CommandError> {
+        let there = std::fs::read_link(format!("/proc/{}/cwd", status.pid)).unwrap_or_default();
         let named: Result<DeviceSpec, _> = status.cache_disk.parse();
         let named =
             named.map_or_else(|_| status.cache_disk.clone().into(), |it| it.path().to_owned());
-        let there = std::fs::read_link(format!("/proc/{}/cwd", status.pid)).unwrap_or_default();
-        let path = there.join(named);
-        let superblock = CacheImage::open(&path)?.need_superblock()?;
-        if superblock.uuid.to_string() != status.uuid {
-            return Err(CommandError::NotWiped {
-                path,
-                why: format!("it has cache {}, and {} is served", superblock.uuid, status.uuid),
-            });
+        let is_there = |leg: &&LegReport| leg.state != "taken-out" && leg.state != "missing";
+        let legs = status.legs.iter().filter(is_there).filter_map(|leg| leg.disk.as_ref());
+        let mut paths: Vec<PathBuf> = legs.map(|disk| there.join(disk)).collect();
+        if paths.is_empty() {
+            paths.push(there.join(named));
         }
-        File::options().write(true).open(&path).map_err(CommandError::file("open", &path))?;
-        Ok(Wipe { path, uuid: superblock.uuid, is_detached: false })
+        let mut served = None;
+        for path in &paths {
+            let superblock = CacheImage::open(path)?.need_superblock()?;
+            if superblock.uuid.to_string() != status.uuid {
+                return Err(not_wiped(
+                    path,
+                    format!("it has cache {}, and {} is served", superblock.uuid, status.uuid),
+                ));
+            }
+            File::options().write(true).open(path).map_err(CommandError::file("open", path))?;
+            served = Some(superblock.uuid);
+        }
+        let uuid = served.expect("there is one");
+        Ok(Wipe { paths, uuid, is_detached: false })
     }
 
-    /// Wipes it, if it is detached.
+    /// Wipes them, if they are detached.
     pub fn run(&self) -> Result<(), CommandError> {
-        let disk = open(&self.path)?;
-        // From the disk itself, now that nobody else writes to it.
-        let [first, second] = SUPERBLOCK_OFFSETS.map(|at| disk.read_at(at, SUPERBLOCK_SIZE));
-        let found = Superblock::newest(first?.bytes(), second?.bytes());
-        if !found.is_ok_and(|it| it.uuid == self.uuid && it.state == CacheState::Detached) {
-            return Err(CommandError::NotWiped {
-                path: self.path.clone(),
-                why: "it does not say that it is detached".into(),
-            });
-        }
+        let opened = self.paths.iter().map(|path| open(path));
+        let disks: Vec<DeviceFile> = opened.collect::<Result<_, _>>()?;
+        // From the disks themselves, now that nobody else writes to them.
+        let disks = self.in_order(&disks)?;
         let signals = Signals::install().map_err(ServeError::system("receive signals"))?;
-        let mut progress = Progress::new("wiping", Unit::Bytes);
-        let wiped = wipe(&disk, &mut |done, total| {
-            progress.update(done, total);
-            signals.take().is_none()
-        });
-        progress.finish();
-        match wiped? {
-            Wiped::All => {
-                // The cache is no more, also if its end was not recorded.
-                PairBook::from_environment(false).forget(self.uuid);
-                print(&format!("wiped: {} holds zeroes\n", self.path.display()))
+        for disk in disks {
+            let mut progress = Progress::new("wiping", Unit::Bytes);
+            let wiped = wipe(disk, &mut |done, total| {
+                progress.update(done, total);
+                signals.take().is_none()
+            });
+            progress.finish();
+            match wiped? {
+                Wiped::All => print(&format!("wiped: {} holds zeroes\n", disk.path().display()))?,
+                Wiped::UpTo(done) => {
+                    return Err(CommandError::WipeCancelled {
+                        path: disk.path().to_owned(),
+                        left: disk.size_bytes.saturating_sub(done),
+                    });
+                }
             }
-            Wiped::UpTo(done) => Err(CommandError::WipeCancelled {
-                path: self.path.clone(),
-                left: disk.size_bytes.saturating_sub(done),
-            }),
         }
+        // The cache is no more, also if its end was not recorded.
+        PairBook::from_environment(false).forget(self.uuid);
+        Ok(())
     }
+
+    /// Those that are not zero already. Each must say that the cache is detached, or be a leg that
+    /// one which says so knows to be older; these go first, while somebody can say it.
+    fn in_order<'a>(&self, disks: &'a [DeviceFile]) -> Result<Vec<&'a DeviceFile>, CommandError> {
+        let (mut older, mut detached, mut labels) = (Vec::new(), Vec::new(), Vec::new());
+        for disk in disks {
+            let [first, second] = SUPERBLOCK_OFFSETS.map(|at| disk.read_at(at, SUPERBLOCK_SIZE));
+            let (first, second) = (first?, second?);
+            labels.extend(read_leg_label(disk)?.ok());
+            match Superblock::newest(first.bytes(), second.bytes()) {
+                Ok(found) if found.uuid != self.uuid => {
+                    let why = format!("it has cache {}, not {}", found.uuid, self.uuid);
+                    return Err(not_wiped(disk.path(), why));
+                }
+                Ok(found) if found.state == CacheState::Detached => detached.push(disk),
+                Ok(_) => older.push(disk),
+                // Of several, one that was wiped before.
+                Err(_) if first.bytes().iter().all(|byte| *byte == 0) => {}
+                Err(error) => return Err(not_wiped(disk.path(), error.to_string())),
+            }
+        }
+        for disk in &older {
+            let is_older = !detached.is_empty()
+                && read_leg_label(disk)?.is_ok_and(|label| is_stale(&label, &labels));
+            if !is_older {
+                return Err(not_wiped(disk.path(), "it does not say that it is detached".into()));
+            }
+        }
+        older.extend(detached);
+        Ok(older)
+    }
+}
+
+/// Whether a leg holds what is older, by the labels of all.
+fn is_stale(label: &LegLabel, labels: &[LegLabel]) -> bool {
+    let missing = match choose(labels, &[]) {
+        Err(LegsError::Missing { missing }) => missing,
+        _ => Vec::new(),
+    };
+    choose(labels, &missing).is_ok_and(|choice| {
+        let mut roles = labels.iter().zip(&choice.roles);
+        roles.any(|(it, role)| it.leg == label.leg && *role == Role::Stale)
+    })
+}
+
+fn not_wiped(path: &Path, why: String) -> CommandError {
+    CommandError::NotWiped { path: path.to_owned(), why }
 }
 
 fn open(path: &Path) -> Result<DeviceFile, CommandError> {

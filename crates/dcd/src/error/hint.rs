@@ -72,9 +72,6 @@ impl CommandError {
                 "see dmesg for errors of the disk, then try again, or put another in its place: `dcd cache-disk replace UUID DISK`"
                     .into(),
             ),
-            CommandError::WipeOnLegs => Some(
-                "detach without --wipe, then blkdiscard each of them, or write zeroes over it".into(),
-            ),
             CommandError::SetTwice { .. } => Some("leave one of them out".into()),
             CommandError::ModelOfSlowed => {
                 Some("give --disk a path, or --disk model:PROFILE:FILE without --model".into())

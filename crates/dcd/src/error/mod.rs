@@ -97,9 +97,6 @@ pub enum CommandError {
         /// Why.
         why: String,
     },
-    /// A wipe of several cache-disks at once.
-    #[error("several cache-disks are not wiped together")]
-    WipeOnLegs,
     /// Several data-disks, and nothing that says how they belong together.
     #[error("{disks} data-disks, and no --volume that says which RAID sets are on them")]
     VolumeMissing {
