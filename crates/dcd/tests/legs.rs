@@ -470,6 +470,8 @@ fn disks_come_and_go_while_it_serves() {
     let said = site.dcd(&format!("cache-disk replace {second} m --control ctl")).ok();
     assert!(said.contains("may be unplugged") && said.contains("--cache-disk"), "{said}");
     load.run(&site, 20);
+    let named = site.status()["cache_disk"].as_str().unwrap().to_owned();
+    assert!(named.contains("/m") && !named.contains("e,"), "{named}");
     daemon.kill();
     std::fs::remove_file(site.path("e")).unwrap();
     std::fs::remove_file(site.path("n")).unwrap();

@@ -34,3 +34,11 @@ pub(crate) fn reports(
     };
     legs.enumerate().map(report).collect()
 }
+
+/// The disks of the legs that are there, if there are legs.
+pub(crate) fn names(legs: &[LegReport]) -> Option<String> {
+    let is_there = |leg: &&LegReport| leg.state != "taken-out";
+    let names = legs.iter().filter(is_there).filter_map(|leg| leg.disk.as_deref());
+    let names: Vec<&str> = names.collect();
+    (!names.is_empty()).then(|| names.join(", "))
+}

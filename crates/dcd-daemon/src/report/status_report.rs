@@ -395,6 +395,8 @@ impl StatusReport {
         let mut report = StatusReport::of_parts(facts, &status, ack, response_times);
         if let Some(engine) = snapshot.core.engine() {
             report.legs = legs::reports(engine.legs(), snapshot.cache_side);
+            // They may be others than those that were named at the start.
+            report.cache_disk = legs::names(&report.legs).unwrap_or(report.cache_disk);
         }
         let volume = snapshot.core.engine().and_then(Engine::volume);
         report.volume = volume.map(|volume| VolumeReport::of(volume, &facts.members));
