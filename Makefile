@@ -4,7 +4,7 @@
 
 # make fuzz: the fuzzer's five searches, in a size for every change; a few minutes on two cores.
 
-.PHONY: build deb deny demo bench-nbd bench-starts bench-volumes bench-peers test test-guest test-guest-service test-long test-power-cut test-kill test-linearizability test-pulls fuzz seeded-build fuzz-seeded fuzz-seeded-long fuzz-bytes coverage mutants lint doc tools
+.PHONY: build deb deny demo bench-nbd bench-starts bench-volumes bench-peers test test-guest test-guest-service test-long test-power-cut test-kill test-linearizability test-under-load fuzz seeded-build fuzz-seeded fuzz-seeded-long fuzz-bytes coverage mutants lint doc tools
 
 # The commit is what `dcd fuzz` prints beside the seed.
 build:
@@ -102,9 +102,10 @@ CYCLES ?= 500
 test-power-cut test-kill test-linearizability:
 	scripts/crash-cycles.sh $(@:test-%=%) $(CYCLES) "$(FOR)" $(or $(SEED),1999)
 
-# Three hundred legs of a cache-disk, pulled and put back under fio and an ext4.
-test-pulls:
-	DCD_CYCLES=1000 cargo test --locked -p dcd --test leg_pulls -- --nocapture
+# Under fio, which verifies, on an ext4: three hundred legs of a cache-disk, pulled and put back, and the mode switched each second for ten
+# minutes.
+test-under-load:
+	DCD_CYCLES=1000 cargo test --locked -p dcd --test under_load -- --nocapture
 
 # Each byte fuzz target under libFuzzer, for FOR each (30s, 5m), or all in turns for FOR together (8h); what they find goes on from
 # run to run, in CORPUS. Skipped without nightly and cargo-fuzz.
