@@ -470,6 +470,18 @@ fn disks_come_and_go_while_it_serves() {
     let said = site.dcd(&format!("cache-disk replace {second} m --control ctl")).ok();
     assert!(said.contains("may be unplugged") && said.contains("--cache-disk"), "{said}");
     load.run(&site, 20);
+    // What was let go, and is used for something else, is not taken for the leg that it was.
+    until("it is let go", || std::fs::File::open(site.path("e")).unwrap().try_lock().ok());
+    let mut table = [0; 512];
+    table[446..462].copy_from_slice(&[0, 0, 2, 0, 0x83, 0, 0, 0, 0, 8, 0, 0, 0, 8, 0, 0]);
+    table[510..].copy_from_slice(&[0x55, 0xaa]);
+    let used = std::fs::File::options().write(true).open(site.path("e")).unwrap();
+    used.write_all_at(&table, 0).unwrap();
+    used.write_all_at(b"something else", 1 << 20).unwrap();
+    drop(used);
+    let before = std::fs::read(site.path("e")).unwrap();
+    site.dcd("cache-disk add e --control ctl").fails(1, "is to become a leg", "dd if=/dev/zero");
+    assert!(std::fs::read(site.path("e")).unwrap() == before);
     let named = site.status()["cache_disk"].as_str().unwrap().to_owned();
     assert!(named.contains("/m") && !named.contains("e,"), "{named}");
     daemon.kill();
@@ -632,8 +644,25 @@ fn all_legs_are_wiped() {
         assert!(is_zero(&site, "c") && is_zero(&site, "e"));
         assert!(load.volume == std::fs::read(site.path("d")).unwrap());
     }
+    // A wipe of an older one that was ended is gone on with.
+    let site = self::site();
+    let mut load = Load::new(19);
+    let daemon = serve(&site);
+    load.run(&site, 20);
+    let (second, _) = legs(&site)[1].clone();
+    daemon.kill();
+    let daemon = site.serve(&format!("--without-leg {second} {LAZY}"));
+    load.run(&site, 20);
+    daemon.stop();
+    site.dcd("detach --cache-disk c --data-disk d --memory-directory .").ok();
+    let older = std::fs::File::options().write(true).open(site.path("e")).unwrap();
+    older.write_all_at(&[0; 56 << 10], 8 << 10).unwrap();
+    older.write_all_at(&vec![0; 1 << 20], 72 << 10).unwrap();
+    drop(older);
+    let said = site.dcd(detach).ok();
+    assert!(said.matches("wiped: ").count() == 2 && is_zero(&site, "e"), "{said}");
     // 2. One was used without the other behind the detach, and is not wiped.
-    let site = site();
+    let site = self::site();
     let mut load = Load::new(18);
     let daemon = serve(&site);
     load.run(&site, 20);

@@ -105,6 +105,25 @@ fn caches_are_listed_as_they_are() {
     a.stop();
 }
 
+/// Nobody can be asked, and yet nothing is wrong.
+#[test]
+fn one_without_a_control_socket_was_not_killed() {
+    let site = empty();
+    let daemon = make(&site, "list-g");
+    daemon.stop();
+    let daemon = site.start_line(&format!(
+        "serve --cache-disk list-g-c --data-disk list-g-d --nbd unix:list-g-sock {LAZY}"
+    ));
+    let daemon = daemon.ready();
+    let list: Value = serde_json::from_str(&site.dcd("list --json").ok()).unwrap();
+    let is_it = |cache: &&Value| cache["cache_disk"].as_str().unwrap_or("").contains("list-g-c");
+    let found: Vec<&Value> = list["caches"].as_array().unwrap().iter().filter(is_it).collect();
+    let [cache] = found.as_slice() else { panic!("{found:?}") };
+    assert!(cache["state"] == "unknown" && cache["problem"].is_null(), "{cache}");
+    assert!(cache["cache"].is_string() && cache["process"] == daemon.pid().as_raw_nonzero().get());
+    daemon.stop();
+}
+
 #[test]
 fn what_is_wrong_with_one_that_is_served_is_told() {
     let site = empty();

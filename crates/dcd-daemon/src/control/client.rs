@@ -325,8 +325,7 @@ impl ControlClient {
     pub fn add_leg(&mut self, spec: &DeviceSpec, disk: DeviceFile) -> Result<Uuid, ControlError> {
         self.ask_legs(LegCommand::Add { disk: spec.to_string() })?;
         let sent = send_descriptors(self.reader.get_ref(), b"d", &disk.descriptors());
-        // From here on the locks are the daemon's: dropped, they would be given up for both.
-        std::mem::forget(disk);
+        disk.close_for_another();
         if let Err(source) = sent {
             let (path, source) = (self.path.clone(), source.into());
             return Err(ControlError::Broken { path, source });

@@ -18,7 +18,7 @@ use crate::device::device_file::{DeviceError, DeviceFile};
 use crate::device::device_spec::DeviceSpec;
 use crate::event_loop::submitter::Submitter;
 use crate::pair::legs::{
-    NewLeg, NewLegError, check_blank, check_size, new_leg_uuid, read_leg_label,
+    NewLeg, NewLegError, check_blank, check_former_leg, check_size, new_leg_uuid, read_leg_label,
 };
 use crate::process::descriptors::receive_descriptors;
 use crate::report::legs::reports;
@@ -112,8 +112,9 @@ fn look_at(
     let file = DeviceFile::of_descriptors(spec.path(), descriptors)?;
     check_size(&file, end_bytes)?;
     let label = read_leg_label(&file)?.ok().filter(|label| label.cache == cache);
-    if label.is_none() {
-        check_blank(&file)?;
+    match label {
+        Some(_) => check_former_leg(&file, cache)?,
+        None => check_blank(&file)?,
     }
     let leg = new_leg_uuid().map_err(|source| DeviceError::Io {
         path: spec.path().to_owned(),

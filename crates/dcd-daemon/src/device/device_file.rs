@@ -321,6 +321,8 @@ enum Access {
 pub struct DeviceFile {
     file: OwnedFd,
     claim: Claim,
+    /// Its locks are those of another process now.
+    is_handed_over: bool,
     path: PathBuf,
     /// What it is, under all its names.
     pub identity: DiskIdentity,
@@ -357,7 +359,9 @@ impl Drop for DeviceFile {
         // Said aloud, because closing alone may not do it at once: the kernel ends an io_uring in
         // the background, and a program that is being started by this one shares our descriptors
         // for a moment. An I/O that hangs keeps its `DeviceFile`, and so the lock.
-        self.claim.release(&self.file);
+        if !self.is_handed_over {
+            self.claim.release(&self.file);
+        }
     }
 }
 
@@ -415,6 +419,11 @@ impl DeviceFile {
     /// What is held of it, for another process: see [`DeviceFile::of_descriptors`].
     pub(crate) fn descriptors(&self) -> Vec<BorrowedFd<'_>> {
         std::iter::once(self.file.as_fd()).chain(self.claim.held()).collect()
+    }
+
+    /// Closes it, and leaves its locks to another process that has the descriptors.
+    pub(crate) fn close_for_another(mut self) {
+        self.is_handed_over = true;
     }
 
     /// A disk that another process has opened and locked, with what that holds of it: the locks
@@ -522,6 +531,7 @@ impl DeviceFile {
         let mut device = DeviceFile {
             file,
             claim,
+            is_handed_over: false,
             path: path.to_owned(),
             identity,
             size_bytes: stat.st_size as u64,

@@ -1,7 +1,7 @@
 //! Overwriting what a cache-disk held, after it is detached: `dcd detach --wipe`.
 //!
 //! In pieces from the beginning to the end of the disk: what the log held, checkpoints, copies of
-//! reads, also of caches before this one. Only the superblocks are left to the end, so that one
+//! reads, also of caches before this one. Only the superblocks, and labels of legs, are left to the end, so that one
 //! which was interrupted is known for what it is, and begun again. Whether nothing depends on these
 //! bytes any more is for the caller to know.
 //!
@@ -16,12 +16,18 @@ use std::os::fd::{AsFd, AsRawFd};
 
 use dcd_engine::Buffer;
 use dcd_engine::format::geometry::SUPERBLOCK_OFFSETS;
+use dcd_engine::format::leg_label::{LEG_LABEL_BYTES, LEG_LABEL_OFFSETS};
 use dcd_engine::format::superblock::SUPERBLOCK_SIZE;
 use dcd_engine::units::LINE_SIZE;
 use rustix::fs::SeekFrom;
 use rustix::io::Errno;
 
 use crate::device::device_file::{DeviceError, DeviceFile};
+
+/// What is wiped last: a superblock, and behind it the label of a leg, which says who knows it to
+/// be older.
+const KEPT_BYTES: u64 = (SUPERBLOCK_SIZE + LEG_LABEL_BYTES) as u64;
+const _: () = assert!(LEG_LABEL_OFFSETS[1] - SUPERBLOCK_OFFSETS[1] == SUPERBLOCK_SIZE as u64);
 
 /// Wiped at once.
 const PIECE_BYTES: u64 = 4 << 20;
@@ -54,7 +60,7 @@ pub fn wipe(
     wiper.flush()?;
     // 2. All but the superblocks.
     let [first, second] = SUPERBLOCK_OFFSETS;
-    let size = SUPERBLOCK_SIZE as u64;
+    let size = KEPT_BYTES;
     for part in [first + size..second, second + size..end] {
         let mut offset = part.start;
         while offset < part.end {

@@ -6,10 +6,11 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use dcd_engine::format::leg_label::{LEG_LABEL_BYTES, LEG_LABEL_OFFSETS, LegLabel, Tag};
+use dcd_engine::format::superblock::SUPERBLOCK_SIZE;
 use dcd_engine::io::LegError;
 use dcd_engine::legs::choose::choose;
 use dcd_engine::units::{LegIndex, Uuid};
-use dcd_engine::{Buffer, FormatError};
+use dcd_engine::{Buffer, FormatError, Superblock};
 use dcd_protocol::failure::leg_hint;
 
 use crate::device::device_file::{DeviceError, DeviceFile};
@@ -103,6 +104,16 @@ pub(crate) fn check_blank(disk: &DeviceFile) -> Result<(), NewLegError> {
         }
         None => Ok(()),
     }
+}
+
+/// The same of one that has the label of a leg of this cache: it may have been used for something
+/// else since, which has left that alone.
+pub(crate) fn check_former_leg(disk: &DeviceFile, cache: Uuid) -> Result<(), NewLegError> {
+    let start = disk.read_at(0, SUPERBLOCK_SIZE)?;
+    let is_ours = Superblock::decode(start.bytes()).is_ok_and(|found| found.uuid == cache);
+    // A fill that was cut off has written nothing there.
+    let is_empty = start.bytes().iter().all(|byte| *byte == 0);
+    if is_ours || is_empty { Ok(()) } else { check_blank(disk) }
 }
 
 /// A leg holds all of the cache-disk.

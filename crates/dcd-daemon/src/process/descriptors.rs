@@ -17,10 +17,7 @@ pub(crate) const DESCRIPTORS_MAX: usize = 32;
 /// Sends them with a message of at least one byte.
 ///
 /// # Errors
-/// Those of sendmsg(2).
-///
-/// # Panics
-/// If there are more than fit.
+/// Those of sendmsg(2); [`Errno::TOOBIG`] if there are more than [`DESCRIPTORS_MAX`].
 pub(crate) fn send_descriptors(
     socket: impl AsFd,
     message: &[u8],
@@ -30,7 +27,9 @@ pub(crate) fn send_descriptors(
     let mut control = SendAncillaryBuffer::new(&mut space);
     if !descriptors.is_empty() {
         let has_room = control.push(SendAncillaryMessage::ScmRights(descriptors));
-        assert!(has_room, "at most {DESCRIPTORS_MAX} descriptors go at once");
+        if !has_room {
+            return Err(Errno::TOOBIG);
+        }
     }
     sendmsg(socket, &[IoSlice::new(message)], &mut control, SendFlags::NOSIGNAL).map(|_| ())
 }

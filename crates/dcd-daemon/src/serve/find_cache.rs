@@ -13,7 +13,8 @@ use dcd_engine::{Device, Superblock};
 use crate::device::device_file::DeviceError;
 use crate::disk::Disk;
 use crate::pair::legs::{
-    CacheSide, LegDisk, check_blank, check_size, new_leg_uuid, new_tag, read_leg_label,
+    CacheSide, LegDisk, check_blank, check_former_leg, check_size, new_leg_uuid, new_tag,
+    read_leg_label,
 };
 use crate::pair::{CacheDisks, read_superblock};
 use crate::process::random::random_bytes;
@@ -124,18 +125,23 @@ pub(crate) fn find_cache(
         return Err(ServeError::TooManyLegs { most: LEGS_MAX });
     }
     // 1. Who they are. A cache on one disk has no label yet: it is its only leg. A new leg may have
-    //    become one at an earlier start.
+    //    become one at an earlier start, also where the superblock could not be told of it.
+    let is_member = |(disk, is_new): &(Disk, bool)| {
+        let label = read_leg_label(disk.file()).ok().and_then(Result::ok);
+        *is_new && label.is_some_and(|it| it.cache == first.uuid && it.state == LegState::Member)
+    };
+    let has_legs = first.has_legs || given.iter().any(is_member);
     let new_uuid = || new_leg_uuid().map_err(ServeError::system("get random numbers"));
     let tag = new_tag().map_err(ServeError::system("get random numbers"))?;
     let (mut legs, mut labels, mut blank) = (Vec::new(), Vec::new(), Vec::new());
     for (place, (disk, is_new)) in given.into_iter().enumerate() {
-        if !is_new && !first.has_legs {
+        if !is_new && !has_legs {
             labels.push(LegLabel::of_new(first.uuid, &[new_uuid()?], 0, tag));
             legs.push(disk);
             continue;
         }
         match read_leg_label(disk.file()) {
-            Ok(Ok(label)) if !is_new || first.has_legs && label.cache == first.uuid => {
+            Ok(Ok(label)) if !is_new || has_legs && label.cache == first.uuid => {
                 labels.push(label);
                 legs.push(disk);
             }
@@ -194,15 +200,16 @@ pub(crate) fn find_cache(
 
     // 3. Disks that become legs: nothing on them is lost without a word.
     for (disk, is_ours) in blank {
-        if !is_ours {
-            check_blank(disk.file())?;
+        match is_ours {
+            true => check_former_leg(disk.file(), first.uuid)?,
+            false => check_blank(disk.file())?,
         }
         uuids.push(new_uuid()?);
         choice.roles.push(Role::Stale);
         legs.push(disk);
     }
     legs.iter().try_for_each(|disk| check_size(disk.file(), superblock.end()))?;
-    let label = (!superblock.has_legs).then(|| labels[0].clone());
+    let label = (!has_legs).then(|| labels[0].clone());
     superblock.has_legs = true;
     for (index, disk) in legs.iter_mut().enumerate() {
         disk.set_device(Device::Leg(LegIndex(index as u8)));

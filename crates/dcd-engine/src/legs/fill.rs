@@ -12,7 +12,7 @@
 //!    Crash before its own label: it is being filled, and nobody was answered on its word.
 
 use super::copying::{CopyState, Copying};
-use super::{Leg, LegIndex, LegStanding, Legs, LegsPhase, Purpose};
+use super::{Kind, Leg, LegIndex, LegStanding, Legs, LegsPhase, Purpose};
 use crate::format::leg_label::{LEG_LABEL_OFFSETS, LEGS_MAX, LegLabel, LegState};
 use crate::io::{IoData, IoError, IoOperation, LegError};
 use crate::units::Uuid;
@@ -108,7 +108,22 @@ impl Legs {
             None => self.legs.push(leg),
         }
         self.missing.retain(|leg| before.is_none_or(|before| before.leg != *leg));
-        Ok(LegIndex(free as u8))
+        let index = LegIndex(free as u8);
+        self.forget_place(index);
+        Ok(index)
+    }
+
+    /// What is remembered of a leg is not true of the next in its place.
+    fn forget_place(&mut self, place: LegIndex) {
+        self.recent_reads.retain(|read| read.leg != place);
+        self.doubts.iter_mut().for_each(|doubt| doubt.wrong.remove(place));
+        for upper in self.uppers.values_mut() {
+            upper.done.remove(place);
+            upper.failed.remove(place);
+            if let Kind::Read { failed, .. } = &mut upper.kind {
+                failed.remove(place);
+            }
+        }
     }
 
     /// Whether a label has room for one more that may come to count.

@@ -102,12 +102,15 @@ impl Legs {
     }
 
     /// Whether the labels, or those that are being written, follow what a leg goes by that is none
-    /// of them. Of a membership that was not in force when it was last written there nobody was
-    /// answered on its word: it goes by the one before.
+    /// of them. A membership that is not in force there, and that a leg which counts never got,
+    /// was never in force: nobody was answered under it, and the one before counts.
     pub(super) fn follows(&self, other: &LegLabel) -> bool {
         let being_written = self.label_write.as_ref().map(|write| &write.membership);
         let newest = being_written.unwrap_or(&self.membership);
-        let before = other.membership.past.first().filter(|_| !other.is_in_force);
+        let counts = |uuid| self.legs.iter().any(|leg| leg.uuid == uuid && leg.counts());
+        let never_got_it =
+            !other.is_in_force && other.membership.members.iter().any(|it| counts(*it));
+        let before = other.membership.past.first().filter(|_| never_got_it);
         newest.knows(other.membership.tag) || before.is_some_and(|tag| newest.knows(*tag))
     }
 

@@ -26,14 +26,14 @@ const FORGIVEN_EACH: u64 = 256;
 pub(super) struct RecentRead {
     offset: u64,
     length: u64,
-    leg: LegIndex,
+    pub(super) leg: LegIndex,
 }
 
 /// What legs have read wrongly.
 pub(super) struct Doubt {
     offset: u64,
     length: u64,
-    wrong: LegSet,
+    pub(super) wrong: LegSet,
 }
 
 impl Legs {

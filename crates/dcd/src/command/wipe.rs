@@ -17,7 +17,7 @@ use dcd_daemon::device::device_file::{DeviceError, DeviceFile};
 use dcd_daemon::device::device_spec::DeviceSpec;
 use dcd_daemon::device::wipe::{Wiped, wipe};
 use dcd_daemon::pair::book::PairBook;
-use dcd_daemon::pair::legs::read_leg_label;
+use dcd_daemon::pair::legs::{label_at, read_leg_label};
 use dcd_daemon::process::signals::Signals;
 use dcd_daemon::report::status_report::StatusReport;
 use dcd_daemon::serve::ServeError;
@@ -27,7 +27,6 @@ use dcd_engine::format::leg_label::LegLabel;
 use dcd_engine::format::superblock::{CacheState, SUPERBLOCK_SIZE};
 use dcd_engine::legs::choose::{LegsError, Role, choose};
 use dcd_engine::{Superblock, Uuid};
-use dcd_protocol::LegReport;
 
 use super::probe::read_label;
 use crate::error::CommandError;
@@ -50,7 +49,10 @@ impl Wipe {
     /// Of a cache that nobody serves.
     pub fn of(cache_disks: &[DeviceSpec], data_disk: &DeviceSpec) -> Result<Wipe, CommandError> {
         let paths: Vec<PathBuf> = cache_disks.iter().map(|disk| disk.path().to_owned()).collect();
-        let found = paths.iter().map(|path| CacheImage::open(path)?.need_superblock());
+        let labels: Vec<LegLabel> = paths.iter().filter_map(|path| label_at(path)).collect();
+        let is_older = |path: &Path| label_at(path).is_some_and(|label| is_stale(&label, &labels));
+        let counts = paths.iter().filter(|path| paths.len() == 1 || !is_older(path));
+        let found = counts.map(|path| CacheImage::open(path)?.need_superblock());
         // Of several some may have been wiped before this was ended.
         let mut found: Vec<Result<Superblock, CommandError>> = found.collect();
         let first = found.iter().position(Result::is_ok).unwrap_or(0);
@@ -69,10 +71,18 @@ impl Wipe {
         let named: Result<DeviceSpec, _> = status.cache_disk.parse();
         let named =
             named.map_or_else(|_| status.cache_disk.clone().into(), |it| it.path().to_owned());
-        let is_there = |leg: &&LegReport| leg.state != "taken-out" && leg.state != "missing";
-        let legs = status.legs.iter().filter(is_there).filter_map(|leg| leg.disk.as_ref());
-        let mut paths: Vec<PathBuf> = legs.map(|disk| there.join(disk)).collect();
-        if paths.is_empty() {
+        let mut paths = Vec::new();
+        for leg in status.legs.iter().filter(|leg| leg.state != "taken-out") {
+            let Some(path) = leg.disk.as_ref().map(|disk| there.join(disk)) else { continue };
+            // One that has failed may be gone, and one that is being filled is nothing yet.
+            match CacheImage::open(&path).and_then(|image| image.need_superblock()) {
+                Err(error) if !leg.is_in_sync() => {
+                    eprintln!("dcd: {} will not be wiped: {error}", path.display());
+                }
+                _ => paths.push(path),
+            }
+        }
+        if status.legs.is_empty() {
             paths.push(there.join(named));
         }
         let mut served = None;

@@ -70,8 +70,12 @@ impl State {
     }
 }
 
-/// All of them: those that are served first.
-pub(super) fn caches(records: &[PairRecord], daemons: &[Listed]) -> Vec<Cache> {
+/// All of them: those that are served first. `in_use`: what processes of dcd have open.
+pub(super) fn caches(
+    records: &[PairRecord],
+    daemons: &[Listed],
+    in_use: &[(u32, PathBuf)],
+) -> Vec<Cache> {
     let mut caches: Vec<Cache> = daemons.iter().map(served).collect();
     let is_served = |uuid: &String| daemons.iter().any(|it| it.cache.as_ref() == Some(uuid));
     // Of copies of a folder with records the newest counts.
@@ -82,8 +86,16 @@ pub(super) fn caches(records: &[PairRecord], daemons: &[Listed]) -> Vec<Cache> {
             *known = record;
         }
     }
-    let others = newest.into_iter().filter(|(uuid, _)| !is_served(uuid));
-    caches.extend(others.filter_map(|(uuid, record)| recorded(uuid, record)));
+    for (uuid, record) in newest.into_iter().filter(|(uuid, _)| !is_served(uuid)) {
+        let disk = record.cache_disk.path.canonicalize();
+        let user = in_use.iter().find(|(_, path)| disk.as_ref().is_ok_and(|disk| disk == path));
+        let user = user.map(|(process, _)| *process);
+        // It cannot be asked, and is known by what it has open.
+        match caches.iter_mut().find(|it| it.process.is_some() && it.process == user) {
+            Some(served) if served.cache.is_none() => served.cache = Some(uuid),
+            _ => caches.extend(recorded(uuid, record, user)),
+        }
+    }
     caches
 }
 
@@ -135,7 +147,7 @@ fn trouble_of(report: &StatusReport, control: Option<&Path>) -> Option<(String, 
             format!("dcd volume status --control {control}"),
         ));
     }
-    if report.legs.iter().any(|leg| !leg.is_in_sync() && leg.state != "missing") {
+    if report.legs.iter().any(|leg| matches!(leg.state.as_str(), "failed" | "stale" | "filling")) {
         return Some((
             "a leg of the cache-disk is not in sync".into(),
             format!("dcd cache-disk status --control {control}"),
@@ -146,7 +158,9 @@ fn trouble_of(report: &StatusReport, control: Option<&Path>) -> Option<(String, 
 
 /// One that is not served, as it was last seen and as its cache-disk is now. `None`: it was
 /// detached or given up, and its cache-disk is something else now.
-fn recorded(uuid: String, record: &PairRecord) -> Option<Cache> {
+///
+/// `user`: the process that has its cache-disk open.
+fn recorded(uuid: String, record: &PairRecord, user: Option<u32>) -> Option<Cache> {
     let cache_disk = &record.cache_disk.path;
     let data_disks: Vec<String> =
         record.data_disks.iter().map(|disk| disk.path.display().to_string()).collect();
@@ -156,6 +170,7 @@ fn recorded(uuid: String, record: &PairRecord) -> Option<Cache> {
     let start = format!("dcd serve --cache-disk {cache} --data-disk {data} ..., or its service");
     let detach = format!("dcd detach --cache-disk {cache} --data-disk {data}");
     let (state, problem, what_to_do) = match contents {
+        _ if user.is_some() => (State::Unknown, None, None),
         Contents::Cache(superblock) if superblock.uuid == record.cache => {
             // The record is behind by one step where a stop was cut off, and a leg behind a record.
             let state = match record.state {
@@ -170,7 +185,11 @@ fn recorded(uuid: String, record: &PairRecord) -> Option<Cache> {
                 (CacheState::Closed, _) => (State::Closed, None, None),
                 (CacheState::Open, _) => {
                     let problem = "its last session did not end in order".to_owned();
-                    (State::Killed, Some(problem), Some(format!("{start}; or {detach}")))
+                    let what = match superblock.has_legs {
+                        true => "start it again, or detach it, with all of its cache-disks".into(),
+                        false => format!("{start}; or {detach}"),
+                    };
+                    (State::Killed, Some(problem), Some(what))
                 }
             }
         }
@@ -182,9 +201,11 @@ fn recorded(uuid: String, record: &PairRecord) -> Option<Cache> {
         _ => {
             let gone = !cache_disk.exists();
             let problem = if gone { "is not there" } else { "holds something else now" };
+            // Whether it is one of several legs is not recorded.
             let what = format!(
-                "find it (`dcd probe DISK` tells what a disk is). If it is gone for good, and with it what only it held: dcd create \
-                 --force with a new one for {}",
+                "find it (`dcd probe DISK` tells what a disk is). If the cache is on several disks, the others may do without it: \
+                 start it with them. Only if all are gone for good, and with them what only they held: dcd create --force with new \
+                 ones for {}",
                 data_disks.join(", ")
             );
             (State::Missing, Some(format!("{cache} {problem}")), Some(what))
@@ -201,7 +222,7 @@ fn recorded(uuid: String, record: &PairRecord) -> Option<Cache> {
         may_be_dirty,
         cache_disk: Some(cache_disk.display().to_string()),
         data_disk: Some(data_disks.join(", ")),
-        process: None,
+        process: user,
         control: None,
         frontends: Vec::new(),
         problem,

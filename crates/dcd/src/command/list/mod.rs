@@ -103,7 +103,7 @@ pub fn run(arguments: &ListArguments) -> Result<(), CommandError> {
         }
         seen.push(real);
     }
-    let caches = caches(&PairBook::from_environment(false).records(), &daemons);
+    let caches = caches(&PairBook::from_environment(false).records(), &daemons, &in_use());
     let list = List { caches, daemons, memories };
     if arguments.json { print_json(&list) } else { print(&describe(&list, Paint::for_stdout())) }
 }
@@ -167,23 +167,37 @@ struct Process {
     words: Vec<String>,
 }
 
+/// Files and devices that other processes of dcd have open, as far as that can be seen.
+fn in_use() -> Vec<(u32, PathBuf)> {
+    let mut in_use = Vec::new();
+    for process in all_processes().filter(|process| process.id != std::process::id()) {
+        let open = fs::read_dir(format!("/proc/{}/fd", process.id)).into_iter().flatten();
+        let open = open.flatten().filter_map(|entry| fs::read_link(entry.path()).ok());
+        in_use.extend(open.map(|path| (process.id, path)));
+    }
+    in_use
+}
+
 /// The processes that are `dcd serve`, as far as they can be seen.
 fn processes() -> Vec<Process> {
-    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
-    let mut found: Vec<Process> = entries
-        .filter_map(|entry| {
-            let id = entry.file_name().to_str()?.parse().ok()?;
-            let line = fs::read(entry.path().join("cmdline")).ok()?;
-            let words = line.split(|byte| *byte == 0).filter(|word| !word.is_empty());
-            let words: Vec<String> =
-                words.map(|word| String::from_utf8_lossy(word).into_owned()).collect();
-            let program = Path::new(words.first()?).file_name()?.to_str()?;
-            let is_it = program == "dcd" && words.get(1).is_some_and(|verb| verb == "serve");
-            is_it.then_some(Process { id, words })
-        })
-        .collect();
+    let serves = |process: &Process| process.words.get(1).is_some_and(|verb| verb == "serve");
+    let mut found: Vec<Process> = all_processes().filter(serves).collect();
     found.sort_by_key(|process| process.id);
     found
+}
+
+/// The processes of dcd.
+fn all_processes() -> impl Iterator<Item = Process> {
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    entries.filter_map(|entry| {
+        let id = entry.file_name().to_str()?.parse().ok()?;
+        let line = fs::read(entry.path().join("cmdline")).ok()?;
+        let words = line.split(|byte| *byte == 0).filter(|word| !word.is_empty());
+        let words: Vec<String> =
+            words.map(|word| String::from_utf8_lossy(word).into_owned()).collect();
+        let program = Path::new(words.first()?).file_name()?.to_str()?;
+        (program == "dcd").then_some(Process { id, words })
+    })
 }
 
 fn listed(process: Process) -> Listed {
