@@ -26,7 +26,7 @@ impl Load {
         for directory in ["fuse", "mnt"] {
             fs::create_dir(site.path(directory)).unwrap();
         }
-        let flags = "--quiet --fuse fuse --loop --idle-max 20ms --io-timeout 3s";
+        let flags = "--quiet --fuse fuse --loop --idle-max 20ms --io-timeout 10s";
         let disks = format!("--data-disk d --control ctl --memory-directory . {flags}");
         let daemon = site.start_line(&format!("serve {cache_disks} {disks}")).ready();
         let device = daemon.told("loop").unwrap().to_owned();
