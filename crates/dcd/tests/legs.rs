@@ -484,6 +484,13 @@ fn disks_come_and_go_while_it_serves() {
     assert!(std::fs::read(site.path("e")).unwrap() == before);
     let named = site.status()["cache_disk"].as_str().unwrap().to_owned();
     assert!(named.contains("/m") && !named.contains("e,"), "{named}");
+    // Nor by a start.
+    daemon.kill();
+    let daemon = site.serve(&format!("--cache-disk m --cache-disk e {LAZY}"));
+    assert!(daemon.log().contains("is to become a leg"), "{}", daemon.log());
+    assert!(states(&site).contains(&"out".to_owned()));
+    load.run(&site, 20);
+    assert!(std::fs::read(site.path("e")).unwrap() == before);
     daemon.kill();
     std::fs::remove_file(site.path("e")).unwrap();
     std::fs::remove_file(site.path("n")).unwrap();

@@ -37,7 +37,7 @@ pub(crate) fn reports(
 
 /// The disks of the legs that are there, if there are legs.
 pub(crate) fn names(legs: &[LegReport]) -> Option<String> {
-    let is_there = |leg: &&LegReport| leg.state != "taken-out";
+    let is_there = |leg: &&LegReport| !matches!(leg.state.as_str(), "taken-out" | "out");
     let names = legs.iter().filter(is_there).filter_map(|leg| leg.disk.as_deref());
     let names: Vec<&str> = names.collect();
     (!names.is_empty()).then(|| names.join(", "))

@@ -175,6 +175,15 @@ pub(crate) fn find_cache(
     if let Some(error) = away {
         eprintln!("dcd: cache-disk: {error}: on without it");
     }
+    // One that is filled may have been used for something else since.
+    for (disk, role) in legs.iter().zip(&mut choice.roles) {
+        if *role == Role::Stale
+            && let Err(error) = check_former_leg(disk.file(), first.uuid)
+        {
+            eprintln!("dcd: cache-disk: {error}: left out");
+            *role = Role::LeftOut;
+        }
+    }
     let mut uuids: Vec<Uuid> = labels.iter().map(|label| label.leg).collect();
 
     // 2. The newest superblock of those in sync.
