@@ -208,6 +208,43 @@ fn a_sweep_overwrites_nothing_and_tells_what_failed() {
     assert!(rows.lines().nth(2).unwrap().ends_with(','), "{rows}");
 }
 
+/// Shards have all rows, each once, and together they are the file of one sweep, byte for byte.
+#[test]
+fn shards_of_a_sweep_make_one() {
+    let folder = Folder::new();
+    let line = "sweep --workload uniform,rate=40,requests=500 --workload zipf,rate=40,requests=500 \
+                --disk hp-97560,wd-4tb --nvram none,64k --policy lru,stack";
+    let read = |name: &str| std::fs::read_to_string(folder.path(name)).unwrap();
+    for kind in ["csv", "json"] {
+        folder.dcd(&format!("{line} --out one.{kind}")).ok();
+        let parts = [0, 1, 2, 3, 4].map(|shard| format!("part{shard}.{kind}"));
+        for (shard, part) in parts.iter().enumerate() {
+            folder.dcd(&format!("{line} --shard {shard}/5 --out {part}")).ok();
+        }
+        let all = parts.join(" ");
+        folder.dcd(&format!("{line} --merge {all} --out all.{kind}")).ok();
+        assert_eq!(read(&format!("all.{kind}")), read(&format!("one.{kind}")));
+        // In any order, and never over something.
+        let turned = parts.iter().rev().cloned().collect::<Vec<_>>().join(" ");
+        folder.dcd(&format!("{line} --merge {turned} --out all.{kind}")).fails(1, "create", "");
+        // A shard that was interrupted, is missing, or there twice.
+        let part = read(&parts[2]);
+        std::fs::write(folder.path(&parts[2]), &part[..part.len() - 10]).unwrap();
+        let merge = |parts: &str| folder.dcd(&format!("{line} --merge {parts} --out more.{kind}"));
+        merge(&all).fails(1, "1 of 12 rows are missing", "same command");
+        folder.dcd(&format!("{line} --shard 2/5 --out {}", parts[2])).ok();
+        assert_eq!(read(&parts[2]), part);
+        merge(&parts[1..].join(" ")).fails(1, "3 of 12 rows are missing", "all shards");
+        merge(&format!("{all} {}", parts[3])).fails(1, &parts[3], "each part once");
+        std::fs::write(folder.path("other"), "something else\n").unwrap();
+        merge(&format!("{all} other")).fails(1, "other:1", "");
+        assert!(!folder.path(&format!("more.{kind}")).exists());
+    }
+    folder.dcd(&format!("{line} --shard 30/40 --out few.csv")).fails(1, "no row", "fewer");
+    folder.dcd(&format!("{line} --shard 5/5 --out few.csv")).fails(2, "from 0 to 4", "");
+    folder.dcd(&format!("{line} --shard 5 --out few.csv")).fails(2, "JOB_COMPLETION_INDEX", "");
+}
+
 /// Made-up loads, the settings of cleaning, and results as JSON lines.
 #[test]
 fn a_sweep_takes_several_loads_and_all_settings_of_the_memory() {

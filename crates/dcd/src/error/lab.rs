@@ -24,6 +24,29 @@ pub enum LabError {
     /// A signal came before the end of a fuzz session.
     #[error("stopped; what was done until then found nothing")]
     FuzzStopped,
+    /// A shard has no row.
+    #[error("this shard has no row: there are more shards than rows")]
+    EmptyShard,
+    /// A row of a sweep is in two parts of it.
+    #[error("the row {row} is in {} and in {}", first.display(), second.display())]
+    RowTwice {
+        /// Which.
+        row: String,
+        /// One of them.
+        first: PathBuf,
+        /// The other, or the same.
+        second: PathBuf,
+    },
+    /// Rows of a sweep are in none of its parts.
+    #[error("{missing} of {of} rows are missing, the first is {first}")]
+    RowsMissing {
+        /// How many.
+        missing: usize,
+        /// Of how many.
+        of: usize,
+        /// Which.
+        first: String,
+    },
     /// Nothing of a sweep could be simulated.
     #[error("nothing was simulated: all {} of {} failed, the first with: {first}", count(*rows as u64, "row"), path.display())]
     SweepFailed {
@@ -284,6 +307,13 @@ impl LabError {
             LabError::Tracing { .. } => {
                 Some("it needs root, and tracefs: mount -t tracefs nodev /sys/kernel/tracing".into())
             }
+            LabError::EmptyShard => Some("give fewer shards".into()),
+            LabError::RowTwice { .. } => {
+                Some("give each part once, and those of one number of shards only".into())
+            }
+            LabError::RowsMissing { .. } => Some(
+                "give the parts of all shards; one that was interrupted goes on with the same command".into(),
+            ),
             LabError::OtherSweep { .. } => {
                 Some("nothing was changed; choose another --out, or the settings of the file".into())
             }

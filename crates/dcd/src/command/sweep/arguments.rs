@@ -8,6 +8,7 @@ use dcd_daemon::units_text::{parse_duration, parse_size};
 use dcd_engine::nvram::HotZoneSize;
 use dcd_sim::workload::WorkloadSpec;
 
+use super::shard::Shard;
 use crate::command::simulate::{
     DestageArgument, NvramPolicyArgument, PASSES_DEFAULT, SequencesArgument, parse_groups_at_once,
     parse_hot_zone,
@@ -28,6 +29,8 @@ Examples:
   dcd sweep --trace load.csv.zst --disk hp-2200a --nvram 256k --high 90 --low 10,20,40,80 --out low.csv
   dcd sweep --workload zipf,rate=50 --workload snake,disk=5 --disk hp-97560 --nvram 256k --policy stack --hot-zone auto,25,50 --out zone.json
   dcd sweep --trace load.csv.zst --disk hp-97560,wd-4tb --cache-disk none,64M --out disks.csv --json
+  dcd sweep --trace load.csv.zst --disk wd-4tb --cache-disk 16M,64M,256M --shard 0/4 --out part0.csv
+  dcd sweep --trace load.csv.zst --disk wd-4tb --cache-disk 16M,64M,256M --merge part0.csv part1.csv part2.csv part3.csv --out all.csv
   dcd sweep --trace boot.csv.zst --disk wd400bb --cache-disk 1G --read-area 64M,256M --sequences detect --confirmations 2,3 --stretch 0 --out boot.csv")]
 pub struct SweepArguments {
     /// The trace; `dcd trace --help` lists the formats.
@@ -119,6 +122,15 @@ pub struct SweepArguments {
     /// Seed of all simulations, as with `dcd simulate`.
     #[arg(long, value_name = "NUMBER", default_value_t = 0)]
     pub seed: u64,
+    /// Simulate only one of N shards of the grid, numbered from 0: every N-th row, from row I on. N
+    /// alone: which one says JOB_COMPLETION_INDEX (Kubernetes) or SLURM_ARRAY_TASK_ID (Slurm).
+    #[arg(long, value_name = "I/N|N", conflicts_with = "merge")]
+    pub shard: Option<Shard>,
+    /// Simulate nothing: put the rows of these files, one of each shard of this sweep, together,
+    /// as one sweep writes them. Rows that are missing, or there twice, are told, and nothing is
+    /// written.
+    #[arg(long, value_name = "FILES", num_args = 1..)]
+    pub merge: Vec<PathBuf>,
     /// The file of results: NAME.csv, NAME.json (an object in each line) or, in builds with
     /// Parquet, NAME.parquet. If it is there, it must be the beginning of this sweep.
     #[arg(long, value_name = "FILE", value_parser = parse_result_file)]

@@ -4,11 +4,13 @@
 //! arguments.rs   the flags
 //! grid.rs        their combinations
 //! rows.rs        results as rows of a file that is gone on with
+//! shard.rs       a part of them, and all parts together
 //! ```
 
 mod arguments;
 mod grid;
 mod rows;
+mod shard;
 
 use std::path::{Path, PathBuf};
 
@@ -17,6 +19,7 @@ pub use arguments::SweepArguments;
 use dcd_sim::sweep::{self, Load, Point, TraceSource};
 use rows::{Labels, RowFile};
 use serde_json::json;
+use shard::merge;
 
 use crate::error::CommandError;
 use crate::error::lab::LabError;
@@ -32,10 +35,35 @@ pub fn run(arguments: &SweepArguments) -> Result<(), CommandError> {
         ResultFormat::Parquet => rows_beside(&out.path)?,
         _ => out.path.clone(),
     };
+    let mut row = 0..;
+    let mut is_mine = || {
+        let row = row.next().expect("without end");
+        arguments.shard.is_none_or(|shard| shard.has(row))
+    };
+    let loads: Vec<Simulated> = loads
+        .into_iter()
+        .map(|(name, load)| {
+            let points = points.iter().filter(|_| is_mine()).cloned().collect();
+            Simulated { name, load, points }
+        })
+        .collect();
     let labels: Vec<Labels> =
-        loads.iter().flat_map(|(name, _)| points.iter().map(|point| labels(name, point))).collect();
+        loads.iter().flat_map(|it| it.points.iter().map(|point| labels(&it.name, point))).collect();
+    if labels.is_empty() {
+        return Err(CommandError::Lab(LabError::EmptyShard));
+    }
     let mut rows = RowFile::open(&row_path, out.format, &labels)?;
-    simulate(arguments, &loads, &points, &labels, &mut rows)?;
+    match arguments.merge.as_slice() {
+        [] => simulate(arguments, &loads, &labels, &mut rows)?,
+        _ if rows.rows > 0 => {
+            let source = std::io::ErrorKind::AlreadyExists.into();
+            return Err(CommandError::file("create", &row_path)(source));
+        }
+        parts => merge(parts, &mut rows, &labels).inspect_err(|_| {
+            // There is no row in it.
+            let _ = std::fs::remove_file(&row_path);
+        })?,
+    }
     let found = rows.read()?;
     if out.format == ResultFormat::Parquet {
         finish_parquet(&out.path, &found)?;
@@ -67,11 +95,17 @@ pub fn run(arguments: &SweepArguments) -> Result<(), CommandError> {
     print(&format!("{} in {}{failed}\n", count(labels.len() as u64, "row"), out.path.display()))
 }
 
+/// A load, and the points that are simulated with it.
+struct Simulated {
+    name: String,
+    load: Load,
+    points: Vec<Point>,
+}
+
 /// Simulates what the file does not have yet.
 fn simulate(
     arguments: &SweepArguments,
-    loads: &[(String, Load)],
-    points: &[Point],
+    loads: &[Simulated],
     labels: &[Labels],
     rows: &mut RowFile,
 ) -> Result<(), CommandError> {
@@ -81,8 +115,10 @@ fn simulate(
     );
     let mut progress = Progress::new("sweeping", Unit::Rounds);
     let mut written = Ok(());
-    for (number, (_, load)) in loads.iter().enumerate() {
-        let before = number * points.len();
+    let mut next = 0;
+    for Simulated { load, points, .. } in loads {
+        let before = next;
+        next += points.len();
         let first = rows.rows.saturating_sub(before);
         if first >= points.len() {
             continue;

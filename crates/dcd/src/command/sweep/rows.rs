@@ -192,13 +192,13 @@ impl RowFile {
     }
 
     /// The first line, which names the columns.
-    fn header(&self, labels: &Labels) -> Option<String> {
+    pub(super) fn header(&self, labels: &Labels) -> Option<String> {
         let names: Vec<&str> = labels.iter().map(|(name, _)| *name).chain(RESULTS).collect();
         (self.format != ResultFormat::JsonLines).then(|| names.join(","))
     }
 
     /// How the row of a point begins.
-    fn prefix(&self, labels: &Labels) -> String {
+    pub(super) fn prefix(&self, labels: &Labels) -> String {
         if self.format == ResultFormat::JsonLines {
             let object = object(labels.iter().map(|(name, text)| (*name, text.as_str())));
             let text = object.to_string();
@@ -217,9 +217,13 @@ impl RowFile {
         } else {
             row += &results.iter().map(|text| quoted(text)).collect::<Vec<_>>().join(",");
         }
-        row.push('\n');
+        self.write_line(&row)
+    }
+
+    /// Writes a row as it is.
+    pub(super) fn write_line(&mut self, row: &str) -> Result<(), CommandError> {
         self.rows += 1;
-        let written = self.file.write_all(row.as_bytes());
+        let written = self.file.write_all(format!("{row}\n").as_bytes());
         written.map_err(CommandError::file("write", &self.path))
     }
 

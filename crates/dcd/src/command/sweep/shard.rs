@@ -1,0 +1,156 @@
+//! A sweep in shards, each for itself, on as many machines as there are; and the rows of all of
+//! them together.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use super::rows::{Labels, RowFile};
+use crate::error::CommandError;
+use crate::error::lab::LabError;
+
+/// Most shards.
+const SHARDS_MAX: u64 = 1 << 20;
+
+/// Variables that number the tasks of an array from 0: of Kubernetes, and of Slurm, whose arrays
+/// may begin elsewhere.
+const KUBERNETES_INDEX: &str = "JOB_COMPLETION_INDEX";
+const SLURM_INDEX: &str = "SLURM_ARRAY_TASK_ID";
+const SLURM_FIRST: &str = "SLURM_ARRAY_TASK_MIN";
+
+/// Every so manieth row.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Shard {
+    index: u64,
+    of: u64,
+}
+
+impl Shard {
+    /// Whether the row with this number is its.
+    pub fn has(self, row: usize) -> bool {
+        row as u64 % self.of == self.index
+    }
+}
+
+impl FromStr for Shard {
+    type Err = String;
+
+    /// `I/N`, or `N`: which one it is says the environment.
+    fn from_str(text: &str) -> Result<Shard, String> {
+        let number = |text: &str| text.parse::<u64>().map_err(|_| format!("`{text}` is no number"));
+        let (index, of) = match text.split_once('/') {
+            Some((index, of)) => (Some(number(index)?), number(of)?),
+            None => (None, number(text)?),
+        };
+        if !(1..=SHARDS_MAX).contains(&of) {
+            return Err(format!("expected 1 to {SHARDS_MAX} shards, found {of}"));
+        }
+        let index = match index {
+            Some(index) => index,
+            None => index_of_environment(|name| std::env::var(name).ok())?,
+        };
+        if index >= of {
+            return Err(format!("expected a number from 0 to {}, found {index}", of - 1));
+        }
+        Ok(Shard { index, of })
+    }
+}
+
+fn index_of_environment(variable: impl Fn(&str) -> Option<String>) -> Result<u64, String> {
+    let number = |name: &str| -> Result<Option<u64>, String> {
+        let Some(text) = variable(name) else { return Ok(None) };
+        text.parse().map(Some).map_err(|_| format!("{name} is `{text}`, no number"))
+    };
+    if let Some(index) = number(KUBERNETES_INDEX)? {
+        return Ok(index);
+    }
+    let index = number(SLURM_INDEX)?.ok_or_else(|| {
+        format!(
+            "expected I/N: neither {KUBERNETES_INDEX} nor {SLURM_INDEX} says which shard this is"
+        )
+    })?;
+    let first = number(SLURM_FIRST)?.unwrap_or(0);
+    index.checked_sub(first).ok_or_else(|| format!("{SLURM_INDEX} is below {SLURM_FIRST}"))
+}
+
+/// Puts the rows of all shards into a new file, as one sweep writes them. `labels` are those of all
+/// rows, in order.
+///
+/// # Errors
+/// If a row is missing, or there twice, or of another sweep: nothing is written then.
+pub fn merge(parts: &[PathBuf], to: &mut RowFile, labels: &[Labels]) -> Result<(), CommandError> {
+    let places: BTreeMap<String, usize> =
+        labels.iter().enumerate().map(|(row, labels)| (to.prefix(labels), row)).collect();
+    let mut found: Vec<Option<(String, &Path)>> = vec![None; labels.len()];
+    for part in parts {
+        let text = std::fs::read_to_string(part).map_err(CommandError::file("read", part))?;
+        let header = to.header(&labels[0]);
+        for (number, line) in text.split_inclusive('\n').enumerate() {
+            // The last row of one that was interrupted.
+            let Some(line) = line.strip_suffix('\n') else { continue };
+            if number == 0 && header.as_deref() == Some(line) {
+                continue;
+            }
+            // Of all that are not behind it in order only the last can be how it begins.
+            let place = places.range(..=line.to_owned()).next_back();
+            let Some((_, row)) = place.filter(|(prefix, _)| line.starts_with(*prefix)) else {
+                let (path, line) = (part.clone(), number + 1);
+                return Err(CommandError::Lab(LabError::OtherSweep { path, line }));
+            };
+            if let Some((_, first)) = &found[*row] {
+                return Err(CommandError::Lab(LabError::RowTwice {
+                    row: described(&labels[*row]),
+                    first: first.to_path_buf(),
+                    second: part.clone(),
+                }));
+            }
+            found[*row] = Some((line.to_owned(), part));
+        }
+    }
+    let missing: Vec<usize> = (0..labels.len()).filter(|row| found[*row].is_none()).collect();
+    if let Some(first) = missing.first() {
+        return Err(CommandError::Lab(LabError::RowsMissing {
+            missing: missing.len(),
+            of: labels.len(),
+            first: described(&labels[*first]),
+        }));
+    }
+    found.into_iter().flatten().try_for_each(|(line, _)| to.write_line(&line))
+}
+
+fn described(labels: &Labels) -> String {
+    let named = labels.iter().filter(|(_, value)| !value.is_empty());
+    named.map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shards_share_all_rows() {
+        let shards = ["0/3", "1/3", "2/3"].map(|text| text.parse::<Shard>().unwrap());
+        for row in 0..100 {
+            assert_eq!(shards.iter().filter(|shard| shard.has(row)).count(), 1);
+        }
+        for wrong in ["3/3", "0/0", "1/", "/2", "a/2", "-1/2", "1/9999999", ""] {
+            assert!(wrong.parse::<Shard>().is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn the_environment_says_which() {
+        let of = |pairs: &[(&str, &str)]| {
+            let pairs = pairs.to_vec();
+            index_of_environment(move |name| {
+                let pair = pairs.iter().find(|(known, _)| *known == name);
+                pair.map(|(_, value)| (*value).to_owned())
+            })
+        };
+        assert_eq!(of(&[(KUBERNETES_INDEX, "2")]), Ok(2));
+        assert_eq!(of(&[(SLURM_INDEX, "4")]), Ok(4));
+        assert_eq!(of(&[(SLURM_INDEX, "4"), (SLURM_FIRST, "1")]), Ok(3));
+        assert!(of(&[]).is_err() && of(&[(SLURM_INDEX, "x")]).is_err());
+        assert!(of(&[(SLURM_INDEX, "0"), (SLURM_FIRST, "1")]).is_err());
+    }
+}
