@@ -88,6 +88,8 @@ pub struct EngineConfig {
     pub dirty_low_percent: u8,
     /// Most bytes per second that destaging writes; 0: no cap.
     pub destage_bytes_per_second_max: u64,
+    /// Most bytes per second that a leg of the cache-disk is filled with; 0: no limit.
+    pub fill_bytes_per_second_max: u64,
     /// Most writes per second that destaging starts; 0: no cap.
     pub destage_writes_per_second_max: u64,
     /// Cache-disk and data-disk share one arm (*logical DCD*): destaging gives way to everything.
@@ -224,6 +226,7 @@ impl Default for EngineConfig {
             dirty_high_percent: 80,
             dirty_low_percent: 60,
             destage_bytes_per_second_max: 0,
+            fill_bytes_per_second_max: 0,
             destage_writes_per_second_max: 0,
             one_disk: false,
             verify_reads: true,
@@ -288,6 +291,7 @@ impl EngineConfig {
             dirty_high_percent: wanted.dirty_high_percent,
             dirty_low_percent: wanted.dirty_low_percent,
             destage_bytes_per_second_max: wanted.destage_bytes_per_second_max,
+            fill_bytes_per_second_max: wanted.fill_bytes_per_second_max,
             destage_writes_per_second_max: wanted.destage_writes_per_second_max,
             verify_reads: wanted.verify_reads,
             full_timeout: wanted.full_timeout,

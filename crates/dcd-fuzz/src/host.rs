@@ -218,6 +218,7 @@ impl Host {
             read_only,
             grow,
             limits: limits.unwrap_or(options.limits),
+            fill_bytes_per_second_max: options.legs.map_or(0, |legs| legs.fill_rate),
             legs,
             ..options.engine()
         };

@@ -183,6 +183,9 @@ fn chance(random: &mut Random, n: u64) -> bool {
     n > 0 && random.one_in(n)
 }
 
+/// Seeds of [`Script::on_legs`] from this one on may have a limit for fills.
+const FILL_RATES_FROM: u64 = 1_000;
+
 impl Script {
     /// The run of a seed. Of eight runs one is a variation of the corpus, with the faults of that;
     /// the others have crashes, and some of them I/O errors.
@@ -231,7 +234,10 @@ impl Script {
         if random.one_in(4) {
             script.put_in_modes(&mut random);
         }
-        script.options.legs = Some(LegOptions::draw(&mut random));
+        let legs = LegOptions::draw(&mut random);
+        let fill_rate =
+            if seed < FILL_RATES_FROM { 0 } else { random.pick(&[0, 0, 1 << 18, 1 << 22]) };
+        script.options.legs = Some(LegOptions { fill_rate, ..legs });
         // A leg that hangs is given up first.
         script.options.full_timeout_s = 20_000;
         // Of what has rotted on one leg only checksums can tell.

@@ -22,7 +22,7 @@ use crate::toml_values::{
 };
 
 /// Every key, in the order of the help text.
-pub const KEYS: [&str; 50] = [
+pub const KEYS: [&str; 51] = [
     "cache-disk",
     "data-disk",
     "nbd",
@@ -50,6 +50,7 @@ pub const KEYS: [&str; 50] = [
     "dirty-high",
     "dirty-low",
     "destage-rate",
+    "fill-rate",
     "destage-iops",
     "one-disk",
     "no-verify-reads",
@@ -164,6 +165,7 @@ fn set(settings: &mut Settings, key: &str, value: &DeValue<'_>) -> Result<bool, 
         "dirty-high" => settings.dirty_high = Some(with(value, parse_percent)?),
         "dirty-low" => settings.dirty_low = Some(with(value, parse_percent)?),
         "destage-rate" => settings.destage_rate = Some(with(value, parse_size)?),
+        "fill-rate" => settings.fill_rate = Some(with(value, parse_size)?),
         "destage-iops" => settings.destage_iops = Some(number(value)?),
         "one-disk" => settings.one_disk = Some(choice(value)?),
         "no-verify-reads" => settings.no_verify_reads = Some(boolean(value)?),

@@ -20,7 +20,7 @@ use crate::settings::Settings;
 use crate::toml_values::nearest;
 
 /// What may change while a cache is served; the same as in [`dcd_engine::Engine::configure`].
-pub const CHANGEABLE: [&str; 19] = [
+pub const CHANGEABLE: [&str; 20] = [
     "mode",
     "read-only",
     "ack",
@@ -32,6 +32,7 @@ pub const CHANGEABLE: [&str; 19] = [
     "dirty-high",
     "dirty-low",
     "destage-rate",
+    "fill-rate",
     "destage-iops",
     "no-verify-reads",
     "suspect-after",
@@ -285,6 +286,7 @@ fn said(settings: &Settings, key: &str) -> Option<String> {
         "dirty-high" => percent(&settings.dirty_high),
         "dirty-low" => percent(&settings.dirty_low),
         "destage-rate" => size(&settings.destage_rate),
+        "fill-rate" => size(&settings.fill_rate),
         "destage-iops" => shown(&settings.destage_iops),
         "one-disk" => choice(&settings.one_disk),
         "no-verify-reads" => shown(&settings.no_verify_reads),
@@ -414,7 +416,7 @@ mod tests {
     fn what_may_change_changes_the_engine() {
         let others = "mode=pass-through read-only=true ack=durable max-delay=20ms \
             bypass-threshold=64k destage-policy=least-valid-first idle-max=2s idle-min=2ms \
-            dirty-high=90% dirty-low=50 destage-rate=1M destage-iops=7 no-verify-reads=true \
+            dirty-high=90% dirty-low=50 destage-rate=1M fill-rate=1M destage-iops=7 no-verify-reads=true \
             suspect-after=3 volume-memory=1M full-timeout=1s drain-timeout=2s io-timeout=3s member-timeout=4s";
         for (key, text) in wanted(others) {
             let mut book = RunningSettings::new(None, Settings::default(), Settings::default());

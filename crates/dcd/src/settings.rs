@@ -118,6 +118,10 @@ pub struct Settings {
     /// Most bytes per second that destaging writes; 0 is no limit [default: 0].
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     pub destage_rate: Option<u64>,
+    /// Most bytes per second that a leg of the cache-disk is filled with; 0: as fast as the disks
+    /// are [default: 0].
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    pub fill_rate: Option<u64>,
     /// Most writes per second that destaging does; 0 is no limit [default: 0].
     #[arg(long, value_name = "COUNT")]
     pub destage_iops: Option<u64>,
@@ -274,6 +278,7 @@ impl Settings {
             dirty_high,
             dirty_low,
             destage_rate,
+            fill_rate,
             destage_iops,
             one_disk,
             no_verify_reads,
@@ -319,6 +324,7 @@ impl Settings {
             ("--dirty-high", dirty_high.is_some()),
             ("--dirty-low", dirty_low.is_some()),
             ("--destage-rate", destage_rate.is_some()),
+            ("--fill-rate", fill_rate.is_some()),
             ("--destage-iops", destage_iops.is_some()),
             ("--one-disk", one_disk.is_some()),
             ("--no-verify-reads", is_on(no_verify_reads)),
@@ -384,6 +390,7 @@ impl Settings {
             dirty_high: self.dirty_high.or(under.dirty_high),
             dirty_low: self.dirty_low.or(under.dirty_low),
             destage_rate: self.destage_rate.or(under.destage_rate),
+            fill_rate: self.fill_rate.or(under.fill_rate),
             destage_iops: self.destage_iops.or(under.destage_iops),
             one_disk: self.one_disk.or(under.one_disk),
             no_verify_reads: self.no_verify_reads.or(under.no_verify_reads),
@@ -482,6 +489,7 @@ impl Settings {
             idle_threshold_min: span(self.idle_min, default.idle_threshold_min),
             dirty_high_percent: self.dirty_high.unwrap_or(default.dirty_high_percent),
             dirty_low_percent: self.dirty_low.unwrap_or(default.dirty_low_percent),
+            fill_bytes_per_second_max: self.fill_rate.unwrap_or(default.fill_bytes_per_second_max),
             destage_bytes_per_second_max: self
                 .destage_rate
                 .unwrap_or(default.destage_bytes_per_second_max),

@@ -620,6 +620,29 @@ fn an_older_leg_does_not_speak_for_the_cache() {
     assert!(what_is_known.1.contains("lacks a leg"), "{what_is_known:?}");
 }
 
+/// A fill is as slow as somebody wants it, until somebody wants it faster.
+#[test]
+fn a_fill_has_a_rate() {
+    let site = site();
+    let mut load = Load::new(20);
+    let daemon = site.serve(&format!("{LEGS} {LAZY} --fill-rate 1M"));
+    load.run(&site, 20);
+    site.folder.disk("n", 8 << 20);
+    let begun = std::time::Instant::now();
+    site.dcd("cache-disk add n --control ctl").ok();
+    // Four regions of 1 MiB: the first goes at once.
+    assert!(begun.elapsed() > std::time::Duration::from_millis(2500), "{:?}", begun.elapsed());
+    site.dcd("set fill-rate=1k --control ctl").ok();
+    site.folder.disk("m", 8 << 20);
+    site.dcd("cache-disk add m --no-wait --control ctl").ok();
+    load.run(&site, 20);
+    assert!(states(&site).contains(&"filling".to_owned()));
+    site.dcd("set fill-rate=0 --control ctl").ok();
+    until("it is filled", || all_in_sync(&site));
+    load.compare(&site, &daemon);
+    daemon.stop();
+}
+
 /// All legs are wiped, also one that has missed the end, and none that may hold what is nowhere
 /// else.
 #[test]

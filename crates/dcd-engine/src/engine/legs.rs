@@ -107,7 +107,7 @@ impl Engine {
 
     pub(super) fn configure_legs(&mut self) {
         if let Some(legs) = &mut self.legs {
-            legs.configure(self.config.io_timeout);
+            legs.configure(self.config.io_timeout, self.config.fill_bytes_per_second_max);
         }
         let timeout = self.cache_disk_timeout();
         if let Some(volume) = self.below.volume_mut() {

@@ -15,7 +15,7 @@ use super::copying::{CopyState, Copying};
 use super::{Kind, Leg, LegIndex, LegStanding, Legs, LegsPhase, Purpose};
 use crate::format::leg_label::{LEG_LABEL_OFFSETS, LEGS_MAX, LegLabel, LegState};
 use crate::io::{IoData, IoError, IoOperation, LegError};
-use crate::units::Uuid;
+use crate::units::{Duration, Time, Uuid};
 
 /// Places of legs, with those that have failed and are still there.
 const PLACES_MAX: usize = 16;
@@ -40,6 +40,8 @@ pub(super) struct Fill {
     is_waiting: bool,
     /// The next region.
     region: u32,
+    /// When the region before it was begun.
+    begun: Option<Time>,
     pub(super) copying: Option<Copying>,
     /// This region belongs to the copy: changes of it wait.
     is_claimed: bool,
@@ -187,6 +189,7 @@ impl Legs {
             stage: Stage::Label { copy: 0 },
             is_waiting: false,
             region: 0,
+            begun: None,
             copying: None,
             is_claimed: false,
         });
@@ -236,6 +239,10 @@ impl Legs {
             self.fill = Some(fill);
             return true;
         }
+        if self.fill_pause(&fill).is_some() {
+            self.fill = Some(fill);
+            return false;
+        }
         fill.is_claimed = true;
         let is_written = self.marks.is_written(fill.region)
             || self.mending.iter().any(|regions| regions.contains(&fill.region));
@@ -243,9 +250,25 @@ impl Legs {
             let from = self.legs_that_count().first().expect("one counts always");
             let to = [fill.leg].into_iter().collect();
             fill.copying = Some(self.begin_copying(fill.region, from, to));
+            fill.begun = Some(self.patience.now());
         }
         self.fill = Some(fill);
         !is_written
+    }
+
+    /// Since when, and for how long, the next region has to wait, if a rate is set.
+    fn fill_pause(&self, fill: &Fill) -> Option<(Time, Duration)> {
+        let begun = fill.begun.filter(|_| self.fill_rate > 0 && !fill.is_claimed)?;
+        let each = u128::from(self.region_bytes) * 1_000_000_000 / u128::from(self.fill_rate);
+        let each = Duration(u64::try_from(each).unwrap_or(u64::MAX));
+        (self.patience.waited(begun) < each).then_some((begun, each))
+    }
+
+    /// When a fill that waits goes on.
+    pub(super) fn fill_wake_up(&self) -> Option<Time> {
+        let fill = self.fill.as_ref().filter(|fill| fill.stage == Stage::Copy)?;
+        let (begun, each) = self.fill_pause(fill)?;
+        Some(self.patience.wake_up(begun, each))
     }
 
     pub(super) fn fill_done(&mut self, step: Step, leg: LegIndex, result: Result<(), IoError>) {

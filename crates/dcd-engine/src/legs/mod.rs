@@ -312,6 +312,8 @@ pub struct Legs {
     outputs: VecDeque<LegsOutput>,
     patience: Patience,
     timeout: Duration,
+    /// Most bytes per second of a fill; 0: no limit.
+    fill_rate: u64,
     primary: LegIndex,
 }
 
@@ -365,6 +367,7 @@ impl Legs {
             outputs: VecDeque::new(),
             patience: Patience::new(now, timeout),
             timeout,
+            fill_rate: 0,
             primary: LegIndex(choice.primary as u8),
         })
     }
@@ -374,8 +377,9 @@ impl Legs {
         self.phase == LegsPhase::Opening
     }
 
-    pub(crate) fn configure(&mut self, timeout: Duration) {
-        self.timeout = timeout;
+    /// `fill_rate`: most bytes per second of a fill; 0: no limit.
+    pub(crate) fn configure(&mut self, timeout: Duration, fill_rate: u64) {
+        (self.timeout, self.fill_rate) = (timeout, fill_rate);
     }
 
     pub(crate) fn set_patience(&mut self, patience: Patience) {

@@ -85,8 +85,9 @@ impl Legs {
     }
 
     pub(crate) fn wake_up(&self) -> Option<Time> {
-        let oldest = self.ios.values().find(|io| io.purpose.is_some())?;
-        Some(self.patience.wake_up(oldest.started, self.timeout))
+        let oldest = self.ios.values().find(|io| io.purpose.is_some());
+        let late = oldest.map(|oldest| self.patience.wake_up(oldest.started, self.timeout));
+        late.into_iter().chain(self.fill_wake_up()).min()
     }
 
     /// Why no label can be written any more.

@@ -28,6 +28,8 @@ pub struct LegOptions {
     pub trouble_one_in: u64,
     /// Decides what.
     pub seed: u64,
+    /// Most bytes per second of a fill; 0: no limit.
+    pub fill_rate: u64,
 }
 
 impl LegOptions {
@@ -38,6 +40,7 @@ impl LegOptions {
             marks_max: random.pick(&[12, 16, 768]) as usize,
             trouble_one_in: random.pick(&[0, 20, 60, 200]),
             seed: random.bits(),
+            fill_rate: 0,
         }
     }
 }
