@@ -122,8 +122,8 @@ pub struct SweepArguments {
     /// Seed of all simulations, as with `dcd simulate`.
     #[arg(long, value_name = "NUMBER", default_value_t = 0)]
     pub seed: u64,
-    /// Simulate only one of N shards of the grid, numbered from 0: every N-th row, from row I on. N
-    /// alone: which one says JOB_COMPLETION_INDEX (Kubernetes) or SLURM_ARRAY_TASK_ID (Slurm).
+    /// Simulate only one of N shards of the grid, numbered from 0: every N-th row of a mixed order.
+    /// N alone: which one says JOB_COMPLETION_INDEX (Kubernetes) or SLURM_ARRAY_TASK_ID (Slurm).
     #[arg(long, value_name = "I/N|N", conflicts_with = "merge")]
     pub shard: Option<Shard>,
     /// Simulate nothing: put the rows of these files, one of each shard of this sweep, together,

@@ -35,10 +35,11 @@ pub fn run(arguments: &SweepArguments) -> Result<(), CommandError> {
         ResultFormat::Parquet => rows_beside(&out.path)?,
         _ => out.path.clone(),
     };
+    let mine = arguments.shard.map(|shard| shard.rows(loads.len() * points.len()));
     let mut row = 0..;
     let mut is_mine = || {
         let row = row.next().expect("without end");
-        arguments.shard.is_none_or(|shard| shard.has(row))
+        mine.as_ref().is_none_or(|mine| mine.contains(&row))
     };
     let loads: Vec<Simulated> = loads
         .into_iter()

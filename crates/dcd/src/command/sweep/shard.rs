@@ -1,7 +1,7 @@
 //! A sweep in shards, each for itself, on as many machines as there are; and the rows of all of
 //! them together.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
@@ -18,7 +18,8 @@ const KUBERNETES_INDEX: &str = "JOB_COMPLETION_INDEX";
 const SLURM_INDEX: &str = "SLURM_ARRAY_TASK_ID";
 const SLURM_FIRST: &str = "SLURM_ARRAY_TASK_MIN";
 
-/// Every so manieth row.
+/// Every so manieth row, of an order that has nothing to do with the settings: neighbours differ in
+/// the last of these, and one value of it may take longer than another.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Shard {
     index: u64,
@@ -26,9 +27,12 @@ pub struct Shard {
 }
 
 impl Shard {
-    /// Whether the row with this number is its.
-    pub fn has(self, row: usize) -> bool {
-        row as u64 % self.of == self.index
+    /// Which of so many rows are its.
+    pub fn rows(self, all: usize) -> BTreeSet<usize> {
+        let mut order: Vec<usize> = (0..all).collect();
+        order.sort_by_key(|row| mixed(*row as u64));
+        let place = usize::try_from(self.index).unwrap_or(usize::MAX);
+        order.into_iter().skip(place).step_by(self.of as usize).collect()
     }
 }
 
@@ -54,6 +58,15 @@ impl FromStr for Shard {
         }
         Ok(Shard { index, of })
     }
+}
+
+/// The finisher of SplitMix64 (Steele, Lea, Flood: "Fast splittable pseudorandom number
+/// generators", OOPSLA 2014): no two numbers have the same.
+fn mixed(row: u64) -> u64 {
+    let z = row.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ z >> 31
 }
 
 fn index_of_environment(variable: impl Fn(&str) -> Option<String>) -> Result<u64, String> {
@@ -130,8 +143,12 @@ mod tests {
     #[test]
     fn shards_share_all_rows() {
         let shards = ["0/3", "1/3", "2/3"].map(|text| text.parse::<Shard>().unwrap());
-        for row in 0..100 {
-            assert_eq!(shards.iter().filter(|shard| shard.has(row)).count(), 1);
+        let rows = shards.map(|shard| shard.rows(100));
+        assert_eq!(rows.each_ref().map(BTreeSet::len), [34, 33, 33]);
+        assert_eq!(rows.iter().flatten().collect::<BTreeSet<_>>().len(), 100);
+        // Neither has all rows of one setting.
+        for rows in &rows {
+            assert!((10..24).contains(&rows.iter().filter(|row| **row % 2 == 0).count()));
         }
         for wrong in ["3/3", "0/0", "1/", "/2", "a/2", "-1/2", "1/9999999", ""] {
             assert!(wrong.parse::<Shard>().is_err(), "{wrong}");
