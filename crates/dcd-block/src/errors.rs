@@ -64,7 +64,7 @@ pub enum LegError {
     /// It is in use, or being filled.
     #[error("it is in use already")]
     InUse,
-    /// As many as there can be are in use; or so many have come and gone that no name is left.
+    /// As many as there can be are in use; or so many have failed that no place is left.
     #[error("there are as many legs as there can be")]
     TooMany,
     /// A disk that was a leg has what the others do not follow.

@@ -41,8 +41,8 @@ pub struct LegReport {
     pub leg: String,
     /// The disk, as it was named; none: it is not there.
     pub disk: Option<String>,
-    /// `in-sync`, `filling`, `stale` (to be filled), `failed`, `out` (left out at the start), `taken-out`,
-    /// or `missing`.
+    /// `in-sync`, `filling`, `stale` (to be filled), `failed`, `out` (left out at the start),
+    /// `taken-out`, or `missing`.
     pub state: String,
     /// How it failed, if it did.
     pub error: Option<String>,

@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, FileTypeExt};
 use std::path::{Path, PathBuf};
 
 use dcd_engine::format::leg_label::{LEG_LABEL_BYTES, LEG_LABEL_OFFSETS, LegLabel, Tag};
@@ -186,6 +186,11 @@ pub fn read_leg_label(disk: &DeviceFile) -> Result<Result<LegLabel, FormatError>
 
 /// The newer of both copies of the label of a leg, of a disk that is not ours: nothing is locked.
 pub fn label_at(disk: &Path) -> Option<LegLabel> {
+    // A pipe would be waited for.
+    let kind = std::fs::metadata(disk).ok()?.file_type();
+    if !kind.is_file() && !kind.is_block_device() {
+        return None;
+    }
     let file = File::open(disk).ok()?;
     let mut copies = [[0; LEG_LABEL_BYTES]; LEG_LABEL_OFFSETS.len()];
     for (copy, offset) in copies.iter_mut().zip(LEG_LABEL_OFFSETS) {

@@ -21,8 +21,8 @@ impl Engine {
     }
 
     /// A disk becomes a leg while the others serve, and is filled: [`Device::Leg`] of this index,
-    /// which a leg may have had that was taken out, is asked from the next input on. `before`: the newest label that it has, if it was a leg of
-    /// this cache.
+    /// which a leg may have had that was taken out, is asked from the next input on. `before`: the
+    /// newest label that it has, if it was a leg of this cache.
     ///
     /// # Errors
     /// If the cache-disk has no legs, or it cannot be one of them.

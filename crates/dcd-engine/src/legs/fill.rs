@@ -80,8 +80,8 @@ impl Legs {
         }
     }
 
-    /// A disk becomes a leg, in the place that is returned, and is filled. `before`: the label that it has, if
-    /// it was one of this cache.
+    /// A disk becomes a leg, in the place that is returned, and is filled. `before`: the label that
+    /// it has, if it was one of this cache.
     pub(crate) fn join(
         &mut self,
         uuid: Uuid,

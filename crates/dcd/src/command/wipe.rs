@@ -56,6 +56,9 @@ impl Wipe {
         // Of several some may have been wiped before this was ended.
         let mut found: Vec<Result<Superblock, CommandError>> = found.collect();
         let first = found.iter().position(Result::is_ok).unwrap_or(0);
+        let Some(_) = found.get(first) else {
+            return Err(not_wiped(&paths[0], "no leg is in sync".into()));
+        };
         let superblock = found.swap_remove(first)?;
         // A crash may have come before the label of the data-disk said so, too.
         let is_labelled = read_label(data_disk.path())
@@ -97,7 +100,9 @@ impl Wipe {
             File::options().write(true).open(path).map_err(CommandError::file("open", path))?;
             served = Some(superblock.uuid);
         }
-        let uuid = served.expect("there is one");
+        let Some(uuid) = served else {
+            return Err(not_wiped(&there, "the daemon names no leg that can be wiped".into()));
+        };
         Ok(Wipe { paths, uuid, is_detached: false })
     }
 
