@@ -484,6 +484,12 @@ fn disks_come_and_go_while_it_serves() {
     assert!(std::fs::read(site.path("e")).unwrap() == before);
     let named = site.status()["cache_disk"].as_str().unwrap().to_owned();
     assert!(named.contains("/m") && !named.contains("e,"), "{named}");
+    // Nor a member of an md, whose mark takes the place of one copy of the label.
+    std::fs::copy(site.path("c"), site.path("md")).unwrap();
+    let used = std::fs::File::options().write(true).open(site.path("md")).unwrap();
+    used.write_all_at(&[0xfc, 0x4e, 0x2b, 0xa9], 4096).unwrap();
+    site.dcd("cache-disk add md --control ctl").fails(1, "RAID", "dd if=/dev/zero");
+    std::fs::remove_file(site.path("md")).unwrap();
     // Nor by a start.
     daemon.kill();
     let daemon = site.serve(&format!("--cache-disk m --cache-disk e {LAZY}"));
@@ -640,6 +646,58 @@ fn a_fill_has_a_rate() {
     site.dcd("set fill-rate=0 --control ctl").ok();
     until("it is filled", || all_in_sync(&site));
     load.compare(&site, &daemon);
+    daemon.stop();
+}
+
+/// Whoever says that he adds a disk and then hands over none, or what is none, is told so; the
+/// daemon goes on.
+#[test]
+fn what_is_handed_over_is_looked_at() {
+    use std::io::{BufRead, BufReader, Write};
+    use std::os::fd::{AsFd, BorrowedFd};
+    let site = site();
+    let daemon = serve(&site);
+    let add = |descriptors: &[BorrowedFd<'_>]| {
+        let mut control = std::os::unix::net::UnixStream::connect(site.path("ctl")).unwrap();
+        control.write_all(b"{\"legs\":{\"add\":{\"disk\":\"x\"}}}\n").unwrap();
+        let mut reader = BufReader::new(control.try_clone().unwrap());
+        let mut line = String::new();
+        reader.read_line(&mut line).unwrap();
+        assert!(line.contains("descriptors"), "{line}");
+        let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(40))];
+        let mut rights = rustix::net::SendAncillaryBuffer::new(&mut space);
+        if !descriptors.is_empty() {
+            rights.push(rustix::net::SendAncillaryMessage::ScmRights(descriptors));
+        }
+        let flags = rustix::net::SendFlags::NOSIGNAL;
+        let byte = [std::io::IoSlice::new(b"d")];
+        rustix::net::sendmsg(&control, &byte, &mut rights, flags).unwrap();
+        line.clear();
+        let _ = reader.read_line(&mut line);
+        line
+    };
+    let pipe = std::io::pipe().unwrap();
+    let read_only = std::fs::File::open(site.path("d")).unwrap();
+    site.folder.disk("short", 8 << 10);
+    site.folder.disk("odd", 100);
+    let open =
+        |name: &str| std::fs::File::options().read(true).write(true).open(site.path(name)).unwrap();
+    let (short, odd) = (open("short"), open("odd"));
+    for descriptors in [
+        vec![],
+        vec![pipe.0.as_fd()],
+        vec![pipe.1.as_fd()],
+        vec![read_only.as_fd()],
+        vec![short.as_fd()],
+        vec![odd.as_fd()],
+    ] {
+        let answer = add(&descriptors);
+        assert!(answer.contains("bad-leg") && answer.contains("\"ok\":false"), "{answer}");
+    }
+    // More than it takes: it hangs up.
+    assert_eq!(add(&vec![short.as_fd(); 40]), "");
+    assert_eq!(states(&site), ["in-sync"; 2]);
+    daemon.assert_no_panic();
     daemon.stop();
 }
 

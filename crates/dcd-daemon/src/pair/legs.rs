@@ -5,8 +5,8 @@ use std::io;
 use std::os::unix::fs::{FileExt, FileTypeExt};
 use std::path::{Path, PathBuf};
 
+use dcd_engine::format::geometry::{CHECKPOINTS_OFFSET, SUPERBLOCK_OFFSETS};
 use dcd_engine::format::leg_label::{LEG_LABEL_BYTES, LEG_LABEL_OFFSETS, LegLabel, Tag};
-use dcd_engine::format::superblock::SUPERBLOCK_SIZE;
 use dcd_engine::io::LegError;
 use dcd_engine::legs::choose::choose;
 use dcd_engine::units::{LegIndex, Uuid};
@@ -15,8 +15,9 @@ use dcd_protocol::failure::leg_hint;
 
 use crate::device::device_file::{DeviceError, DeviceFile};
 use crate::device::device_spec::DeviceSpec;
+use crate::device::foreign_content::Content;
 use crate::disk::Disk;
-use crate::pair::members::content_of;
+use crate::pair::members::{content, content_of};
 use crate::process::random::random_bytes;
 
 /// The disks below the log.
@@ -107,13 +108,28 @@ pub(crate) fn check_blank(disk: &DeviceFile) -> Result<(), NewLegError> {
 }
 
 /// The same of one that has the label of a leg of this cache: it may have been used for something
-/// else since, which has left that alone.
+/// else since, which has left that, or one copy of it, alone. Looked at is what lies before
+/// checkpoints, where all that is known has its mark, but for what is ours.
 pub(crate) fn check_former_leg(disk: &DeviceFile, cache: Uuid) -> Result<(), NewLegError> {
-    let start = disk.read_at(0, SUPERBLOCK_SIZE)?;
-    let is_ours = Superblock::decode(start.bytes()).is_ok_and(|found| found.uuid == cache);
-    // A fill that was cut off has written nothing there.
-    let is_empty = start.bytes().iter().all(|byte| *byte == 0);
-    if is_ours || is_empty { Ok(()) } else { check_blank(disk) }
+    let mut start = disk.read_at(0, CHECKPOINTS_OFFSET as usize)?;
+    let is_superblock =
+        |bytes: &[u8]| Superblock::decode(bytes).is_ok_and(|found| found.uuid == cache);
+    let is_label = |bytes: &[u8]| LegLabel::decode(bytes).is_ok_and(|found| found.cache == cache);
+    for offset in SUPERBLOCK_OFFSETS.into_iter().chain(LEG_LABEL_OFFSETS) {
+        let range = offset as usize..offset as usize + LEG_LABEL_BYTES;
+        // A disk may be shorter than a leg.
+        let Some(block) = start.bytes_mut().get_mut(range) else { continue };
+        if is_superblock(block) || is_label(block) {
+            block.fill(0);
+        }
+    }
+    match content(start.bytes()) {
+        Some(what) => Err(NewLegError::InUse {
+            path: disk.path().to_owned(),
+            content: Content::Known(what).to_string(),
+        }),
+        None => Ok(()),
+    }
 }
 
 /// A leg holds all of the cache-disk.
