@@ -695,7 +695,7 @@ fn what_is_handed_over_is_looked_at() {
         assert!(answer.contains("bad-leg") && answer.contains("\"ok\":false"), "{answer}");
     }
     // More than it takes: it hangs up.
-    assert_eq!(add(&vec![short.as_fd(); 40]), "");
+    assert_eq!(add(&[short.as_fd(); 40]), "");
     assert_eq!(states(&site), ["in-sync"; 2]);
     daemon.assert_no_panic();
     daemon.stop();

@@ -89,6 +89,7 @@ fn add(
     write_line(stream, &json!({ "ok": true, "send": "descriptors" }))?;
     stream.set_read_timeout(Some(DESCRIPTORS_PATIENCE))?;
     let descriptors = receive_descriptors(stream)?;
+    stream.set_read_timeout(None)?;
     let new = match look_at(spec, descriptors, cache, end_bytes) {
         Ok(new) => new,
         Err(error) => return Ok(Err(refused(error))),
