@@ -1,9 +1,9 @@
 //! Overwriting what a cache-disk held, after it is detached: `dcd detach --wipe`.
 //!
 //! In pieces from the beginning to the end of the disk: what the log held, checkpoints, copies of
-//! reads, also of caches before this one. Only the superblocks, and labels of legs, are left to the end, so that one
-//! which was interrupted is known for what it is, and begun again. Whether nothing depends on these
-//! bytes any more is for the caller to know.
+//! reads, also of caches before this one. Only the superblocks, and labels of legs, are left to the
+//! end, so that one which was interrupted is known for what it is, and begun again. Whether nothing
+//! depends on these bytes any more is for the caller to know.
 //!
 //! A piece of a block device is discarded securely, if the disk can do that, and what then still
 //! reads as anything but zeroes is written. A plain discard is no erasure: the disk may keep the

@@ -73,8 +73,8 @@ Example:
     },
     /// Fill a leg that has failed, or was left out at the start, and use it again.
     ///
-    /// It must answer again. One that was taken out comes back with `dcd cache-disk add`. Waits until it is filled; Ctrl-C
-    /// ends only the waiting.
+    /// It must answer again. One that was taken out comes back with `dcd cache-disk add`. Waits
+    /// until it is filled; Ctrl-C ends only the waiting.
     #[command(after_help = "\
 Example:
   dcd cache-disk fill 0b5c9e8a-3f1d-4c62-9a77-5d2e8f0146b3 --control /run/sdb.ctl")]
