@@ -20,7 +20,7 @@ use dcd_engine::units::{
 use dcd_engine::volume::config::{SetConfig, VolumeConfig};
 use dcd_engine::volume::format::header::VolumeHeader;
 use dcd_engine::volume::format::journal::{self, JournalItem};
-use dcd_engine::volume::format::label::MemberLabel;
+use dcd_engine::volume::format::label::{MemberLabel, TwinLabel};
 use dcd_engine::volume::format::page::{self, PageIndex};
 use dcd_engine::volume::format::root::{MemberState, Root};
 use dcd_engine::volume::members::MemberMask;
@@ -377,6 +377,7 @@ fn volume_structures() -> Vec<Vec<u8>> {
         logical_bytes: 4 << 20,
         temporary_bytes: 1 << 20,
         selective_caching: true,
+        twin_region_pages: 16,
         migrate_bytes_per_second_max: 0,
         placement: Placement::default(),
     };
@@ -391,6 +392,7 @@ fn volume_structures() -> Vec<Vec<u8>> {
         epoch: 2,
         map: None,
         lost_since_record: 1,
+        twin_since: 1,
         members: vec![MemberState::UpToDate, MemberState::Stale, rebuilding],
         label_epochs: vec![2, 0, 1],
     };
@@ -402,9 +404,13 @@ fn volume_structures() -> Vec<Vec<u8>> {
         JournalItem::Epoch { epoch: 2, labelled: Some(MemberMask(0b101)) },
         JournalItem::Lost { set: 1, stripe: 3, row: 0, column: 1, lines: 1 },
         JournalItem::Found { set: 0, first: SetLine(3), lines: 2 },
+        JournalItem::Unsure { set: 1, stripe: 3, row: 1, column: 1, lines: 1 },
+        JournalItem::Marked { region: 0 },
     ];
     let record = journal::encode(UUID, 9, &items, &[0; 4096]);
-    let label = MemberLabel { uuid: UUID, member: MemberIndex(2), epoch: 2, copy: 0 };
+    let twin = TwinLabel { offset: 4 << 20, generation: 2, holders: MemberMask(0b11) };
+    let twin = Some(twin);
+    let label = MemberLabel { uuid: UUID, member: MemberIndex(2), epoch: 2, twin, copy: 0 };
     // What is behind is zero, and comes by itself.
     let with = |kind: u8, bytes: &[u8]| [&[1, kind], &bytes[..bytes.len().min(800)]].concat();
     vec![

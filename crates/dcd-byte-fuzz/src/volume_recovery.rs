@@ -84,6 +84,7 @@ fn volume_config(which: usize) -> VolumeConfig {
         extent_bytes: 16 << 10,
         logical_bytes: 0,
         selective_caching: false,
+        twin_region_pages: 0,
         migrate_bytes_per_second_max: 0,
         placement: Placement::default(),
     };
@@ -127,7 +128,8 @@ fn build(which: usize) -> VolumeImage {
     static EMPTY: [u8; 3 << 20] = [0; 3 << 20];
     let label = |member| {
         let label =
-            MemberLabel { uuid: UUID, member: MemberIndex(member), epoch: 0, copy: 0 }.encode();
+            MemberLabel { uuid: UUID, member: MemberIndex(member), epoch: 0, twin: None, copy: 0 }
+                .encode();
         let mut head = vec![0; LABEL_OFFSETS[1] as usize + MEMBER_LABEL_BYTES];
         head[..label.len()].copy_from_slice(label.bytes());
         head

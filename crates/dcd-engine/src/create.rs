@@ -115,6 +115,7 @@ fn first_root(header: &VolumeHeader, area: &VolumeArea) -> [(u64, Buffer); 2] {
         map: None,
         lost_since_record: 0,
         pointer_pages_added: 0,
+        twin_since: 0,
         members: vec![MemberState::UpToDate; header.config.members],
         label_epochs: vec![0; header.config.members],
     };

@@ -39,7 +39,7 @@ use dcd_engine::units::{
 use dcd_engine::volume::config::{SetConfig, VolumeConfig};
 use dcd_engine::volume::format::header::VolumeHeader;
 use dcd_engine::volume::format::journal::{self, JournalItem, JournalRecord};
-use dcd_engine::volume::format::label::MemberLabel;
+use dcd_engine::volume::format::label::{MemberLabel, TwinLabel};
 use dcd_engine::volume::format::page::{self, PageIndex};
 use dcd_engine::volume::format::page_map::{self, PageCopy};
 use dcd_engine::volume::format::root::{MemberState, Root};
@@ -580,6 +580,7 @@ fn volume_header() -> VolumeHeader {
         logical_bytes: 8 << 20,
         temporary_bytes: 1 << 20,
         selective_caching: true,
+        twin_region_pages: 16,
         migrate_bytes_per_second_max: 5_000_000,
         placement: Placement::default(),
     };
@@ -602,13 +603,15 @@ fn volume_root() -> Root {
         epoch: 4,
         map: Some(volume_page_copy()),
         lost_since_record: 499,
+        twin_since: 3,
         label_epochs: vec![0; members.len()],
         members,
     }
 }
 
 fn member_label() -> MemberLabel {
-    MemberLabel { uuid: UUID, member: MemberIndex(2), epoch: 4, copy: 0 }
+    let twin = TwinLabel { offset: 4 << 20, generation: 3, holders: MemberMask(0b1001) };
+    MemberLabel { uuid: UUID, member: MemberIndex(2), epoch: 4, twin: Some(twin), copy: 0 }
 }
 
 /// With what programs before did not say: epochs of labels.
@@ -630,6 +633,11 @@ fn journal_items_with_labels() -> [JournalItem; 2] {
     some.map(|labelled| JournalItem::Epoch { epoch: 4, labelled })
 }
 
+fn journal_items_of_twin() -> [JournalItem; 2] {
+    let unsure = JournalItem::Unsure { set: 1, stripe: 9, row: 3, column: 2, lines: 1 };
+    [unsure, JournalItem::Marked { region: 7 }]
+}
+
 fn journal_items() -> [JournalItem; 7] {
     [
         JournalItem::Lines { set: 1, stripe: 9, row: 3, column: 2, lines: 1 },
@@ -642,7 +650,7 @@ fn journal_items() -> [JournalItem; 7] {
     ]
 }
 
-fn volume_images() -> [(&'static str, Vec<u8>); 9] {
+fn volume_images() -> [(&'static str, Vec<u8>); 10] {
     let bytes = |buffer: Buffer| buffer.bytes().to_vec();
     let superblock = Superblock { volume_bytes: 5 << 20, ..superblock() };
     [
@@ -655,6 +663,7 @@ fn volume_images() -> [(&'static str, Vec<u8>); 9] {
             bytes(page::encode(UUID, PageIndex(0), 8, &content))
         }),
         ("volume-journal", bytes(journal::encode(UUID, 501, &journal_items(), &pattern(5, 4096)))),
+        ("volume-journal-twin", bytes(journal::encode(UUID, 502, &journal_items_of_twin(), &[]))),
         ("member-label", bytes(member_label().encode())),
         ("volume-root-labels", bytes(volume_root_with_labels().encode())),
         (
@@ -689,6 +698,8 @@ fn structures_of_a_volume_are_read_as_ever() {
     let record = JournalRecord::decode(&read_image("volume-journal-labels"), UUID).unwrap();
     assert_eq!(record.items, journal_items_with_labels());
     assert_eq!(MemberLabel::decode(&read_image("member-label")), Ok(member_label()));
+    let record = JournalRecord::decode(&read_image("volume-journal-twin"), UUID).unwrap();
+    assert_eq!(record.items, journal_items_of_twin());
     let image = read_image("volume-page");
     let (checkpoint, content) = page::decode(&image, UUID, PageIndex(3)).unwrap();
     assert_eq!((checkpoint, &content[..]), (8, &pattern(9, 4032)[..]));

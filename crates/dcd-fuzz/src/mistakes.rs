@@ -52,6 +52,8 @@ pub enum Runs {
     SwitchedModes,
     /// Caches on two legs.
     Legs,
+    /// Volumes with a twin of their tables, which lose their cache-disk.
+    Twin,
     /// The driver under a simulated kernel: `dcd_daemon::serve::driver_runs`.
     Driver,
 }

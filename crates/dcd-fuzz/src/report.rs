@@ -85,6 +85,12 @@ pub struct VolumeUse {
     pub members_failed: u64,
     /// Members that a blank disk took the place of.
     pub members_replaced: u64,
+    /// Cache-disks that were destroyed, and volumes imported ...
+    pub imports: u64,
+    /// ... imports that a power cut ended ...
+    pub imports_cut: u64,
+    /// ... and regions whose checksums were not known.
+    pub regions_believed: u64,
     /// I/Os of members that failed once, or were slow.
     pub io_faults: u64,
     /// Lines that rotted, or could not be read any more.
@@ -142,6 +148,9 @@ impl VolumeUse {
         self.cache_disks_rotten += other.cache_disks_rotten;
         self.rot_refused += other.rot_refused;
         self.members_replaced += other.members_replaced;
+        self.imports += other.imports;
+        self.imports_cut += other.imports_cut;
+        self.regions_believed += other.regions_believed;
         self.io_faults += other.io_faults;
         self.lines_rotted += other.lines_rotted;
         self.rebuilds += other.rebuilds;

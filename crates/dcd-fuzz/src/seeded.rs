@@ -20,7 +20,7 @@ use crate::volume;
 use crate::volume::VolumeKind;
 use crate::volume::options::{
     FEW_SUMS_EACH, FEW_SUMS_FROM, FOCUS_FROM, MORE_FAULTS_FROM, ROTS_EACH, ROTS_FROM,
-    STUMBLES_EACH, STUMBLES_FIRST, WITHOUT_LOG_EACH, WITHOUT_LOG_FROM,
+    STUMBLES_EACH, STUMBLES_FIRST, TWIN_FROM, WITHOUT_LOG_EACH, WITHOUT_LOG_FROM,
 };
 
 /// A cache that throws writes away: whoever does not find this finds nothing.
@@ -132,6 +132,7 @@ impl Case {
                 return Case::Pair(seed, Box::new(Script::on_legs(seed)));
             }
             Runs::Volumes
+            | Runs::Twin
             | Runs::StumblingVolumes
             | Runs::UnloggedVolumes
             | Runs::RottingVolumes
@@ -146,13 +147,14 @@ impl Case {
             Runs::FocusedVolumes => FOCUS_FROM,
             Runs::StumblingVolumes => STUMBLES_FIRST,
             Runs::UnloggedVolumes => WITHOUT_LOG_FROM,
+            Runs::Twin => TWIN_FROM,
             Runs::RottingVolumes => ROTS_FROM,
             Runs::VolumesOfFewSums => FEW_SUMS_FROM,
             _ => MORE_FAULTS_FROM,
         };
         let apart = match place {
             Runs::StumblingVolumes => STUMBLES_EACH,
-            Runs::UnloggedVolumes => WITHOUT_LOG_EACH,
+            Runs::UnloggedVolumes | Runs::Twin => WITHOUT_LOG_EACH,
             Runs::RottingVolumes => ROTS_EACH,
             Runs::VolumesOfFewSums => FEW_SUMS_EACH,
             _ => 1,

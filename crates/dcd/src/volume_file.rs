@@ -31,9 +31,11 @@ use dcd_engine::units::{LINE_SIZE, MemberIndex};
 use dcd_engine::volume::attributes::Attributes;
 use dcd_engine::volume::config::{
     EXTENT_BYTES_MAX, EXTENT_BYTES_MIN, LABEL_BYTES, MEMBERS_MAX, SETS_MAX, STRIPE_UNIT_BYTES_MAX,
-    STRIPE_UNIT_BYTES_MIN, SetConfig, VolumeConfig, VolumeConfigError,
+    STRIPE_UNIT_BYTES_MIN, SetConfig, TWIN_REGION_PAGES_DEFAULT, VolumeConfig, VolumeConfigError,
 };
-use dcd_engine::volume::format::area::{JOURNAL_BYTES_MAX, JOURNAL_BYTES_MIN, is_journal_size};
+use dcd_engine::volume::format::area::{
+    JOURNAL_BYTES_MAX, JOURNAL_BYTES_MIN, VolumeArea, is_journal_size,
+};
 use dcd_engine::volume::format::header::VolumeHeader;
 use dcd_engine::volume::format::journal::JOURNAL_PAYLOAD_LINES_MAX;
 use dcd_engine::volume::placement::{Placement, PlacementError, PlacementRule, RaidLevel};
@@ -45,7 +47,7 @@ use crate::toml_values::{
 };
 
 /// Keys of the file.
-pub const KEYS: [&str; 9] = [
+pub const KEYS: [&str; 10] = [
     "extent",
     "size",
     "selective-caching",
@@ -53,6 +55,7 @@ pub const KEYS: [&str; 9] = [
     "temporary",
     "journal",
     "pointers",
+    "twin",
     "set",
     "placement",
 ];
@@ -79,6 +82,8 @@ const JOURNAL_BYTES_DEFAULT_MAX: u64 = 64 << 20;
 const JOURNAL_BYTES_LEAST: u64 = 2 << 20;
 const _: () = assert!(JOURNAL_BYTES_LEAST >= JOURNAL_BYTES_MIN);
 const _: () = assert!(JOURNAL_BYTES_LEAST / LINE_SIZE > 2 * (JOURNAL_PAYLOAD_LINES_MAX as u64 + 1));
+/// Members get the twin of the tables, without being asked, if it takes at most this part of them.
+const TWIN_SHARE: u64 = 16;
 /// No member is larger than what a slice may begin and end at.
 const MEMBER_BYTES_MAX: u64 = 1 << 50;
 
@@ -121,6 +126,8 @@ pub struct VolumeFile {
     temporary: Option<Amount>,
     journal_bytes: Option<u64>,
     pointers_max: u32,
+    /// Whether members get the tables once more; none: if that takes little of them.
+    twin: Option<bool>,
     sets: Vec<SetFile>,
     placement: Placement,
 }
@@ -227,6 +234,7 @@ pub fn parse(path: &Path, text: &str) -> Result<VolumeFile, VolumeFileError> {
         temporary: None,
         journal_bytes: None,
         pointers_max: POINTERS_DEFAULT,
+        twin: None,
         sets: Vec::new(),
         placement: Placement::default(),
     };
@@ -257,6 +265,7 @@ pub fn parse(path: &Path, text: &str) -> Result<VolumeFile, VolumeFileError> {
                     return Err(unfit(format!("expected at most {POINTERS_MAX}")).into());
                 }
             }
+            "twin" => file.twin = Some(boolean(value)?),
             "set" => file.sets = reader.tables(value, |place, table| set(reader, place, table))?,
             // "placement": `each` gives no others.
             _ => rules = reader.tables(value, |place, table| rule(reader, place, table))?,
@@ -396,9 +405,11 @@ impl VolumeFile {
         };
         count("members", member_bytes.len(), MEMBERS_MAX)?;
         count("sets", self.sets.len(), SETS_MAX)?;
+        let (member_bytes, twin_region_pages) = self.room_beside_twin(member_bytes)?;
         let mut config = VolumeConfig {
             members: member_bytes.len(),
-            sets: self.slices(member_bytes)?,
+            sets: self.slices(&member_bytes)?,
+            twin_region_pages,
             extent_bytes: self.extent_bytes,
             logical_bytes: 0,
             temporary_bytes: 0,
@@ -429,6 +440,41 @@ impl VolumeFile {
             VolumeFileError::Config { place, problem }
         })?;
         Ok(config)
+    }
+
+    /// What is left for sets on members of these sizes beside the twin of the tables, and how many
+    /// pages of checksums that marks together; 0: there is none.
+    fn room_beside_twin(&self, member_bytes: &[u64]) -> Result<(Vec<u64>, u32), VolumeFileError> {
+        let without = (member_bytes.to_vec(), 0);
+        if self.twin == Some(false) {
+            return Ok(without);
+        }
+        let sets = self.slices(member_bytes)?;
+        let mut config = VolumeConfig {
+            members: member_bytes.len(),
+            sets,
+            extent_bytes: self.extent_bytes,
+            logical_bytes: 0,
+            temporary_bytes: 0,
+            selective_caching: false,
+            twin_region_pages: TWIN_REGION_PAGES_DEFAULT,
+            migrate_bytes_per_second_max: 0,
+            placement: Placement::default(),
+        };
+        config.logical_bytes = self.size_bytes.unwrap_or(config.capacity_bytes());
+        // Larger sets than those that it leaves room for, and so at least as large as it will be.
+        let journal = self.journal_bytes.unwrap_or(JOURNAL_BYTES_DEFAULT_MAX);
+        let area = VolumeArea::new(&config, self.pointers_max, journal, 0);
+        // That it would be too large is told when the cache-disk is looked at.
+        let Some(area) = area else { return Ok(without) };
+        // And what its beginning is rounded up by.
+        let bytes = area.twin_bytes() + LABEL_BYTES;
+        let smallest = member_bytes.iter().copied().min().unwrap_or(0);
+        if self.twin.is_none() && bytes > smallest / TWIN_SHARE {
+            return Ok(without);
+        }
+        let left = member_bytes.iter().map(|size| size.saturating_sub(bytes)).collect();
+        Ok((left, TWIN_REGION_PAGES_DEFAULT))
     }
 
     /// What stands on a cache-disk of this size.

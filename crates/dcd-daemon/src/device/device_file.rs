@@ -717,21 +717,35 @@ impl DeviceFile {
 
     /// Writes all of `data` at `offset` and makes it durable (for `create`, before anything runs).
     pub fn write_at(&self, offset: u64, data: &dcd_engine::Buffer) -> Result<(), DeviceError> {
-        let failed = |operation, source: io::Error| DeviceError::Io {
-            path: self.path.clone(),
-            operation,
-            source,
-        };
+        self.write_unflushed(offset, data)?;
+        self.flush()
+    }
+
+    fn failed(&self, operation: &'static str, source: io::Error) -> DeviceError {
+        DeviceError::Io { path: self.path.clone(), operation, source }
+    }
+
+    /// Makes durable what was written.
+    pub fn flush(&self) -> Result<(), DeviceError> {
+        rustix::fs::fdatasync(&self.file).map_err(|errno| self.failed("flush", errno.into()))
+    }
+
+    /// Writes all of `data` at `offset`. Durable with the next [`DeviceFile::flush`].
+    pub fn write_unflushed(
+        &self,
+        offset: u64,
+        data: &dcd_engine::Buffer,
+    ) -> Result<(), DeviceError> {
         let mut done = 0;
         while done < data.len() {
             match rustix::io::pwrite(&self.file, &data.bytes()[done..], offset + done as u64) {
-                Ok(0) => return Err(failed("write", io::ErrorKind::WriteZero.into())),
+                Ok(0) => return Err(self.failed("write", io::ErrorKind::WriteZero.into())),
                 Ok(n) => done += n,
                 Err(Errno::INTR) => {}
-                Err(errno) => return Err(failed("write", errno.into())),
+                Err(errno) => return Err(self.failed("write", errno.into())),
             }
         }
-        rustix::fs::fdatasync(&self.file).map_err(|errno| failed("flush", errno.into()))
+        Ok(())
     }
 }
 

@@ -275,6 +275,8 @@ pub const METRICS: &[Metric] = &[
     volume!("dcd_volume_journal_written_bytes", Counter, BYTES, "Bytes of the journal of redundant sets.", counters.journal_bytes),
     volume!("dcd_volume_bad_lines", Counter, None, "Lines that a member did not give, or gave with a wrong checksum.", counters.lines_bad),
     volume!("dcd_volume_repaired_lines", Counter, None, "Lines of members that were written anew from the others.", counters.lines_repaired),
+    volume!("dcd_volume_twin_holders", Gauge, None, "Members that have the twin of the tables whole; 0: without the cache-disk nothing is found.", twin_holders()),
+    volume!("dcd_volume_twin_unsettled_regions", Gauge, None, "Regions whose checksums are not in the twin yet.", twin_regions_marked()),
     volume!("dcd_volume_lost_lines", Counter, None, "Lines that were given up: neither their member nor the others have them.", counters.lines_lost),
     volume!("dcd_volume_unreadable_pages", Counter, None, "Pages of checksums that the cache-disk did not give: what was wanted there failed.", counters.pages_unreadable),
     volume!("dcd_volume_moved_extents", Counter, None, "Extents moved to another set.", counters.extents_moved),

@@ -541,6 +541,14 @@ impl PairBook {
         entry.begin(generation, PairState::Detached);
     }
 
+    /// The cache-disk of a cache, if that is where it was, and not detached.
+    pub fn cache_disk_of(&self, cache: Uuid) -> Option<PathBuf> {
+        let records = self.records();
+        let record = records.iter().find(|record| record.cache == cache)?;
+        let is_there = matches!(where_it_was(record), Whereabouts::There);
+        is_there.then(|| record.cache_disk.path.clone())
+    }
+
     /// A cache that is no more.
     pub fn forget(&self, cache: Uuid) {
         if let Some(directory) = &self.directory {

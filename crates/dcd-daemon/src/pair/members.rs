@@ -188,7 +188,11 @@ fn read_label(disk: &Disk) -> Result<Result<MemberLabel, FormatError>, MemberErr
     read_label_of(disk.file()).map_err(|source| MemberError::Device { source })
 }
 
-fn read_label_of(disk: &DeviceFile) -> Result<Result<MemberLabel, FormatError>, DeviceError> {
+/// The label of a disk: the newer of its two copies.
+///
+/// # Errors
+/// If it cannot be read. Inside: if there is none.
+pub fn read_label_of(disk: &DeviceFile) -> Result<Result<MemberLabel, FormatError>, DeviceError> {
     let [first, second] = LABEL_OFFSETS.map(|offset| disk.read_at(offset, MEMBER_LABEL_BYTES));
     Ok(newest_label(first?.bytes(), second?.bytes()))
 }
@@ -315,7 +319,13 @@ mod tests {
             std::fs::File::create(&path).unwrap().set_len(1 << 20).unwrap();
             let spec = DeviceSpec::Plain(path);
             if let Some((uuid, member)) = label {
-                let label = MemberLabel { uuid, member: MemberIndex(member), epoch: 1, copy: 0 };
+                let label = MemberLabel {
+                    uuid,
+                    member: MemberIndex(member),
+                    epoch: 1,
+                    twin: None,
+                    copy: 0,
+                };
                 open(&spec).unwrap().file().write_at(0, &label.encode()).unwrap();
             }
             spec

@@ -1,7 +1,7 @@
 //! How a volume is, for people and programs.
 
 use dcd_engine::volume::format::root::MemberState;
-use dcd_engine::volume::status::{MemberStatus, VolumeCounters};
+use dcd_engine::volume::status::{MemberStatus, TwinStatus, VolumeCounters};
 use dcd_engine::volume::{Volume, WorkKind, WorkStatus};
 use serde::{Deserialize, Serialize};
 
@@ -47,6 +47,9 @@ pub struct VolumeReport {
     pub work: Option<WorkReport>,
     /// The last one that has ended since the start.
     pub last_work: Option<WorkReport>,
+    /// The tables once more, on members: with them the volume outlives its cache-disk.
+    #[serde(default)]
+    pub twin: Option<TwinReport>,
     /// Redundant sets take no changes any more: their journal cannot be written.
     pub has_failed: bool,
     /// What has happened since the start.
@@ -123,9 +126,20 @@ impl VolumeReport {
             sets: sets.collect(),
             work: status.work.as_ref().map(WorkReport::of),
             last_work: status.last_work.as_ref().map(WorkReport::of),
+            twin: status.twin.as_ref().map(TwinReport::of),
             has_failed: status.has_failed,
             counters: VolumeCountersReport::from(&status.counters),
         }
+    }
+
+    /// Members that have the twin whole.
+    pub fn twin_holders(&self) -> u64 {
+        self.twin.as_ref().map_or(0, |twin| twin.holders.len() as u64)
+    }
+
+    /// Regions whose checksums it does not have.
+    pub fn twin_regions_marked(&self) -> u64 {
+        self.twin.as_ref().map_or(0, |twin| twin.regions_marked)
     }
 
     /// Lines of 4 KiB whose reads fail until they are written.
@@ -140,7 +154,39 @@ report_of! {
         member_reads, member_writes, member_write_bytes, stripe_jobs, journal_records, journal_bytes, checkpoints,
         records_replayed, lines_redone, lines_bad, lines_repaired, lines_lost, extents_mapped, extents_unmapped,
         extents_moved, moves_failed, moves_without_room, members_failed, members_rebuilt,
-        blocks_allocated, blocks_freed, pages_unreadable,
+        blocks_allocated, blocks_freed, pages_unreadable, twin_checkpoints,
+    }
+}
+
+/// The twin of a volume's tables.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct TwinReport {
+    /// Members that have it whole.
+    pub holders: Vec<u8>,
+    /// So many are to have it.
+    pub holders_wanted: u32,
+    /// It is being written to a member that has not had it.
+    pub is_built: bool,
+    /// Regions whose checksums are not in it yet ...
+    pub regions_marked: u64,
+    /// ... of so many.
+    pub regions: u64,
+}
+
+impl TwinReport {
+    fn of(status: &TwinStatus) -> TwinReport {
+        TwinReport {
+            holders: status.holders.members().map(|member| member.0).collect(),
+            holders_wanted: status.holders_wanted,
+            is_built: status.is_built,
+            regions_marked: status.regions_marked,
+            regions: status.regions,
+        }
+    }
+
+    /// Whether the volume would be found again now.
+    pub fn is_whole(&self) -> bool {
+        self.holders.len() as u32 >= self.holders_wanted
     }
 }
 

@@ -19,6 +19,11 @@ pub const STRIPE_UNIT_BYTES_MAX: u64 = 4 << 20;
 /// What a label takes at the start of each member.
 pub const LABEL_BYTES: u64 = 1 << 20;
 
+/// Pages of checksums that the twin marks together, unless it is told otherwise: 63 MiB of lines.
+pub const TWIN_REGION_PAGES_DEFAULT: u32 = 16;
+/// The most.
+pub const TWIN_REGION_PAGES_MAX: u32 = 1 << 10;
+
 /// One RAID set: a slice of the same size on each of its members.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SetConfig {
@@ -79,6 +84,9 @@ pub struct VolumeConfig {
     pub migrate_bytes_per_second_max: u64,
     /// Which extents go where.
     pub placement: Placement,
+    /// How many pages of checksums are marked together in the twin of the tables
+    /// ([`super::twin`]); 0: there is no twin, and without the cache-disk nothing is found.
+    pub twin_region_pages: u32,
 }
 
 /// A volume that cannot be.
@@ -166,6 +174,13 @@ impl VolumeConfig {
         self.logical_bytes / self.extent_bytes
     }
 
+    /// Byte address of the twin of the tables, the same on every member: behind all sets. `None`:
+    /// there is none.
+    pub fn twin_offset_bytes(&self) -> Option<u64> {
+        let end = self.sets.iter().map(|set| set.member_offset_bytes + set.member_bytes).max()?;
+        (self.twin_region_pages > 0).then_some(end.next_multiple_of(LABEL_BYTES))
+    }
+
     /// Size that users see, in blocks of 512 bytes.
     pub fn blocks(&self) -> u64 {
         self.logical_bytes / BLOCK_SIZE
@@ -179,6 +194,11 @@ impl VolumeConfig {
         };
         count("members", self.members, MEMBERS_MAX)?;
         count("sets", self.sets.len(), SETS_MAX)?;
+        if self.twin_region_pages > TWIN_REGION_PAGES_MAX {
+            let (found, most) = (self.twin_region_pages as usize, TWIN_REGION_PAGES_MAX as usize);
+            let what = "pages of checksums that are marked together";
+            return Err(VolumeConfigError::Count { what, found, most });
+        }
         let size = |what, found, fits, expected| match fits {
             true => Ok(()),
             false => Err(VolumeConfigError::Size { what, found, expected }),

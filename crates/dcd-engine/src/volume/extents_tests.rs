@@ -39,6 +39,7 @@ fn config(sets: &[(RaidLevel, u64)], temporary: u64) -> VolumeConfig {
         logical_bytes: 0,
         temporary_bytes: temporary * EXTENT,
         selective_caching: false,
+        twin_region_pages: 0,
         migrate_bytes_per_second_max: 0,
         placement: Placement::default(),
     };

@@ -72,7 +72,37 @@ const _: () = assert!(MEMBERS_MAX <= u32::BITS as usize);
 impl MemberMask {
     /// Whether this one is among them.
     pub(crate) fn has(self, member: MemberIndex) -> bool {
-        self.0 & 1 << member.0 != 0
+        self.0.checked_shr(member.0.into()).unwrap_or(0) & 1 != 0
+    }
+
+    /// This one alone.
+    pub(crate) fn of(member: MemberIndex) -> MemberMask {
+        MemberMask(1 << member.0)
+    }
+
+    /// Those of both.
+    pub(crate) fn with(self, others: MemberMask) -> MemberMask {
+        MemberMask(self.0 | others.0)
+    }
+
+    /// Those that are not among the others.
+    pub(crate) fn without(self, others: MemberMask) -> MemberMask {
+        MemberMask(self.0 & !others.0)
+    }
+
+    /// Whether there are none.
+    pub fn is_none(self) -> bool {
+        self.0 == 0
+    }
+
+    /// How many there are.
+    pub(crate) fn count(self) -> u32 {
+        self.0.count_ones()
+    }
+
+    /// All, in order.
+    pub fn members(self) -> impl Iterator<Item = MemberIndex> {
+        (0..MEMBERS_MAX as u8).map(MemberIndex).filter(move |member| self.has(*member))
     }
 }
 

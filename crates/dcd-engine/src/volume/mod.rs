@@ -23,6 +23,7 @@ pub(crate) mod extents;
 pub mod format;
 mod free_map;
 mod fresh;
+pub mod import;
 mod lateness;
 mod lost;
 mod lost_sums;
@@ -33,6 +34,7 @@ pub mod placement;
 pub(crate) mod pointers;
 pub mod raid;
 pub mod status;
+mod twin;
 mod unlogged;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -50,7 +52,7 @@ pub use self::paths::repair::{WorkKind, WorkStatus};
 pub(crate) use self::paths::requests::Above;
 use self::paths::{
     checkpoint, flush, job, journal, labels, migrate, more_pointers, open, read, repair, sums,
-    write,
+    twin as twin_path, write,
 };
 use self::placement::RaidLevel;
 use self::pointers::Pointers;
@@ -119,6 +121,7 @@ enum Purpose {
     /// Whether nobody waits for them.
     Sums(sums::PageRun, bool),
     MorePointers(more_pointers::Step),
+    Twin(twin_path::Step, MemberIndex),
 }
 
 struct IoUnderWay {
@@ -175,6 +178,12 @@ pub struct Volume {
     left_places: BTreeMap<ExtentIndex, Vec<Place>>,
     fresh: fresh::Fresh,
     lost: lost::LostLines,
+    /// Regions whose checksums the twin does not know.
+    region_marks: twin::RegionMarks,
+    /// `None`: there is none, or a start has not looked for it yet.
+    twin: Option<Box<twin::Twin>>,
+    /// Twins of an older generation do not count.
+    twin_since: u64,
     /// Lines of redundant sets that are lost, where extents are.
     redundant_lost: u64,
     /// Pieces that are being read from a place; and places that are free when there are none.
@@ -235,16 +244,18 @@ impl Volume {
             return Err(VolumeOpenError::Members { expected, found });
         }
         let area = VolumeArea::of(&header, area_offset).ok_or(VolumeOpenError::Header)?;
+        let of_twin = config.twin_offset_bytes().map_or(0, |offset| offset + area.twin_bytes());
         for (index, info) in infos.iter().enumerate() {
             let sets =
                 config.sets.iter().filter(|set| set.members.contains(&MemberIndex(index as u8)));
-            let needed =
-                sets.map(|set| set.member_offset_bytes + set.member_bytes).max().unwrap_or(0);
+            let needed = sets.map(|set| set.member_offset_bytes + set.member_bytes).max();
+            let needed = needed.unwrap_or(0).max(of_twin);
             if let Some(found) = info.map(|info| info.bytes).filter(|bytes| *bytes < needed) {
                 let member = MemberIndex(index as u8);
                 return Err(VolumeOpenError::MemberShort { member, needed, found });
             }
         }
+        let has_twin = config.twin_region_pages > 0;
         let layouts: Vec<Layout> = config.sets.iter().map(Layout::new).collect();
         let mut volume = Volume {
             layouts,
@@ -266,6 +277,9 @@ impl Volume {
             left_places: BTreeMap::new(),
             fresh: fresh::Fresh::default(),
             lost: lost::LostLines::new(config),
+            region_marks: twin::RegionMarks::new(area.regions()),
+            twin: None,
+            twin_since: 0,
             redundant_lost: 0,
             readers: BTreeMap::new(),
             free_after_readers: BTreeSet::new(),
@@ -284,7 +298,7 @@ impl Volume {
             jobs: job::Jobs::default(),
             flushes: flush::Flushes::default(),
             journal: journal::Journal::new(area.journal_lines()),
-            checkpoint: checkpoint::Checkpointing::new(area.pages()),
+            checkpoint: checkpoint::Checkpointing::new(area.pages(), has_twin),
             opening: Some(Box::new(open::Opening::new(infos))),
             migration: migrate::Migration::default(),
             more_pointers: None,
@@ -426,6 +440,7 @@ impl Volume {
             Purpose::Checkpoint(step) => self.checkpoint_io_done(step, result, buffer),
             Purpose::Sums(run, is_for_later) => self.sums_read(run, is_for_later, result, buffer),
             Purpose::MorePointers(step) => self.more_pointers_io_done(step, result),
+            Purpose::Twin(step, member) => self.twin_io_done(step, member, result),
         }
     }
 
@@ -442,14 +457,13 @@ impl Volume {
         self.no_place_for = None;
         self.look_at_late_members();
         self.give_up_late_cache_disk();
-        match self.phase {
-            VolumePhase::Opening => self.advance_opening(),
-            VolumePhase::Failed(_) => {}
-            VolumePhase::Running => {
-                self.advance_running();
-                self.read_sums_for_later();
-                self.drop_sum_pages();
-            }
+        if self.phase == VolumePhase::Opening {
+            self.advance_opening();
+        }
+        if self.phase == VolumePhase::Running {
+            self.advance_running();
+            self.read_sums_for_later();
+            self.drop_sum_pages();
         }
     }
 
@@ -463,6 +477,7 @@ impl Volume {
             moved |= self.advance_flushes();
             moved |= self.advance_checkpoint();
             moved |= self.advance_more_pointers();
+            moved |= self.advance_twin();
             // Last, because the others say what is to be written.
             moved |= self.advance_journal();
             moved |= self.end_uppers();
@@ -483,7 +498,7 @@ impl Volume {
     pub(crate) fn next_wake_up(&self) -> Option<Time> {
         let late = self.lateness_wake_up();
         let others = [self.migration_wake_up(), self.checkpoint_wake_up(), self.jobs_wake_up()];
-        others.into_iter().chain([late]).flatten().min()
+        others.into_iter().chain([late, self.twin_wake_up()]).flatten().min()
     }
 
     /// Whether it has been opened, so that what it says of lines and members is true.
@@ -502,6 +517,7 @@ impl Volume {
             && self.more_pointers.is_none()
             && self.sum_pages.is_idle()
             && self.repair.status().is_none()
+            && self.is_twin_idle()
     }
 
     // ---- what every path needs ----------------------------------------------------------------

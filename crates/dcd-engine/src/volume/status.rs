@@ -6,7 +6,7 @@ use super::attributes::Attributes;
 use super::away::LogShare;
 use super::extents::{ExtentIndex, SetRoom};
 use super::format::root::MemberState;
-use super::members::Member;
+use super::members::{Member, MemberMask};
 use super::placement::RaidLevel;
 use super::raid::SetLine;
 use super::{Volume, WorkStatus};
@@ -42,6 +42,7 @@ pub struct VolumeCounters {
     pub blocks_allocated: u64,
     pub blocks_freed: u64,
     pub pages_unreadable: u64,
+    pub twin_checkpoints: u64,
 }
 
 /// A member.
@@ -117,6 +118,23 @@ pub struct VolumeStatus {
     pub counters: VolumeCounters,
     /// The journal cannot be written any more: redundant sets take no changes.
     pub has_failed: bool,
+    /// The twin of the tables; `None`: the volume has none.
+    pub twin: Option<TwinStatus>,
+}
+
+/// How the twin of the tables is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct TwinStatus {
+    /// Members that have it whole, as labels say.
+    pub holders: MemberMask,
+    /// How many are to have it.
+    pub holders_wanted: u32,
+    /// It is being written to a member that has not had it.
+    pub is_built: bool,
+    /// Regions whose checksums it does not know ...
+    pub regions_marked: u64,
+    /// ... of so many.
+    pub regions: u64,
 }
 
 /// What somebody should hear of at once. Members are bits.
@@ -192,6 +210,7 @@ impl Volume {
                 + self.checkpoint.map.memory_bytes(),
             counters: self.counters,
             has_failed: self.journal.error.is_some(),
+            twin: self.twin_status(),
         }
     }
 

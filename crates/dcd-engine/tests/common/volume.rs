@@ -11,6 +11,7 @@ use dcd_engine::format::superblock::SUPERBLOCK_SIZE;
 use dcd_engine::units::{LINE_SIZE, MemberIndex};
 use dcd_engine::volume::attributes::Attributes;
 use dcd_engine::volume::config::{SetConfig, VolumeConfig};
+use dcd_engine::volume::format::area::VolumeArea;
 use dcd_engine::volume::format::header::VolumeHeader;
 use dcd_engine::volume::format::label::{LABEL_OFFSETS, MEMBER_LABEL_BYTES, MemberLabel};
 use dcd_engine::volume::members::MemberInfo;
@@ -81,6 +82,7 @@ pub fn config(members: u8, sets: Vec<SetConfig>, extent_bytes: u64) -> VolumeCon
         logical_bytes: 0,
         temporary_bytes: 0,
         selective_caching: false,
+        twin_region_pages: 0,
         migrate_bytes_per_second_max: 0,
         placement: Placement::default(),
     };
@@ -129,10 +131,20 @@ impl Bench {
             cache_disk[offset as usize..][..bytes.len()].copy_from_slice(bytes.bytes());
         }
         // Whatever was on the members before must never show.
-        let mut members = vec![Some(vec![0xee; MEMBER_BYTES as usize]); count];
+        let of_twin = header
+            .config
+            .twin_offset_bytes()
+            .map_or(0, |offset| offset + VolumeArea::of(&header, offset).unwrap().twin_bytes());
+        let bytes = MEMBER_BYTES.max(of_twin) as usize;
+        let mut members = vec![Some(vec![0xee; bytes]); count];
         for (index, member) in members.iter_mut().enumerate() {
-            let label =
-                MemberLabel { uuid: UUID, member: MemberIndex(index as u8), epoch: 0, copy: 0 };
+            let label = MemberLabel {
+                uuid: UUID,
+                member: MemberIndex(index as u8),
+                epoch: 0,
+                twin: None,
+                copy: 0,
+            };
             let member = member.as_mut().unwrap();
             member[..MEMBER_LABEL_BYTES].copy_from_slice(label.encode().bytes());
         }

@@ -1,6 +1,8 @@
 //! A crash of a machine with a volume, the recovery with further crashes in it, what has happened
 //! to the members meanwhile, and the check of what is there; and the end of a run.
 
+use std::collections::BTreeMap;
+
 use dcd_engine::units::{BLOCK_SIZE, LINE_SIZE, MemberIndex};
 use dcd_engine::volume::format::root::MemberState;
 use dcd_engine::{Buffer, Lba, Operation};
@@ -61,6 +63,9 @@ impl VolumeRun {
         self.probe_older(&wreck)?;
         self.probe_rotten(&wreck)?;
         self.probe_unreadable(&wreck)?;
+        if self.may_lose_cache_disk(&wreck) && self.more.one_in(3) {
+            self.lose_cache_disk(&mut wreck, random)?;
+        }
         let (mut machine, memory_survived) = self.recover(wreck, crash.is_last, random)?;
         check_older(&machine)?;
         machine.volume().check_lost_lines();
@@ -433,7 +438,12 @@ fn check_members(machine: &Machine) -> Result<(), Violation> {
 /// is mapped, all members that hold it are up to date, and nothing was done to the disks that
 /// nobody can have noticed yet.
 fn check_columns(machine: &Machine, is_full: bool, random: &mut Random) -> Result<(), Violation> {
-    let columns = machine.sets.columns(machine.places()?.into_iter())?;
+    let places = machine.places()?;
+    let columns = machine.sets.columns(places.iter().copied())?;
+    let mut mapped: BTreeMap<Column, u32> = BTreeMap::new();
+    for (_, place) in &places {
+        *mapped.entry(place.column()).or_default() += 1;
+    }
     let are_all_well = all_are_well(machine);
     let well: Vec<bool> = (0..machine.state.members.len())
         .map(|index| is_well(machine, MemberIndex(index as u8)))
@@ -449,7 +459,8 @@ fn check_columns(machine: &Machine, is_full: bool, random: &mut Random) -> Resul
         });
         let state = &machine.state;
         let is_lost = state.lost_columns.contains(&column) || state.given_up.contains(&column);
-        if is_damaged || is_lost || are_all_well && !is_full && !random.one_in(6) {
+        let is_as_it_was = state.is_imported && mapped[&column] < layout.data_units();
+        if is_as_it_was || is_damaged || is_lost || are_all_well && !is_full && !random.one_in(6) {
             continue;
         }
         let is_well = |member: MemberIndex| well[usize::from(member.0)];

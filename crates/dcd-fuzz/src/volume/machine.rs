@@ -39,7 +39,7 @@ use crate::running::{Flight, NotOpen, Running};
 const SUM_PAGES: u64 = 1 << 14;
 
 /// Identity of the caches that are run.
-const UUID: Uuid = Uuid([0x5a; 16]);
+pub(super) const UUID: Uuid = Uuid([0x5a; 16]);
 /// I/Os after which a start, or whatever is waited for, must have come to its end.
 const IOS_MAX: u64 = 200_000;
 /// Longest read.
@@ -124,6 +124,8 @@ pub struct Wreck {
     pub given_up: BTreeSet<Column>,
     /// The lines of members that were bad in them then, whatever was mapped there.
     pub given_up_lines: BTreeSet<(MemberIndex, u64)>,
+    /// The volume was imported: stripes that nothing was placed on then are as they happened to be.
+    pub is_imported: bool,
     /// After so many I/Os of the next start this member fails.
     pub fails_at: Option<(u64, MemberIndex, IoError)>,
     /// The clock goes on.
@@ -187,7 +189,8 @@ pub fn new_volume(options: &VolumeOptions) -> Wreck {
     cache_disk.keeps_same_bytes = true;
     let members = (0..options.config.members as u8).map(|member| {
         let mut disk = FaultyDisk::new(options.member_bytes() as usize, 4096);
-        let label = MemberLabel { uuid: UUID, member: MemberIndex(member), epoch: 0, copy: 0 };
+        let label =
+            MemberLabel { uuid: UUID, member: MemberIndex(member), epoch: 0, twin: None, copy: 0 };
         disk.write(0, label.encode().bytes(), true).expect("a new disk");
         disk.shears = options.cache.shears;
         disk.cannot_zero = options.cache.cannot_zero;
@@ -214,6 +217,7 @@ pub fn new_volume(options: &VolumeOptions) -> Wreck {
         lost_columns: BTreeSet::new(),
         given_up: BTreeSet::new(),
         given_up_lines: BTreeSet::new(),
+        is_imported: false,
         fails_at: None,
         now: Time::ZERO,
     }

@@ -7,12 +7,14 @@
 //! crash     cut, recover, check; and the end of a run        machine   engine, disks, clock
 //! faults    members fail and rot                             placing  whether extents are on the level that is theirs
 //! truth     what the members really hold               trouble   older copies of members, a cache-disk that fails
+//! lost_cache_disk   it is destroyed, and the volume imported
 //! script    a run as events that can be left out             minimise  leaves them out
 //! ```
 
 pub mod crash;
 mod faults;
 pub mod hints;
+mod lost_cache_disk;
 pub mod machine;
 pub mod minimise;
 pub mod options;

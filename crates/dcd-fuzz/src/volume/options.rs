@@ -3,6 +3,7 @@
 use dcd_engine::AckMode;
 use dcd_engine::units::{LINE_SIZE, MemberIndex};
 use dcd_engine::volume::config::{LABEL_BYTES, SetConfig, VolumeConfig};
+use dcd_engine::volume::format::area::VolumeArea;
 use dcd_engine::volume::placement::{Placement, RaidLevel};
 
 use super::VolumeKind;
@@ -71,6 +72,8 @@ pub struct MoreFaults {
     pub cache_disk_rots: bool,
     /// The log is left unused: the volume is a plain RAID, with its tables on the cache-disk.
     pub without_log: bool,
+    /// The cache-disk is destroyed, and the volume is imported from its members.
+    pub loses_cache_disk: bool,
     /// There is memory for so many pages of checksums; `None`: for all.
     pub sum_pages: Option<u64>,
     /// One thing happens again and again.
@@ -130,6 +133,12 @@ pub const FEW_SUMS_EACH: u64 = 2;
 
 /// Seeds from this one on have their cache-disk on two legs.
 pub const LEGS_FROM: u64 = 6_000_000;
+/// And those before this one.
+pub const LEGS_END: u64 = 7_000_000;
+
+/// Seeds from this one on have a twin of the tables; those that leave the log unused lose their
+/// cache-disk.
+pub const TWIN_FROM: u64 = 7_000_000;
 
 impl MoreFaults {
     fn draw(random: &mut Random) -> MoreFaults {
@@ -147,6 +156,7 @@ impl MoreFaults {
             cache_disk_stumbles: false,
             cache_disk_rots: false,
             without_log: false,
+            loses_cache_disk: false,
             sum_pages: None,
             focus: None,
         }
@@ -224,8 +234,11 @@ impl VolumeOptions {
                 options.more.cache_disk_stumbles = false;
             }
         }
-        if seed >= LEGS_FROM {
+        if (LEGS_FROM..LEGS_END).contains(&seed) {
             options.put_on_legs(&mut Random::new(seed ^ 0x6c65_6773));
+        }
+        if seed >= TWIN_FROM {
+            options.give_twin(&mut Random::new(seed ^ 0x7477_696e));
         }
         options
     }
@@ -239,6 +252,19 @@ impl VolumeOptions {
         // A leg that hangs is given up first, and of what has rotted on it only checksums can tell.
         self.cache.full_timeout_s = 20_000;
         self.cache.verify_reads = true;
+    }
+
+    /// What would be seen by nobody when only members are left is left out.
+    fn give_twin(&mut self, random: &mut Random) {
+        self.config.twin_region_pages = random.pick(&[1, 1, 2, 16]) as u32;
+        if self.more.without_log {
+            self.more.loses_cache_disk = true;
+            self.more.loses_writes = false;
+            self.more.cache_disk_rots = false;
+            self.rots = false;
+            // The journal is gone that writes again what a power cut has garbled.
+            self.cache.shears = false;
+        }
     }
 
     /// A kind of volume has those that concern it.
@@ -276,7 +302,11 @@ impl VolumeOptions {
     /// Size of a member.
     pub fn member_bytes(&self) -> u64 {
         let ends = self.config.sets.iter().map(|set| set.member_offset_bytes + set.member_bytes);
-        ends.max().unwrap_or(LABEL_BYTES)
+        let sets = ends.max().unwrap_or(LABEL_BYTES);
+        let Some(offset) = self.config.twin_offset_bytes() else { return sets };
+        let (pointers, journal) = (self.pointers_max, self.journal_bytes);
+        let area = VolumeArea::new(&self.config, pointers, journal, offset);
+        offset + area.expect("it is small").twin_bytes()
     }
 }
 
@@ -315,6 +345,7 @@ fn draw_config(random: &mut Random, kind: VolumeKind) -> VolumeConfig {
         logical_bytes: 0,
         temporary_bytes: 0,
         selective_caching: random.one_in(3),
+        twin_region_pages: 0,
         migrate_bytes_per_second_max: random.pick(&[0, 0, 1 << 20]),
         placement: Placement::default(),
     };

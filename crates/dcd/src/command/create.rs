@@ -32,6 +32,7 @@ use dcd_engine::units::LINE_SIZE;
 use dcd_engine::{Buffer, FormatError, Geometry, Superblock, Uuid};
 use serde_json::{Value, json};
 
+use super::create_import::ImportOf;
 use super::create_room::Room;
 use super::create_target::{Target, refuse_taken};
 use crate::error::CommandError;
@@ -114,6 +115,9 @@ pub struct CreateArguments {
     /// Print the new cache as JSON.
     #[arg(long)]
     pub json: bool,
+    /// A volume that is there (`dcd volume import`).
+    #[arg(skip)]
+    pub import: Option<ImportOf>,
 }
 
 /// A new file of at most this size is filled without being asked: it takes a second or so.
@@ -185,7 +189,7 @@ fn make(arguments: &CreateArguments, stop: &Stop) -> Result<(), CommandError> {
     let book = PairBook::from_environment(false);
     let mut given_up = target.check_free(&book, arguments)?;
     let data_disks = target.disks();
-    let uuid = random_uuid()?;
+    let uuid = target.uuid().map_or_else(random_uuid, Ok)?;
     let (volume, tables_bytes) = match target.header(uuid, size)? {
         None => (None, 0),
         Some((header, bytes)) => (Some(header), bytes),
@@ -259,7 +263,8 @@ fn make(arguments: &CreateArguments, stop: &Stop) -> Result<(), CommandError> {
     rooms.into_iter().for_each(Room::keep);
     // 5. What this host remembers of it, and no more of the cache that was here. Crash here: it
     //    remembers nothing, and learns it when the pair is served.
-    lost.iter().flat_map(|lost| lost.cache).for_each(|cache| book.forget(cache));
+    let imported = target.uuid();
+    lost.iter().flat_map(|lost| lost.cache).chain(imported).for_each(|cache| book.forget(cache));
     book.created(uuid, 1, &disks[0], &data_disks, arguments.json);
     drop(disks);
     tell(arguments, &target, uuid, &geometry, &lost, &given_up)
@@ -303,7 +308,8 @@ fn tell(
         slots => format!(", {} for copies", format_size(u64::from(slots) * LINE_SIZE)),
     };
     print(&format!(
-        "created cache {uuid} on {}: {} segments of {}{read_area}, for {}\n",
+        "{} cache {uuid} on {}: {} segments of {}{read_area}, for {}\n",
+        if target.uuid().is_some() { "imported" } else { "created" },
         cache_disks.join(" and "),
         geometry.segments,
         format_size(geometry.segment_size_bytes),
@@ -553,6 +559,7 @@ fn write(
     //    that; then the superblocks. Crash before the first superblock: no cache. Crash before the
     //    last: a whole cache, of which a start writes all copies, and nothing in it to lose.
     let (uuid, has_legs) = (options.uuid, options.has_legs);
+    let area_offset = options.geometry.end();
     let writes = create(options);
     let (others, superblocks) = writes.split_at(writes.len() - SUPERBLOCK_OFFSETS.len());
     let write_all = |writes: &[(u64, Buffer)]| -> Result<(), CommandError> {
@@ -564,6 +571,7 @@ fn write(
         Ok(())
     };
     write_all(others)?;
+    target.write_tables(area_offset, cache_disks)?;
     if has_legs {
         let problem = |source| CommandError::Random { source };
         let legs = cache_disks.iter().map(|_| new_leg_uuid()).collect::<Result<Vec<_>, _>>();

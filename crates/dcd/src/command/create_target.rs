@@ -19,6 +19,7 @@ use dcd_engine::{Buffer, DataDiskInfo, OpenError, Uuid};
 use serde_json::{Value, json};
 
 use super::create::{Stop, list_given_up, look_at};
+use super::create_import::Imported;
 use super::create_label::{LabelledDisk, refuse_label};
 use crate::command::create::CreateArguments;
 use crate::error::CommandError;
@@ -32,6 +33,8 @@ pub enum Target {
     Labelled(Box<LabelledDisk>),
     /// Members of a volume.
     Volume(Box<NewVolume>),
+    /// Members of a volume that is there (`create_import.rs`).
+    Imported(Box<Imported>),
 }
 
 /// A volume that is to be made.
@@ -53,7 +56,7 @@ impl Target {
         }
         // A typo is found before any disk is looked at.
         let file = arguments.volume.as_deref().map(volume_file::read).transpose()?;
-        if file.is_none() && paths.len() > 1 {
+        if file.is_none() && arguments.import.is_none() && paths.len() > 1 {
             return Err(CommandError::VolumeMissing { disks: paths.len() });
         }
         let mut disks = Vec::new();
@@ -63,6 +66,10 @@ impl Target {
                 return Err(CommandError::Missing { what: "the data-disk", path });
             }
             disks.push(DeviceFile::open(path).map_err(ServeError::device("data-disk"))?);
+        }
+        if let Some(how) = arguments.import {
+            let imported = Imported::find(disks, how, arguments.force)?;
+            return Ok(Target::Imported(Box::new(imported)));
         }
         let target = match file {
             None if arguments.labelled => {
@@ -95,6 +102,9 @@ impl Target {
         book: &PairBook,
         arguments: &CreateArguments,
     ) -> Result<Vec<String>, CommandError> {
+        if matches!(self, Target::Imported(_)) {
+            return Ok(Vec::new());
+        }
         // What is on those that are overwritten was looked at, whatever it is.
         let look_inside = matches!(self, Target::Disk(_));
         let taken = |disk| refuse_taken(book, disk, look_inside, arguments).transpose();
@@ -107,6 +117,7 @@ impl Target {
             Target::Disk(disk) => vec![disk],
             Target::Labelled(labelled) => vec![&labelled.disk],
             Target::Volume(volume) => volume.members.iter().collect(),
+            Target::Imported(imported) => imported.disks(),
         }
     }
 
@@ -116,6 +127,7 @@ impl Target {
             Target::Disk(disk) => disk.data_disk_info(),
             Target::Labelled(labelled) => labelled.info(),
             Target::Volume(volume) => Volume::data_disk_info(&volume.config),
+            Target::Imported(imported) => Volume::data_disk_info(&imported.header().0.config),
         }
     }
 
@@ -124,7 +136,7 @@ impl Target {
         match self {
             Target::Disk(disk) => disk.serial.clone(),
             Target::Labelled(labelled) => labelled.disk.serial.clone(),
-            Target::Volume(_) => String::new(),
+            Target::Volume(_) | Target::Imported(_) => String::new(),
         }
     }
 
@@ -132,7 +144,7 @@ impl Target {
     pub fn payload_offset_bytes(&self) -> u64 {
         match self {
             Target::Labelled(labelled) => labelled.payload_offset_bytes,
-            Target::Disk(_) | Target::Volume(_) => 0,
+            Target::Disk(_) | Target::Volume(_) | Target::Imported(_) => 0,
         }
     }
 
@@ -142,9 +154,18 @@ impl Target {
         uuid: Uuid,
         cache_disk_bytes: u64,
     ) -> Result<Option<(VolumeHeader, u64)>, CommandError> {
-        let Target::Volume(volume) = self else { return Ok(None) };
-        let header = volume.file.header(uuid, volume.config.clone(), cache_disk_bytes);
-        let area = VolumeArea::of(&header, 0).map(|area| area.bytes());
+        let (header, area) = match self {
+            Target::Volume(volume) => {
+                let header = volume.file.header(uuid, volume.config.clone(), cache_disk_bytes);
+                let area = VolumeArea::of(&header, 0).map(|area| area.bytes());
+                (header, area)
+            }
+            Target::Imported(imported) => {
+                let (header, bytes) = imported.header();
+                (header, Some(bytes))
+            }
+            Target::Disk(_) | Target::Labelled(_) => return Ok(None),
+        };
         let bytes = area.filter(|bytes| *bytes < cache_disk_bytes);
         let needed = area.unwrap_or(u64::MAX);
         let bytes = bytes.ok_or(CommandError::VolumeTables { needed, found: cache_disk_bytes })?;
@@ -155,15 +176,15 @@ impl Target {
     /// content may be.
     pub fn write_labels(&self, uuid: Uuid) -> Result<(), CommandError> {
         let volume = match self {
-            Target::Disk(_) => return Ok(()),
+            Target::Disk(_) | Target::Imported(_) => return Ok(()),
             Target::Labelled(labelled) => return labelled.write(uuid),
             Target::Volume(volume) => volume,
         };
         for (index, disk) in volume.members.iter().enumerate() {
             let mut bytes = Buffer::zeroed(LABEL_BYTES as usize);
             // Fewer than 2^8 members.
-            let label = MemberLabel { uuid, member: MemberIndex(index as u8), epoch: 0, copy: 0 };
-            let label = label.encode();
+            let member = MemberIndex(index as u8);
+            let label = MemberLabel { uuid, member, epoch: 0, twin: None, copy: 0 }.encode();
             for offset in LABEL_OFFSETS {
                 let place = offset as usize..offset as usize + label.len();
                 bytes.bytes_mut()[place].copy_from_slice(label.bytes());
@@ -173,8 +194,31 @@ impl Target {
         Ok(())
     }
 
+    /// The tables of a volume that is there, when all else is written but the superblocks.
+    pub fn write_tables(
+        &self,
+        area_offset: u64,
+        cache_disks: &[DeviceFile],
+    ) -> Result<(), CommandError> {
+        match self {
+            Target::Imported(imported) => imported.write(area_offset, cache_disks),
+            Target::Disk(_) | Target::Labelled(_) | Target::Volume(_) => Ok(()),
+        }
+    }
+
+    /// The UUID that it has already.
+    pub fn uuid(&self) -> Option<Uuid> {
+        match self {
+            Target::Imported(imported) => Some(imported.uuid()),
+            Target::Disk(_) | Target::Labelled(_) | Target::Volume(_) => None,
+        }
+    }
+
     /// For programs.
     pub fn json(&self) -> Value {
+        if let Target::Imported(imported) = self {
+            return imported.json();
+        }
         let Target::Volume(volume) = self else { return Value::Null };
         let set = |set: &dcd_engine::volume::config::SetConfig| {
             json!({
@@ -191,6 +235,7 @@ impl Target {
             "bytes": volume.config.logical_bytes,
             "extent_bytes": volume.config.extent_bytes,
             "temporary_bytes": volume.config.temporary_bytes,
+            "twin_offset_bytes": volume.config.twin_offset_bytes(),
             "sets": volume.config.sets.iter().map(set).collect::<Vec<_>>(),
         })
     }
@@ -202,6 +247,7 @@ impl Target {
                 format!("{} ({})", disk.path().display(), format_size(disk.size_bytes))
             }
             Target::Labelled(labelled) => labelled.words(),
+            Target::Imported(imported) => imported.words(),
             Target::Volume(volume) => {
                 let levels = volume.config.sets.iter().map(|set| set.level.number().to_string());
                 format!(

@@ -16,7 +16,7 @@ use dcd_fuzz::run::Failure;
 use dcd_fuzz::session::{Limit, Outcome, Session, Work};
 use dcd_fuzz::volume::VolumeKind;
 use dcd_fuzz::volume::minimise as volumes;
-use dcd_fuzz::volume::options::LEGS_FROM;
+use dcd_fuzz::volume::options::{LEGS_FROM, TWIN_FROM};
 use dcd_fuzz::volume::run::VolumeFailure;
 use serde::Serialize;
 
@@ -44,6 +44,7 @@ Examples:
   dcd fuzz --sweep --runs 40
   dcd fuzz --volume raid5 --for 60s
   dcd fuzz --legs --for 60s
+  dcd fuzz --volume raid5 --lose-cache-disk --for 60s
   dcd fuzz --driver --for 60s")]
 pub struct FuzzArguments {
     /// Run this seed only; with --runs or --for the first of them [default: 0 for them].
@@ -80,6 +81,10 @@ pub struct FuzzArguments {
     /// from 6000000 on.
     #[arg(long, conflicts_with_all = ["faults", "pairs", "exhaustive", "sweep"])]
     pub legs: bool,
+    /// With --volume: the volume has a twin of its tables, and half of the runs lose their cache-disk
+    /// and import it. The same as its seeds from 7000000 on.
+    #[arg(long, requires = "volume", conflicts_with_all = ["legs"])]
+    pub lose_cache_disk: bool,
     /// Runs of the driver (event loop, ring, disks) under a simulated kernel: short transfers, full
     /// queues, completions late and in any order, cancelled and failed operations, pauses.
     #[arg(long, conflicts_with_all = ["faults", "pairs", "exhaustive", "sweep", "volume", "legs", "seeded_bugs", "jobs"])]
@@ -328,6 +333,7 @@ fn session(arguments: &FuzzArguments) -> Session {
     };
     let first = match (arguments.volume, arguments.legs) {
         (Some(_), true) => LEGS_FROM,
+        (Some(_), false) if arguments.lose_cache_disk => TWIN_FROM,
         _ => 0,
     };
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
@@ -408,6 +414,9 @@ struct Summary {
     copy_pages_lost: u64,
     members_failed: u64,
     members_replaced: u64,
+    volumes_imported: u64,
+    imports_cut_off: u64,
+    regions_believed: u64,
     member_io_faults: u64,
     members_older: u64,
     lines_rotted: u64,
@@ -493,6 +502,9 @@ impl Summary {
             leg_lines_rotted: report.legs.rotted,
             members_failed: report.volume.members_failed,
             members_replaced: report.volume.members_replaced,
+            volumes_imported: report.volume.imports,
+            imports_cut_off: report.volume.imports_cut,
+            regions_believed: report.volume.regions_believed,
             member_io_faults: report.volume.io_faults,
             members_older: report.volume.members_older,
             lines_rotted: report.volume.lines_rotted,
@@ -549,6 +561,9 @@ impl Summary {
         row("  lines rotted on a leg", self.leg_lines_rotted);
         row("members failed", self.members_failed);
         row("  replaced by blank ones", self.members_replaced);
+        row("  cache-disks lost, and imported", self.volumes_imported);
+        row("  imports cut off", self.imports_cut_off);
+        row("  regions believed", self.regions_believed);
         row("  back from an earlier start", self.members_older);
         row("  single I/Os failed or slow", self.member_io_faults);
         row("  lines rotted", self.lines_rotted);

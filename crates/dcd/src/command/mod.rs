@@ -13,6 +13,7 @@ pub mod check;
 pub mod cli;
 pub mod completions;
 pub mod create;
+pub mod create_import;
 pub mod create_label;
 pub mod create_room;
 pub mod create_target;

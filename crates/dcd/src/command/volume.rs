@@ -5,13 +5,14 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 use dcd_daemon::control::client::for_people;
 use dcd_daemon::process::signals::Signals;
-use dcd_daemon::report::volumes::{VolumeReport, WorkReport};
+use dcd_daemon::report::volumes::{TwinReport, VolumeReport, WorkReport};
 use dcd_daemon::serve::ServeError;
 use dcd_daemon::units_text::format_size;
 use dcd_engine::units::LINE_SIZE;
 use dcd_protocol::VolumeCommand;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
+use super::create_import::{self, ImportArguments};
 use crate::error::CommandError;
 use crate::output::{Align, Colour, Paint, Table, count};
 use crate::progress::{Progress, Unit};
@@ -39,7 +40,8 @@ Examples:
   dcd volume status --control /run/vol.ctl
   dcd volume fail 2 --control /run/vol.ctl
   dcd volume rebuild 2 --control /run/vol.ctl
-  dcd volume scrub --control /run/vol.ctl --no-wait")]
+  dcd volume scrub --control /run/vol.ctl --no-wait
+  dcd volume import --cache-disk /dev/nvme1n1p4 --data-disk /dev/sdb --data-disk /dev/sdc --data-disk /dev/sdd")]
 pub struct VolumeArguments {
     /// What to do.
     #[command(subcommand)]
@@ -115,6 +117,17 @@ Examples:
         #[command(flatten)]
         follow: Follow,
     },
+    /// Make a new cache-disk for a volume that has lost its own
+    ///
+    /// The volume is found by the twin of its tables, which two of its members have. What was
+    /// destaged is there; what was only in the log of the old cache-disk is lost. Where the members
+    /// were being written to, their content is believed: of mirrors the first, of RAID 5 the data.
+    /// Nothing is served: `dcd serve` with the new cache-disk does that.
+    #[command(after_help = "\
+Examples:
+  dcd volume import --cache-disk /dev/nvme1n1p4 --data-disk /dev/sdb --data-disk /dev/sdc --data-disk /dev/sdd
+  dcd volume import --cache-disk new.img --cache-size 4G --data-disk /dev/sdb --data-disk /dev/sdc --degraded")]
+    Import(ImportArguments),
     /// Stop the rebuild or scrub under way
     Cancel {
         /// Where the volume is.
@@ -133,6 +146,7 @@ pub fn run(arguments: &VolumeArguments) -> Result<(), CommandError> {
                 false => print(&panel(&for_people(&report), Paint::for_stdout())),
             }
         }
+        VolumeWhat::Import(arguments) => create_import::run(arguments),
         VolumeWhat::Set { pointers, control } => {
             let mut volume = connect(control)?;
             volume.ask(&VolumeCommand::SetPointers { pointers: *pointers })?;
@@ -203,6 +217,24 @@ fn mismatches(work: &WorkReport) -> String {
     match work.mismatches {
         0 => String::new(),
         found => format!(", {} not as it should have been", count(found, "line")),
+    }
+}
+
+/// What would be found without the cache-disk.
+fn twin_words(twin: &TwinReport, paint: Paint) -> String {
+    let numbers: Vec<String> = twin.holders.iter().map(u8::to_string).collect();
+    let unsettled = match twin.regions_marked {
+        0 => String::new(),
+        marked => format!(", without checksums of {marked} of {}", count(twin.regions, "region")),
+    };
+    match (twin.holders.is_empty(), twin.is_whole()) {
+        (true, _) if twin.is_built => "twin: being written for the first time".into(),
+        (true, _) => paint.paint(Colour::Bad, "twin: no member has it; the cache-disk is needed"),
+        (false, false) => {
+            let what = format!("twin: on member {} alone{unsettled}", numbers.join(", "));
+            paint.paint(Colour::Bad, &what)
+        }
+        (false, true) => format!("twin: on members {}{unsettled}", numbers.join(", ")),
     }
 }
 
@@ -293,6 +325,9 @@ pub fn panel(report: &VolumeReport, paint: Paint) -> String {
         };
         let what = format!("{held} of the log wait for members, of at most {most}{refused}");
         lost += &format!("{}\n", paint.paint(Colour::Bad, &what));
+    }
+    if let Some(twin) = &report.twin {
+        lost += &format!("{}\n", twin_words(twin, paint));
     }
     let pointers = match report.pointers {
         0 => String::new(),

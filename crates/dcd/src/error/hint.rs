@@ -3,6 +3,7 @@
 use dcd_daemon::device::device_file::missing_hint;
 use dcd_daemon::units_text::format_size;
 use dcd_engine::format::geometry::{GeometryError, SEGMENT_SIZE_BYTES_MIN, SEGMENTS_MIN};
+use dcd_engine::volume::import::ImportError;
 use dcd_engine::{FormatError, Geometry};
 
 use super::{CommandError, is_device_failure};
@@ -53,6 +54,15 @@ impl CommandError {
                  each TiB and more, a larger `extent`, or a smaller `journal`"
                     .into(),
             ),
+            CommandError::NotAMember { .. } => {
+                Some("give the disks that `dcd create --volume` was given, and no others".into())
+            }
+            CommandError::Member(error) => error.hint(),
+            CommandError::CacheDiskThere { place } => Some(format!(
+                "serve the volume with it, `dcd serve --cache-disk {}`; if it is broken, --force gives it up",
+                place.display()
+            )),
+            CommandError::Import(problem) => import_hint(problem),
             CommandError::NoStaticMetadata { .. } => {
                 Some("it is known of ext2, ext3, ext4 and XFS; give their device or a directory on them".into())
             }
@@ -282,6 +292,29 @@ fn cache_size_min(segment_size: u64, copy_pages: u32) -> u64 {
         Err(GeometryError::TooSmall { needed, .. }) => needed,
         _ => SEGMENTS_MIN * segment_size,
     }
+}
+
+/// What to do when a volume cannot be imported.
+fn import_hint(problem: &ImportError) -> Option<String> {
+    Some(match problem {
+        ImportError::NoTwin | ImportError::NobodyHasIt => {
+            "the tables are on the cache-disk alone: try to read that, as with `dcd salvage`".into()
+        }
+        ImportError::HoldersMissing { .. } => "give one of these members, too".into(),
+        ImportError::Damaged { .. } => {
+            "give all members: another may have the tables as well; else only the cache-disk has them".into()
+        }
+        ImportError::MembersMissing { .. } => {
+            "give them; without them --degraded goes on, and what only they hold cannot be read".into()
+        }
+        ImportError::OtherVolume { .. } | ImportError::Twice { .. } => {
+            "give the members of one volume, each once".into()
+        }
+        ImportError::MemberOlder { .. } => {
+            "give the disk itself; what it has missed of RAID 0 sets nobody else has".into()
+        }
+        ImportError::Unwritable { .. } => "see dmesg for errors of the disk, then do it again".into(),
+    })
 }
 
 #[cfg(test)]

@@ -19,9 +19,11 @@ use dcd_daemon::device::device_file::DeviceError;
 use dcd_daemon::device::file_watch::WatchError;
 use dcd_daemon::device::foreign_content::Content;
 use dcd_daemon::pair::book::PairProblem;
+use dcd_daemon::pair::members::MemberError;
 use dcd_daemon::serve::ServeError;
 use dcd_daemon::units_text::format_size;
 use dcd_engine::format::geometry::GeometryError;
+use dcd_engine::volume::import::ImportError;
 use dcd_engine::{FormatError, OpenError, RequestError, Uuid};
 use dhisfs::fuse::FuseError;
 
@@ -113,6 +115,26 @@ pub enum CommandError {
         needed: u64,
         /// What there is.
         found: u64,
+    },
+    /// A disk that is to be a member of a volume is none.
+    #[error("{} is no member of a volume: {problem}", path.display())]
+    NotAMember {
+        /// Which.
+        path: PathBuf,
+        /// What is wrong with its label.
+        problem: FormatError,
+    },
+    /// A member does not fit.
+    #[error(transparent)]
+    Member(#[from] MemberError),
+    /// A volume cannot be imported.
+    #[error("cannot import the volume: {0}")]
+    Import(ImportError),
+    /// Its own cache-disk is there.
+    #[error("the cache-disk of this volume, {}, is there, and may hold what the members have not", place.display())]
+    CacheDiskThere {
+        /// Where.
+        place: PathBuf,
     },
     /// There is no volume.
     #[error(

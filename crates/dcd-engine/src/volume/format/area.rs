@@ -18,6 +18,10 @@ pub const JOURNAL_BYTES_MAX: u64 = 1 << 30;
 pub(crate) const ENTRIES_PER_PAGE: u64 = PAGE_CONTENT_BYTES as u64 / 8;
 /// Checksums of lines in a page.
 pub(crate) const CHECKSUMS_PER_PAGE: u64 = PAGE_CONTENT_BYTES as u64 / 4;
+/// What a twin has of the journal: its ring, and pages of pointers that are added later.
+const TWIN_JOURNAL_BYTES: u64 = 2 << 20;
+/// Regions in a page of marks.
+const REGIONS_PER_PAGE: u64 = ENTRIES_PER_PAGE * 64;
 /// Most pages: an index of 32 bits, and what can be read at a start.
 const PAGES_MAX: u64 = 1 << 28;
 /// Lines before the first page: two headers and two roots.
@@ -27,6 +31,10 @@ const LINES_BEFORE_PAGES: u64 = 4;
 pub fn is_journal_size(bytes: u64) -> bool {
     (JOURNAL_BYTES_MIN..=JOURNAL_BYTES_MAX).contains(&bytes) && bytes.is_multiple_of(LINE_SIZE)
 }
+
+/// Some pages of checksums one behind the other, which a twin marks together.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) struct Region(pub(crate) u32);
 
 /// Which table a page is a piece of, and which of its pieces.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -51,6 +59,8 @@ pub(crate) enum TablePage {
         /// The first word in the page.
         first: u64,
     },
+    /// Regions whose checksums are not known, from this word of 64 on: in a twin alone.
+    Marks(u64),
 }
 
 /// Places and numbers of pages.
@@ -76,6 +86,10 @@ pub struct VolumeArea {
     pointer_pages_added: u32,
     /// For each set: its first page, and how many it has.
     lost_pages: Vec<(u64, u64)>,
+    /// The first page, and how many there are.
+    mark_pages: (u64, u64),
+    /// Pages of checksums that a mark is for; 0: there are no marks.
+    region_pages: u64,
     pages: u64,
     journal_bytes: u64,
 }
@@ -106,7 +120,7 @@ fn map_levels(tables: u64) -> Vec<(u64, u64)> {
 
 impl VolumeArea {
     /// The area of a volume; `None` if it would have too many pages.
-    pub(crate) fn new(
+    pub fn new(
         config: &VolumeConfig,
         pointers_max: u32,
         journal_bytes: u64,
@@ -118,9 +132,13 @@ impl VolumeArea {
         let checksum_pages = |set| checksums(set).div_ceil(CHECKSUMS_PER_PAGE);
         let lost_pages = |set| lines_of(set).div_ceil(LINES_PER_WORD * ENTRIES_PER_PAGE);
         let of_sets: u64 = sets.clone().map(|set| checksum_pages(set) + lost_pages(set)).sum();
+        let region_pages = u64::from(config.twin_region_pages);
+        let checksums: u64 = sets.clone().map(checksum_pages).sum();
+        let regions = checksums.checked_div(region_pages).map_or(0, |whole| whole + 1);
+        let mark_pages = regions.div_ceil(REGIONS_PER_PAGE);
         // It has room for the pages of all pointers that can be added.
         let addable = journal_bytes.saturating_sub(JOURNAL_BYTES_MIN) / (2 * LINE_SIZE);
-        let map_levels = map_levels(extent_pages + pointer_pages + of_sets + addable);
+        let map_levels = map_levels(extent_pages + pointer_pages + of_sets + mark_pages + addable);
 
         let mut pages = map_levels.last().map_or(0, |(first, count)| first + count);
         let mut take = |count: u64| {
@@ -131,6 +149,7 @@ impl VolumeArea {
         let checksum_pages = sets.clone().map(|set| take(checksum_pages(set))).collect();
         let pointer_pages = take(pointer_pages);
         let lost_pages = sets.map(|set| take(lost_pages(set))).collect();
+        let mark_pages = take(mark_pages);
         (pages + addable <= PAGES_MAX).then_some(VolumeArea {
             offset,
             map_levels,
@@ -140,6 +159,8 @@ impl VolumeArea {
             pointers_max,
             pointer_pages_added: 0,
             lost_pages,
+            mark_pages,
+            region_pages,
             pages,
             journal_bytes,
         })
@@ -186,6 +207,19 @@ impl VolumeArea {
     /// Size in bytes.
     pub fn bytes(&self) -> u64 {
         (LINES_BEFORE_PAGES + 2 * self.pages) * LINE_SIZE + self.journal_bytes
+    }
+
+    /// Size of the same area as a twin, in bytes: its records have no lines, and of the journal only
+    /// so much is kept as a ring of them and more pages of pointers need.
+    pub fn twin_bytes(&self) -> u64 {
+        let added = 2 * u64::from(self.pointer_pages_added) * LINE_SIZE;
+        let journal = (self.journal_bytes + added).min(TWIN_JOURNAL_BYTES);
+        (LINES_BEFORE_PAGES + 2 * self.pages) * LINE_SIZE - added + journal
+    }
+
+    /// Pages of pointers that can be added with a twin of that size.
+    pub(crate) fn twin_pointer_pages_max(&self) -> u64 {
+        (TWIN_JOURNAL_BYTES - JOURNAL_BYTES_MIN) / (2 * LINE_SIZE)
     }
 
     /// Size of the pages of checksums, one copy of each.
@@ -276,6 +310,9 @@ impl VolumeArea {
         if let Some((set, page)) = find(&self.lost_pages) {
             return TablePage::LostLines { set, first: page * ENTRIES_PER_PAGE };
         }
+        if let Some(page) = place(&self.mark_pages) {
+            return TablePage::Marks(page * ENTRIES_PER_PAGE);
+        }
         let first_added = self.pages - u64::from(self.pointer_pages_added);
         let added = || {
             let added = (first_added..self.pages).contains(&number).then(|| number - first_added);
@@ -294,6 +331,40 @@ impl VolumeArea {
     /// The page that has this checksum of a set.
     pub(crate) fn page_of_checksum(&self, set: usize, index: u64) -> PageIndex {
         PageIndex((self.checksum_pages[set].0 + index / CHECKSUMS_PER_PAGE) as u32)
+    }
+
+    /// Regions of pages of checksums: what a twin marks.
+    pub(crate) fn regions(&self) -> u64 {
+        let pages: u64 = self.checksum_pages.iter().map(|(_, count)| count).sum();
+        if self.region_pages == 0 { 0 } else { pages.div_ceil(self.region_pages) }
+    }
+
+    /// The region that a page of checksums is in.
+    ///
+    /// # Panics
+    /// If there are no regions.
+    pub(crate) fn region_of(&self, page: PageIndex) -> Region {
+        let first = self.checksum_pages[0].0;
+        Region(((u64::from(page.0) - first) / self.region_pages) as u32)
+    }
+
+    /// The pages of checksums of a region.
+    pub(crate) fn pages_of_region(&self, region: Region) -> Range<u32> {
+        let (first, last) = (self.checksum_pages[0], *self.checksum_pages.last().expect("a set"));
+        let begin = first.0 + u64::from(region.0) * self.region_pages;
+        let end = (begin + self.region_pages).min(last.0 + last.1);
+        begin as u32..end.max(begin) as u32
+    }
+
+    /// The page with the mark of a region.
+    pub(crate) fn page_of_mark(&self, region: Region) -> PageIndex {
+        PageIndex((self.mark_pages.0 + u64::from(region.0) / REGIONS_PER_PAGE) as u32)
+    }
+
+    /// The pages of all checksums.
+    pub(crate) fn all_checksum_pages(&self) -> Range<u32> {
+        let (first, last) = (self.checksum_pages[0], *self.checksum_pages.last().expect("a set"));
+        first.0 as u32..(last.0 + last.1) as u32
     }
 
     /// The page that has this slot of the pointers.
@@ -324,9 +395,10 @@ mod tests {
         let header = header();
         let area = VolumeArea::of(&header, 1 << 20).unwrap();
         // 656 extents in two pages; 3072 and 6144 checksums in four and seven; 1000 pointers in
-        // two; 6144 lines that can be lost in one.
+        // two; 6144 lines that can be lost in one; a region of eleven pages of checksums in one.
         // A page of the map names all.
-        assert_eq!(area.pages(), 1 + 2 + 4 + 7 + 2 + 1);
+        assert_eq!(area.pages(), 1 + 2 + 4 + 7 + 2 + 1 + 1);
+        assert_eq!((area.regions(), area.pages_of_region(Region(0))), (1, 3..14));
         let mut offsets = area.header_offsets().to_vec();
         offsets.extend([area.root_offset(8), area.root_offset(9)]);
         for number in 0..area.pages() as u32 {
@@ -340,13 +412,15 @@ mod tests {
                 TablePage::LostLines { set, first } => {
                     area.page_of_lost_line(set, 64 * (first + 503))
                 }
+                TablePage::Marks(0) => area.page_of_mark(Region(area.regions() as u32 - 1)),
+                TablePage::Marks(_) => unreachable!("there is one"),
             };
             assert_eq!(found, page);
         }
-        let expected: Vec<u64> = (0..38).map(|line| (1 << 20) + line * 4096).collect();
+        let expected: Vec<u64> = (0..40).map(|line| (1 << 20) + line * 4096).collect();
         assert_eq!(offsets, expected);
-        assert_eq!(area.journal_offset(), (1 << 20) + 38 * 4096);
-        assert_eq!(area.bytes(), 38 * 4096 + header.journal_bytes);
+        assert_eq!(area.journal_offset(), (1 << 20) + 40 * 4096);
+        assert_eq!(area.bytes(), 40 * 4096 + header.journal_bytes);
     }
 
     #[test]

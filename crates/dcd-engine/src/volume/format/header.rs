@@ -16,7 +16,7 @@ use crate::volume::placement::{PLACEMENT_RULES_MAX, Placement, PlacementRule, Ra
 /// "dcdVOLUM" in ASCII, read as a little-endian number.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"dcdVOLUM");
 /// The version that this program writes and reads.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 /// Size of a copy.
 pub const VOLUME_HEADER_BYTES: usize = 4096;
 const WHAT: &str = "the header of the volume";
@@ -76,7 +76,8 @@ pub(crate) struct VolumeHeaderOnDisk {
     pub(crate) flags: U32,
     pub(crate) set: [SetOnDisk; SETS_MAX],
     pub(crate) rule: [RuleOnDisk; PLACEMENT_RULES_MAX],
-    pub(crate) unused: [u8; 3304],
+    pub(crate) twin_region_pages: U32,
+    pub(crate) unused: [u8; 3300],
 }
 
 const _: () = assert!(size_of::<VolumeHeaderOnDisk>() == VOLUME_HEADER_BYTES);
@@ -103,6 +104,7 @@ pub fn layout() -> Vec<FieldLayout> {
         flags,
         set,
         rule,
+        twin_region_pages,
         unused,
     })
 }
@@ -146,6 +148,7 @@ impl VolumeHeader {
         disk.members = (config.members as u32).into();
         disk.sets = (config.sets.len() as u32).into();
         disk.rules = (config.placement.rules().len() as u32).into();
+        disk.twin_region_pages = config.twin_region_pages.into();
         disk.flags = if config.selective_caching { FLAG_SELECTIVE_CACHING } else { 0 }.into();
         for (on_disk, set) in disk.set.iter_mut().zip(&config.sets) {
             on_disk.member_offset_bytes = set.member_offset_bytes.into();
@@ -217,6 +220,7 @@ impl VolumeHeader {
             temporary_bytes: disk.temporary_bytes.get(),
             selective_caching: flags & FLAG_SELECTIVE_CACHING != 0,
             migrate_bytes_per_second_max: disk.migrate_bytes_per_second_max.get(),
+            twin_region_pages: disk.twin_region_pages.get(),
             placement: Placement::new(rules)
                 .map_err(|_| field("rules", disk.rules.get().into()))?,
         };
@@ -266,6 +270,7 @@ pub(crate) mod tests {
             logical_bytes: 0,
             temporary_bytes: 1 << 20,
             selective_caching: true,
+            twin_region_pages: 16,
             migrate_bytes_per_second_max: 1 << 20,
             placement: Placement::default(),
         };

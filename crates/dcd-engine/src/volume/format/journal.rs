@@ -101,6 +101,25 @@ pub enum JournalItem {
         /// How many.
         lines: u64,
     },
+    /// Checksums of these lines are not known, although one that is in a page may be that of a
+    /// lost line: in a twin alone.
+    Unsure {
+        /// Which set.
+        set: u8,
+        /// Which stripe.
+        stripe: u64,
+        /// Which row.
+        row: u32,
+        /// First line in the unit.
+        column: u32,
+        /// How many.
+        lines: u32,
+    },
+    /// Checksums of this region are not known from here on: in a twin alone.
+    Marked {
+        /// Which region.
+        region: u32,
+    },
 }
 
 /// A record in memory.
@@ -175,13 +194,20 @@ impl ItemOnDisk {
         let mut disk = ItemOnDisk::new_zeroed();
         let (kind, first, second) = match item {
             JournalItem::Lines { set, stripe, row, column, lines }
-            | JournalItem::Lost { set, stripe, row, column, lines } => {
+            | JournalItem::Lost { set, stripe, row, column, lines }
+            | JournalItem::Unsure { set, stripe, row, column, lines } => {
                 disk.set = set;
                 disk.row = row.into();
                 disk.column = column.into();
                 disk.lines = lines.into();
-                (if matches!(item, JournalItem::Lines { .. }) { 1 } else { 6 }, stripe, 0)
+                let kind = match item {
+                    JournalItem::Lines { .. } => 1,
+                    JournalItem::Lost { .. } => 6,
+                    _ => 8,
+                };
+                (kind, stripe, 0)
             }
+            JournalItem::Marked { region } => (9, region.into(), 0),
             JournalItem::Extent { extent, packed } => (2, extent, packed),
             JournalItem::Pointer { slot, packed } => (3, slot, packed),
             JournalItem::Member { member, state } => {
@@ -225,6 +251,8 @@ impl ItemOnDisk {
             }
             6 => JournalItem::Lost { set, stripe: first, row, column, lines },
             7 => JournalItem::Found { set, first: SetLine(first), lines: second },
+            8 => JournalItem::Unsure { set, stripe: first, row, column, lines },
+            9 => JournalItem::Marked { region: u32::try_from(first).ok()? },
             _ => return None,
         })
     }

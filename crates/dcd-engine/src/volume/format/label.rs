@@ -1,5 +1,5 @@
 //! The label of a member, in two copies: which volume, which member, and how old its contents may
-//! be.
+//! be. And where its twin is, and who has it that counts.
 
 use zerocopy::byteorder::little_endian::{U32, U64};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
@@ -10,18 +10,21 @@ use crate::format::COUNTER_END;
 use crate::format::checksum::crc32c_with_hole;
 use crate::format::layout::{FieldLayout, layout_of};
 use crate::format::preamble::{CHECKSUM_OFFSET, Preamble};
-use crate::units::{MemberIndex, Uuid};
+use crate::units::{LINE_SIZE, MemberIndex, Uuid};
 use crate::volume::config::MEMBERS_MAX;
+use crate::volume::members::MemberMask;
 
 /// "dcdMEMBR" in ASCII, read as a little-endian number.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"dcdMEMBR");
 /// The version that this program writes and reads.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 /// Byte addresses of the two copies on the member, in different physical sectors: a torn one leaves
 /// the other.
 pub const LABEL_OFFSETS: [u64; 2] = [0, 64 << 10];
 /// Size of a label.
 pub const MEMBER_LABEL_BYTES: usize = 4096;
+/// No member is larger than twice what the slice of a set may begin or end at.
+const TWIN_OFFSET_MAX: u64 = 1 << 52;
 const WHAT: &str = "the label of the member";
 const PREAMBLE: Preamble = Preamble { what: WHAT, magic: MAGIC, version: VERSION };
 
@@ -35,8 +38,22 @@ pub struct MemberLabel {
     /// Counts the openings and closings of the volume: a member that was not there at the last has
     /// an older one, and so has a copy of a member that is older than it is.
     pub epoch: u64,
+    /// The twin of the volume's tables; `None`: the volume has none.
+    pub twin: Option<TwinLabel>,
     /// Which of the two copies on the disk it is: [`LABEL_OFFSETS`]. Not written.
     pub copy: u8,
+}
+
+/// What a label says of the twin: the tables of the volume once more, on members
+/// ([`super::super::twin`]).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct TwinLabel {
+    /// Byte address of its area, the same on every member.
+    pub offset: u64,
+    /// Counts the changes of `holders`: what the newest of all labels says is true.
+    pub generation: u64,
+    /// Members that have it whole.
+    pub holders: MemberMask,
 }
 
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -48,8 +65,10 @@ pub(crate) struct MemberLabelOnDisk {
     pub(crate) uuid: [u8; 16],
     pub(crate) epoch: U64,
     pub(crate) member: U32,
-    pub(crate) reserved: U32,
-    pub(crate) unused: [u8; 4048],
+    pub(crate) twin_holders: U32,
+    pub(crate) twin_offset: U64,
+    pub(crate) twin_generation: U64,
+    pub(crate) unused: [u8; 4032],
 }
 
 const _: () = assert!(size_of::<MemberLabelOnDisk>() == MEMBER_LABEL_BYTES);
@@ -64,7 +83,9 @@ pub fn layout() -> Vec<FieldLayout> {
         uuid,
         epoch,
         member,
-        reserved,
+        twin_holders,
+        twin_offset,
+        twin_generation,
         unused,
     })
 }
@@ -78,6 +99,11 @@ impl MemberLabel {
         disk.uuid = self.uuid.0;
         disk.epoch = self.epoch.into();
         disk.member = u32::from(self.member.0).into();
+        if let Some(twin) = self.twin {
+            disk.twin_offset = twin.offset.into();
+            disk.twin_generation = twin.generation.into();
+            disk.twin_holders = twin.holders.0.into();
+        }
         disk.checksum = crc32c_with_hole(disk.as_bytes(), CHECKSUM_OFFSET).into();
         Buffer::copy_of(disk.as_bytes())
     }
@@ -91,7 +117,12 @@ impl MemberLabel {
         };
         // Of equal ones, which a new member has, copy 0.
         let copies = [(1, copy_1), (0, copy_0)].into_iter().filter_map(decode);
-        copies.max_by_key(|label| label.epoch)
+        copies.max_by_key(MemberLabel::age)
+    }
+
+    /// Newer ones have greater ones.
+    fn age(&self) -> (u64, u64) {
+        (self.epoch, self.twin.map_or(0, |twin| twin.generation))
     }
 
     /// Reads a copy: it counts as copy 0. Every byte may be anything.
@@ -106,8 +137,17 @@ impl MemberLabel {
         if epoch >= COUNTER_END {
             return Err(field("epoch", epoch));
         }
+        let (offset, generation) = (disk.twin_offset.get(), disk.twin_generation.get());
+        if !offset.is_multiple_of(LINE_SIZE) || offset > TWIN_OFFSET_MAX {
+            return Err(field("twin_offset", offset));
+        }
+        if generation >= COUNTER_END {
+            return Err(field("twin_generation", generation));
+        }
+        let holders = MemberMask(disk.twin_holders.get());
+        let twin = (offset > 0).then_some(TwinLabel { offset, generation, holders });
         let (uuid, member) = (Uuid(disk.uuid), MemberIndex(member as u8));
-        Ok(MemberLabel { uuid, member, epoch, copy: 0 })
+        Ok(MemberLabel { uuid, member, epoch, twin, copy: 0 })
     }
 }
 
@@ -117,7 +157,10 @@ mod tests {
 
     #[test]
     fn comes_back() {
-        let label = MemberLabel { uuid: Uuid([7; 16]), member: MemberIndex(3), epoch: 12, copy: 0 };
+        let uuid = Uuid([7; 16]);
+        let twin = TwinLabel { offset: 5 << 20, generation: 3, holders: MemberMask(0b101) };
+        let label =
+            MemberLabel { uuid, member: MemberIndex(3), epoch: 12, twin: Some(twin), copy: 0 };
         assert_eq!(MemberLabel::decode(label.encode().bytes()), Ok(label));
         let mut torn = label.encode();
         torn.bytes_mut()[2000] = 1;
@@ -127,6 +170,8 @@ mod tests {
         assert_eq!(newest(&older, label.encode().bytes()), Some(MemberLabel { copy: 1, ..label }));
         assert_eq!(newest(&label, older.encode().bytes()), Some(label));
         assert_eq!(newest(&older, torn.bytes()), Some(older));
+        let before = MemberLabel { twin: Some(TwinLabel { generation: 2, ..twin }), ..label };
+        assert_eq!(newest(&label, before.encode().bytes()), Some(label));
         assert_eq!(MemberLabel::newest(torn.bytes(), &[]), None);
         let label = MemberLabel { member: MemberIndex(32), ..label };
         assert!(matches!(

@@ -17,7 +17,7 @@ use crate::volume::config::{MEMBERS_MAX, SETS_MAX};
 /// "dcdVROOT" in ASCII, read as a little-endian number.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"dcdVROOT");
 /// The version that this program writes and reads.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 /// Size of a root.
 pub const ROOT_BYTES: usize = 4096;
 const WHAT: &str = "the root of the volume";
@@ -79,6 +79,8 @@ pub struct Root {
     pub lost_since_record: u64,
     /// Pages of pointers behind all others, which the header does not know of.
     pub pointer_pages_added: u32,
+    /// Twins of the tables of an older generation do not count.
+    pub twin_since: u64,
     /// The members, in order.
     pub members: Vec<MemberState>,
     /// Epoch of the newest label of each; 0: not known.
@@ -112,7 +114,9 @@ pub(crate) struct RootOnDisk {
     pub(crate) member: [MemberOnDisk; MEMBERS_MAX],
     pub(crate) label_epoch: [U64; MEMBERS_MAX],
     pub(crate) pointer_pages_added: U32,
-    pub(crate) unused: [u8; 3236],
+    pub(crate) reserved: U32,
+    pub(crate) twin_since: U64,
+    pub(crate) unused: [u8; 3224],
 }
 
 const _: () = assert!(size_of::<RootOnDisk>() == ROOT_BYTES);
@@ -136,6 +140,8 @@ pub fn layout() -> Vec<FieldLayout> {
         member,
         label_epoch,
         pointer_pages_added,
+        reserved,
+        twin_since,
         unused,
     })
 }
@@ -166,6 +172,7 @@ impl Root {
         disk.map_checksum = map_checksum.into();
         disk.lost_since_record = self.lost_since_record.into();
         disk.members = (self.members.len() as u32).into();
+        disk.twin_since = self.twin_since.into();
         disk.pointer_pages_added = self.pointer_pages_added.into();
         for (on_disk, member) in disk.member.iter_mut().zip(&self.members) {
             let (state, set, stripe) = member.encode();
@@ -192,6 +199,7 @@ impl Root {
             ("tail_sequence", disk.tail_sequence.get()),
             ("epoch", disk.epoch.get()),
             ("lost_since_record", disk.lost_since_record.get()),
+            ("twin_since", disk.twin_since.get()),
         ] {
             if counter >= COUNTER_END {
                 return Err(field(name, counter));
@@ -223,6 +231,7 @@ impl Root {
         Ok(Root {
             uuid,
             pointer_pages_added: disk.pointer_pages_added.get(),
+            twin_since: disk.twin_since.get(),
             checkpoint: disk.checkpoint.get(),
             tail_sequence: disk.tail_sequence.get(),
             tail_line: disk.tail_line.get(),
@@ -251,6 +260,7 @@ mod tests {
             epoch: 3,
             map: Some(PageCopy { checkpoint: 9, second: true, has_lost: false, checksum: 5 }),
             lost_since_record: 98,
+            twin_since: 7,
             members: vec![
                 MemberState::UpToDate,
                 MemberState::Stale,

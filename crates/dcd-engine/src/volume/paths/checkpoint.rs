@@ -61,6 +61,9 @@ pub(in crate::volume) struct Checkpointing {
     /// Of each page the copy that counts; of `written` the one that will.
     pub(in crate::volume) map: PageMap,
     dirty: BTreeSet<PageIndex>,
+    /// Those that the twin lacks; of checksums, only what tells of lost lines.
+    pub(super) twin_dirty: BTreeSet<PageIndex>,
+    has_twin: bool,
     /// Pages of the checkpoint under way.
     written: BTreeSet<PageIndex>,
     tail: (u64, u64),
@@ -79,11 +82,13 @@ pub(in crate::volume) struct Checkpointing {
 }
 
 impl Checkpointing {
-    pub(in crate::volume) fn new(pages: u64) -> Checkpointing {
+    pub(in crate::volume) fn new(pages: u64, has_twin: bool) -> Checkpointing {
         Checkpointing {
             number: 0,
             map: PageMap::new(pages),
             dirty: BTreeSet::new(),
+            twin_dirty: BTreeSet::new(),
+            has_twin,
             written: BTreeSet::new(),
             tail: (0, 0),
             state: State::Idle,
@@ -97,7 +102,7 @@ impl Checkpointing {
     }
 
     /// Whether a page has changed since the checkpoint that counts.
-    pub(super) fn needs(&self, page: PageIndex) -> bool {
+    pub(in crate::volume) fn needs(&self, page: PageIndex) -> bool {
         let is_left =
             matches!(&self.state, State::WritingPages { left, .. } if left.contains(&page));
         is_left || self.dirty.contains(&page) || self.written.contains(&page)
@@ -106,6 +111,17 @@ impl Checkpointing {
     /// A page has changed.
     pub(in crate::volume) fn dirty(&mut self, page: PageIndex) {
         self.dirty.insert(page);
+        if self.has_twin {
+            self.twin_dirty.insert(page);
+        }
+    }
+
+    /// A page of checksums has. `tells_of_lost`: it says, or said before, that lines are lost.
+    pub(super) fn dirty_sums(&mut self, page: PageIndex, tells_of_lost: bool) {
+        match tells_of_lost {
+            true => self.dirty(page),
+            false => drop(self.dirty.insert(page)),
+        }
     }
 }
 
@@ -250,7 +266,7 @@ impl Volume {
         self.start_write(Device::CacheDisk, offset, bytes, false, purpose);
     }
 
-    fn has_lost_sums(&self, page: PageIndex) -> bool {
+    pub(super) fn has_lost_sums(&self, page: PageIndex) -> bool {
         match self.area.content(page) {
             TablePage::Checksums { set, first } => self.checksums.has_lost(set, first),
             _ => false,
@@ -258,7 +274,7 @@ impl Volume {
     }
 
     /// A page as the journal has it: without changes that are not durable.
-    fn page_content(&self, page: PageIndex) -> Vec<u8> {
+    pub(in crate::volume) fn page_content(&self, page: PageIndex) -> Vec<u8> {
         match self.area.content(page) {
             TablePage::Map => {
                 let named = self.area.children(page).map(PageIndex);
@@ -276,6 +292,7 @@ impl Volume {
             TablePage::LostLines { set, first } => {
                 self.lost.page(set, first..first + ENTRIES_PER_PAGE)
             }
+            TablePage::Marks(first) => self.marks_page(first),
             TablePage::Pointers(first) => (first..first + ENTRIES_PER_PAGE)
                 .take_while(|slot| *slot < u64::from(self.pointers.slots()))
                 .flat_map(|slot| {
@@ -374,6 +391,7 @@ impl Volume {
             map: self.checkpoint.map.get(PageIndex(0)),
             lost_since_record: self.lost.since_record,
             pointer_pages_added: area.pointer_pages_added(),
+            twin_since: self.twin_since,
             members: self.members.states(),
             label_epochs: self.members.label_epochs(),
         }

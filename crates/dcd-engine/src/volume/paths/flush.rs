@@ -28,6 +28,7 @@ pub(in crate::volume) enum For {
     Flush,
     Checkpoint,
     Rebuild,
+    Twin,
 }
 
 /// Flushes wanted and under way.
@@ -159,6 +160,7 @@ impl Volume {
             }
             For::Checkpoint => self.checkpoint_member_flushed(is_lost),
             For::Rebuild => self.rebuilt_flushed(result),
+            For::Twin => self.twin_member_flushed(is_lost),
         }
         self.flushes.lost_raid0 |= is_untold;
     }

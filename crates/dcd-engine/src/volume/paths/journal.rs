@@ -384,8 +384,15 @@ impl Volume {
             let offset = under_way.offset;
             return self.start_write(Device::CacheDisk, offset, record, true, Purpose::Journal);
         }
-        let under_way = self.journal.under_way.take().expect("looked at");
-        let UnderWay { jobs, items, done, .. } = under_way;
+        if result.is_ok() {
+            let items = under_way.items.clone();
+            let sequence = self.journal.records.back().expect("it is in the ring").sequence;
+            return match self.tell_twin(&items, sequence) {
+                true => {}
+                false => self.record_durable(),
+            };
+        }
+        let UnderWay { jobs, done, .. } = self.journal.under_way.take().expect("looked at");
         if let Err(error) = result {
             // What reached the disk is not known, and so not what a start would find: no more
             // records.
@@ -396,8 +403,13 @@ impl Volume {
             for then in done {
                 self.changes_durable(then, Err(error));
             }
-            return;
         }
+    }
+
+    /// It is, and the twin has its changes.
+    pub(super) fn record_durable(&mut self) {
+        let under_way = self.journal.under_way.take().expect("it was written");
+        let UnderWay { jobs, items, done, .. } = under_way;
         for item in items {
             match item {
                 JournalItem::Extent { extent, packed } => {
@@ -412,7 +424,9 @@ impl Volume {
                 JournalItem::Lines { .. }
                 | JournalItem::Member { .. }
                 | JournalItem::Epoch { .. }
-                | JournalItem::Lost { .. } => {}
+                | JournalItem::Lost { .. }
+                | JournalItem::Unsure { .. }
+                | JournalItem::Marked { .. } => {}
             }
         }
         for job in jobs {

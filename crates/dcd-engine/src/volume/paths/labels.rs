@@ -57,7 +57,10 @@ impl Volume {
     }
 
     pub(in crate::volume) fn advance_labels(&mut self) -> bool {
-        if self.labels.state != State::Wanted || !self.state_changes.is_empty() {
+        if self.labels.state != State::Wanted
+            || !self.state_changes.is_empty()
+            || !self.is_twin_quiet()
+        {
             return false;
         }
         let present = self.members.iter().filter(|(_, member)| member.is_present);
@@ -73,13 +76,15 @@ impl Volume {
 
     fn start_label_ios(&mut self, step: Step) {
         self.labels.state = State::Writing(step);
+        let twin = self.twin_label_to_write();
         self.labels.ios_left = self.labels.taken.len() as u32;
         let epoch = self.epoch + 1;
         for member in self.labels.taken.clone() {
             let (device, purpose) = (Device::Member(member), Purpose::Label(step, member));
             match step {
                 Step::Write => {
-                    let label = MemberLabel { uuid: self.header.uuid, member, epoch, copy: 0 };
+                    let uuid = self.header.uuid;
+                    let label = MemberLabel { uuid, member, epoch, twin, copy: 0 };
                     let offset = self.members.label_offset(member);
                     self.start_write(device, offset, label.encode(), false, purpose);
                 }
@@ -128,6 +133,11 @@ impl Volume {
     fn closed(&mut self) {
         self.labels.state = State::Idle;
         self.outputs.push_back(VolumeOutput::Closed);
+    }
+
+    /// Whether labels of the end are to be written, or are being written.
+    pub(super) fn is_closing(&self) -> bool {
+        self.labels.state != State::Idle
     }
 
     /// The newest epoch, and who has its label.

@@ -1,5 +1,6 @@
 //! What a volume does, a file for each path.
 
+pub(super) mod believe;
 pub(super) mod checkpoint;
 pub(super) mod flush;
 mod fragmented;
@@ -15,4 +16,5 @@ pub(super) mod repair;
 pub(super) mod requests;
 mod stripe;
 pub(super) mod sums;
+pub(super) mod twin;
 pub(super) mod write;

@@ -65,7 +65,12 @@ impl Volume {
             return self.answer(id, Err(VolumeError::Metadata));
         }
         let spare = (self.area.journal_lines() * LINE_SIZE).saturating_sub(JOURNAL_BYTES_MIN);
-        let pages_max = spare / (2 * LINE_SIZE);
+        let mut pages_max = spare / (2 * LINE_SIZE);
+        if self.has_twin() {
+            let there = u64::from(self.area.pointer_pages_added());
+            let of_twin = self.area.twin_pointer_pages_max().saturating_sub(there);
+            pages_max = pages_max.min(of_twin);
+        }
         let base = self.area.pointer_slots_of_pages();
         let missing = u64::from(pointers).saturating_sub(base);
         let pages = missing.div_ceil(ENTRIES_PER_PAGE).max(1);

@@ -14,6 +14,8 @@
 //! 4. Members: which are there, and whose label is as new as the journal says. One that is older
 //!    than what the journal knows of that member is a copy of an earlier time: nothing tells what
 //!    it has missed of RAID 0 sets, so it is refused.
+//!    Then the twin ([`super::twin`]) is read, and told what it lacks: above all, which lines step 5
+//!    may change.
 //! 5. The lines are written again, to members that count; those are flushed.
 //!      Crash here: the same again.
 //! 6. Members that do not count are recorded as stale, durable.
@@ -33,6 +35,7 @@
 mod examine;
 mod members;
 mod tables;
+mod twin;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -40,9 +43,10 @@ use super::journal::Then;
 use super::sums::PageRun;
 use crate::buffer::Buffer;
 use crate::error::{FormatError, VolumeOpenError};
-use crate::io::{Device, IoError, IoOperation};
+use crate::io::{Device, IoError, IoId, IoOperation};
 use crate::units::{LINE_SIZE, MemberIndex};
 use crate::volume::format::journal::JournalRecord;
+use crate::volume::format::page::PageIndex;
 use crate::volume::format::root::{ROOT_BYTES, Root};
 use crate::volume::members::MemberInfo;
 use crate::volume::{Purpose, Volume, VolumePhase};
@@ -64,6 +68,8 @@ pub(in crate::volume) enum Step {
     RedoFlush(MemberIndex),
     Label(MemberIndex),
     LabelFlush(MemberIndex),
+    /// An I/O of the reader of a twin.
+    Twin(MemberIndex, IoId),
 }
 
 /// Where an opening stands.
@@ -74,6 +80,7 @@ enum Stage {
     Ring,
     Sums,
     RingFlush,
+    Twin,
     Redo,
     RedoFlush,
     States,
@@ -95,6 +102,17 @@ struct FoundRecord {
     lines: u64,
 }
 
+/// Which pages are read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Reads {
+    /// What a start keeps.
+    AsStart,
+    /// All are looked at, and only those kept that a start keeps.
+    All,
+    /// The map, and marks.
+    Map,
+}
+
 /// An opening under way.
 pub(in crate::volume) struct Opening {
     infos: Vec<Option<MemberInfo>>,
@@ -108,8 +126,13 @@ pub(in crate::volume) struct Opening {
     pages_left: Vec<PageRun>,
     /// A page that counts is not there.
     is_page_lost: bool,
-    /// All pages are looked at, and only those kept that a start keeps.
-    pub(super) reads_all: bool,
+    pub(super) reads: Reads,
+    /// What is read is a twin, and pages of checksums that it may lack.
+    pub(super) is_twin: bool,
+    sums_unreadable: Vec<PageIndex>,
+    /// Who may have the twin; the first is being read.
+    twin_holders: VecDeque<MemberIndex>,
+    twin_reader: Option<Box<Volume>>,
     records: Vec<FoundRecord>,
     ring: Vec<u8>,
     /// Lines of the journal that could not be read.
@@ -140,7 +163,11 @@ impl Opening {
             in_flight: 0,
             pages_left: Vec::new(),
             is_page_lost: false,
-            reads_all: false,
+            reads: Reads::AsStart,
+            is_twin: false,
+            sums_unreadable: Vec::new(),
+            twin_holders: VecDeque::new(),
+            twin_reader: None,
             records: Vec::new(),
             ring: Vec::new(),
             unreadable: Vec::new(),
@@ -193,12 +220,13 @@ impl Volume {
             }
             // Steps 6 and 9 wait for the journal, step 7 for its pages.
             if self.opening.as_ref().is_none_or(|opening| opening.todo.is_empty()) {
-                self.advance_journal();
+                while self.advance_journal() || self.advance_twin() {}
                 // The members have all that the journal speaks of.
                 if self.journal.is_full() {
                     self.advance_checkpoint();
                 }
-                if !self.journal.is_idle() || !self.is_checkpoint_idle() || self.opening.is_none() {
+                let is_quiet = self.journal.is_idle() && self.is_twin_quiet();
+                if !is_quiet || !self.is_checkpoint_idle() || self.opening.is_none() {
                     return;
                 }
             }
@@ -227,6 +255,11 @@ impl Volume {
             }
             Stage::RingFlush => {
                 self.look_at_members()?;
+                self.find_twin();
+                Stage::Twin
+            }
+            Stage::Twin if self.is_twin_awaited() => Stage::Twin,
+            Stage::Twin => {
                 self.write_lines_again();
                 Stage::Redo
             }
@@ -303,6 +336,7 @@ impl Volume {
                 self.phase = VolumePhase::Failed(VolumeOpenError::Unwritable);
             }
             (Step::Ring(first), ..) => self.opening().unreadable.push(first),
+            (Step::Twin(from, id), result, buffer) => self.twin_part_read(from, id, result, buffer),
             (
                 Step::Redo(member)
                 | Step::RedoFlush(member)

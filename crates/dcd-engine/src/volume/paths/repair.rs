@@ -216,12 +216,19 @@ impl Volume {
     }
 
     pub(in crate::volume) fn advance_repair(&mut self) -> bool {
-        let Some(work) = &mut self.repair.work else { return false };
-        if work.window.is_empty() && work.is_ending && !work.is_flushing {
+        let Some(work) = &self.repair.work else { return false };
+        let is_over = work.window.is_empty() && work.is_ending && !work.is_flushing;
+        if is_over && self.is_twin_telling() {
+            // Both would write labels to the same place.
+            return false;
+        }
+        if is_over {
             self.end_repair();
             return true;
         }
-        if matches!(work.kind, WorkKind::Rebuild(_)) && !self.state_changes.is_empty() {
+        let is_rebuild =
+            self.repair.work.as_ref().is_some_and(|work| matches!(work.kind, WorkKind::Rebuild(_)));
+        if is_rebuild && !self.state_changes.is_empty() {
             return false;
         }
         let limit = if self.uppers.is_empty() { WINDOW_IDLE } else { WINDOW_BUSY };
@@ -323,7 +330,8 @@ impl Volume {
     /// Step 4. Not over the newest that it has: a torn one leaves that.
     fn write_rebuilt_label(&mut self, member: MemberIndex) {
         self.repair.work.as_mut().expect("it is under way").is_flushing = true;
-        let label = MemberLabel { uuid: self.header.uuid, member, epoch: self.epoch, copy: 0 };
+        let (uuid, epoch, twin) = (self.header.uuid, self.epoch, self.twin_label());
+        let label = MemberLabel { uuid, member, epoch, twin, copy: 0 };
         let offset = self.members.label_offset(member);
         let purpose = Purpose::RebuiltLabel(member);
         self.start_write(Device::Member(member), offset, label.encode(), false, purpose);
@@ -344,6 +352,18 @@ impl Volume {
                 }
             }
         }
+    }
+
+    /// Whether a label is on its way to a member that was rebuilt.
+    pub(super) fn is_rebuilt_label_under_way(&self) -> bool {
+        let work = self.repair.work.as_ref();
+        work.is_some_and(|work| match work.kind {
+            WorkKind::Rebuild(member) => {
+                let member = self.members.get(member);
+                work.is_flushing && member.has_old_label && member.rebuilt == WHOLE
+            }
+            _ => false,
+        })
     }
 
     /// Step 5.

@@ -363,8 +363,9 @@ impl Volume {
             assert!(named.is_none(), "who changes checksums has read them: {page:?}");
             self.sum_pages.came(page);
         }
+        let had_lost = self.has_lost_sums(page);
         self.checksums.set(set, index, sum);
-        self.checkpoint.dirty(page);
+        self.checkpoint.dirty_sums(page, had_lost || sum == LineSum::Lost);
     }
 
     // ---- step 5 -------------------------------------------------------------------------------
@@ -411,7 +412,9 @@ impl Volume {
         job.state = State::Writing;
         job.ios_left = runs.len() as u32;
         // The journal makes the others durable.
-        let fua = job.fua && layout.level() == RaidLevel::Raid0;
+        let is_raid0 = layout.level() == RaidLevel::Raid0;
+        // Those of the others are in the journal, which goes with the cache-disk.
+        let fua = job.fua && (is_raid0 || self.has_twin());
         self.jobs.jobs.insert(id, job);
         for (place, column, data) in runs {
             let index = layout.member(place);

@@ -124,13 +124,13 @@ impl SumPages {
         }
     }
 
-    fn hold(&mut self, pages: &BTreeSet<PageIndex>) {
+    pub(super) fn hold(&mut self, pages: &BTreeSet<PageIndex>) {
         for page in pages {
             *self.held.entry(*page).or_default() += 1;
         }
     }
 
-    fn release(&mut self, pages: &BTreeSet<PageIndex>) {
+    pub(super) fn release(&mut self, pages: &BTreeSet<PageIndex>) {
         for page in pages {
             let held = self.held.get_mut(page).expect("it is held");
             *held -= 1;
@@ -212,7 +212,7 @@ impl Volume {
 
     // ---- steps 2 and 3 ------------------------------------------------------------------------
 
-    fn want_sums(&mut self, pages: &BTreeSet<PageIndex>) -> Sums {
+    pub(super) fn want_sums(&mut self, pages: &BTreeSet<PageIndex>) -> Sums {
         let mut sums = Sums::There;
         for page in pages {
             let (set, first) = self.place_of_sums(*page);
@@ -231,7 +231,7 @@ impl Volume {
         sums
     }
 
-    pub(super) fn place_of_sums(&self, page: PageIndex) -> (usize, u64) {
+    pub(in crate::volume) fn place_of_sums(&self, page: PageIndex) -> (usize, u64) {
         match self.area.content(page) {
             TablePage::Checksums { set, first } => (set, first),
             other => unreachable!("page {} is of {other:?}", page.0),

@@ -369,7 +369,9 @@ impl Volume {
         if write.fua && write.result.is_ok() && (is_uncommitted || has_found) {
             // Step 4b. Its own lines are durable: they were written with FUA, or are in the
             // journal. Those of an earlier write that gave the extent its place need not be.
-            if !write.is_new && place.is_some_and(|place| !self.is_journaled(place.set)) {
+            let is_on_members =
+                place.is_some_and(|place| !self.is_journaled(place.set)) || self.has_twin();
+            if !write.is_new && is_on_members {
                 return self.flush_for_write(op);
             }
             return self.commit_place(extent, Then::Written(op));

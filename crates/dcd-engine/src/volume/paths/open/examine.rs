@@ -6,6 +6,7 @@ use crate::error::VolumeOpenError;
 use crate::io::{Device, IoDone, IoError, IoOperation};
 use crate::units::Time;
 use crate::volume::format::header::VolumeHeader;
+use crate::volume::paths::open::Reads;
 use crate::volume::status::VolumeStatus;
 use crate::volume::{Volume, VolumeOutput, VolumeParts, VolumePhase};
 
@@ -25,7 +26,7 @@ impl Volume {
         let members = vec![None; header.config.members];
         let parts = VolumeParts { header, members, degraded: true };
         let mut volume = Volume::open(Time::ZERO, parts, area_offset)?;
-        volume.opening().reads_all = true;
+        volume.opening().reads = Reads::All;
         loop {
             volume.advance(Time::ZERO);
             if let VolumePhase::Failed(error) = volume.phase() {

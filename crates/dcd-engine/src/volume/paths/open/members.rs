@@ -165,10 +165,11 @@ impl Volume {
 
     /// Not over the newest that a member has: a torn one leaves that, which counts until step 9.
     pub(super) fn write_labels(&mut self) {
+        let twin = self.twin_label_to_write();
         for index in self.present() {
             let offset = self.members.label_offset(index);
             let (uuid, epoch) = (self.header.uuid, self.epoch + 1);
-            let label = MemberLabel { uuid, member: index, epoch, copy: 0 };
+            let label = MemberLabel { uuid, member: index, epoch, twin, copy: 0 };
             let data = IoData::Owned(label.encode());
             let write = IoOperation::Write { offset, data, fua: false };
             self.want(Device::Member(index), write, Step::Label(index));

@@ -2,13 +2,13 @@
 
 use std::collections::BTreeSet;
 
-use super::{FoundRecord, IN_FLIGHT_MAX, READ_LINES, Step};
+use super::{FoundRecord, IN_FLIGHT_MAX, READ_LINES, Reads, Step};
 use crate::error::VolumeOpenError;
 use crate::io::Device;
 use crate::units::LINE_SIZE;
-use crate::volume::checksums::LineSum;
+use crate::volume::checksums::{Checksums, LineSum};
 use crate::volume::extents::ExtentIndex;
-use crate::volume::format::area::TablePage;
+use crate::volume::format::area::{Region, TablePage};
 use crate::volume::format::journal::{JournalItem, JournalRecord};
 use crate::volume::format::page::{PAGE_CONTENT_BYTES, PageIndex};
 use crate::volume::format::page_map;
@@ -19,6 +19,7 @@ use crate::volume::paths::journal::Journal;
 use crate::volume::paths::sums::PageRun;
 use crate::volume::placement::RaidLevel;
 use crate::volume::pointers::Pointers;
+use crate::volume::twin::RING_LINES;
 use crate::volume::{Purpose, Volume, VolumePhase};
 
 /// Pages read at once, both places of most of them.
@@ -46,15 +47,17 @@ impl Volume {
         };
         self.area = area.ok_or(VolumeOpenError::RootFields)?;
         self.pointers = Pointers::new(self.area.pointer_slots(), self.extents.extents());
-        self.checkpoint = Checkpointing::new(self.area.pages());
-        self.journal = Journal::new(self.area.journal_lines());
-        if root.tail_line > self.area.journal_lines() {
+        let has_twin = self.header.config.twin_region_pages > 0;
+        self.checkpoint = Checkpointing::new(self.area.pages(), has_twin);
+        self.journal = Journal::new(self.ring_lines());
+        if root.tail_line > self.ring_lines() {
             return Err(VolumeOpenError::RootFields);
         }
         self.members = Members::new(&root.members);
         self.members.load_label_epochs(&root.label_epochs);
         self.epoch = root.epoch;
         self.lost.since_record = root.lost_since_record;
+        self.twin_since = root.twin_since;
         self.checkpoint.number = root.checkpoint;
         self.journal.restore(&[], root.tail_line, root.tail_sequence);
         let top = PageIndex(0);
@@ -84,9 +87,35 @@ impl Volume {
         for page in run.pages() {
             match self.content_in_run(run, bytes, page) {
                 Some(content) => self.take_page(page, content),
-                None => self.opening().is_page_lost = true,
+                None => self.page_missed(page),
             }
         }
+    }
+
+    /// A page that the map names is not there.
+    pub(super) fn page_missed(&mut self, page: PageIndex) {
+        let is_of_sums = matches!(self.area.content(page), TablePage::Checksums { .. });
+        match self.opening().is_twin && is_of_sums {
+            true => self.opening().sums_unreadable.push(page),
+            false => self.opening().is_page_lost = true,
+        }
+    }
+
+    /// Of a twin, checksums may be missing where they count as not known.
+    fn do_without_sums(&mut self) -> Result<(), VolumeOpenError> {
+        for page in std::mem::take(&mut self.opening().sums_unreadable) {
+            if !self.region_marks.has(self.area.region_of(page)) {
+                return Err(VolumeOpenError::PagesLost);
+            }
+            self.checkpoint.map.set(page, None);
+        }
+        Ok(())
+    }
+
+    /// Lines of the journal that records are in.
+    fn ring_lines(&self) -> u64 {
+        let is_twin = self.opening.as_ref().is_some_and(|opening| opening.is_twin);
+        if is_twin { RING_LINES } else { self.area.journal_lines() }
     }
 
     fn take_map_page(&mut self, page: PageIndex, content: &[u8; PAGE_CONTENT_BYTES]) {
@@ -98,8 +127,14 @@ impl Volume {
             }
             self.checkpoint.map.set(child, copy);
             let Some(copy) = copy else { continue };
-            let has_sums = matches!(self.area.content(child), TablePage::Checksums { .. });
-            if has_sums && !copy.has_lost && !self.opening().reads_all {
+            let reads = self.opening().reads;
+            let content = self.area.content(child);
+            let is_of_map = matches!(content, TablePage::Map | TablePage::Marks(_));
+            if reads == Reads::Map && !is_of_map {
+                continue;
+            }
+            let has_sums = matches!(content, TablePage::Checksums { .. });
+            if has_sums && !copy.has_lost && reads == Reads::AsStart {
                 self.sum_pages.read_later(child, PAGES_AT_ONCE);
             } else {
                 self.want_page(child);
@@ -131,10 +166,15 @@ impl Volume {
             }
             TablePage::Checksums { set, first } => {
                 let has_lost = self.checkpoint.map.get(page).is_some_and(|copy| copy.has_lost);
-                if has_lost || !self.opening().reads_all {
+                if has_lost || self.opening().reads == Reads::AsStart {
                     self.checksums.load_page(set, first, content);
                     self.sum_pages.came(page);
                 }
+            }
+            TablePage::Marks(first) => {
+                words
+                    .enumerate()
+                    .for_each(|(i, bits)| self.region_marks.add(first + i as u64, bits));
             }
             TablePage::LostLines { set, first } => {
                 words.enumerate().for_each(|(i, bits)| self.lost.load(set, first + i as u64, bits));
@@ -162,7 +202,7 @@ impl Volume {
         if self.opening().is_page_lost {
             return Err(VolumeOpenError::PagesLost);
         }
-        let lines = self.area.journal_lines();
+        let lines = self.ring_lines();
         self.opening().ring = vec![0; (lines * LINE_SIZE) as usize];
         let mut first = 0;
         while first < lines {
@@ -186,7 +226,7 @@ impl Volume {
             let root = root.expect("it was chosen");
             (root.tail_sequence, root.tail_line)
         };
-        let ring_lines = self.area.journal_lines();
+        let ring_lines = self.ring_lines();
         let mut wanted = BTreeSet::new();
         loop {
             let here = self.record_at(&ring, line, sequence).map(|record| (line, 0, record));
@@ -197,6 +237,7 @@ impl Volume {
             let Some((at, skipped, record)) = here.or_else(at_start) else { break };
             for item in &record.items {
                 if let JournalItem::Lines { set, stripe, row, column, lines }
+                | JournalItem::Unsure { set, stripe, row, column, lines }
                 | JournalItem::Lost { set, stripe, row, column, lines } = *item
                 {
                     self.check_cells(set, stripe, row, column, lines)?;
@@ -224,7 +265,10 @@ impl Volume {
         self.journal.restore(&found, line, sequence);
         self.opening().ring = ring;
         // What was only looked at before is kept from here on.
-        self.opening().reads_all = false;
+        if self.opening().reads == Reads::Map {
+            return Ok(());
+        }
+        self.opening().reads = Reads::AsStart;
         for page in wanted {
             let index = self.place_of_sums(page);
             let is_there = self.checksums.is_in_memory(index.0, index.1);
@@ -240,11 +284,25 @@ impl Volume {
         if self.opening().is_page_lost {
             return Err(VolumeOpenError::PagesLost);
         }
+        let records = std::mem::take(&mut self.opening().records);
+        for item in records.iter().flat_map(|found| &found.record.items) {
+            if let JournalItem::Marked { region } = *item {
+                self.take_mark(region)?;
+            }
+        }
+        self.do_without_sums()?;
         let opening = self.opening();
+        let reads = opening.reads;
         let ring = std::mem::take(&mut opening.ring);
-        for FoundRecord { record, line, .. } in std::mem::take(&mut opening.records) {
-            self.take_record(&record, line + 1, &ring)?;
+        for FoundRecord { record, line, .. } in records {
+            match reads {
+                Reads::Map => self.note_record(&record)?,
+                _ => self.take_record(&record, line + 1, &ring)?,
+            }
             self.counters.records_replayed += 1;
+        }
+        if reads == Reads::Map {
+            return Ok(());
         }
         self.extents.index_loaded().map_err(|_| VolumeOpenError::Tables)?;
         self.pointers.index_loaded().map_err(|_| VolumeOpenError::Tables)?;
@@ -277,6 +335,51 @@ impl Volume {
         let length = record.payload_lines as usize * LINE_SIZE as usize;
         (record.sequence == sequence && record.has_payload(payload.get(..length)?))
             .then_some(record)
+    }
+
+    fn take_mark(&mut self, region: u32) -> Result<(), VolumeOpenError> {
+        if u64::from(region) >= self.region_marks.regions() {
+            return Err(VolumeOpenError::Tables);
+        }
+        self.region_marks.mark(Region(region));
+        self.checkpoint.dirty(self.area.page_of_mark(Region(region)));
+        Ok(())
+    }
+
+    /// Which pages it changes, of tables that are not in memory.
+    fn note_record(&mut self, record: &JournalRecord) -> Result<(), VolumeOpenError> {
+        for item in &record.items {
+            match *item {
+                JournalItem::Extent { extent, .. } if extent < self.extents.extents().into() => {
+                    self.checkpoint.dirty(self.area.page_of_extent(extent));
+                }
+                JournalItem::Pointer { slot, .. } if slot < self.pointers.slots().into() => {
+                    self.checkpoint.dirty(self.area.page_of_pointer(slot));
+                }
+                JournalItem::Found { set, first, lines } => {
+                    let run = LineRun { set, first, lines };
+                    if !self.lost.has(run) {
+                        return Err(VolumeOpenError::Tables);
+                    }
+                    self.dirty_lost_lines(run);
+                }
+                JournalItem::Lost { set, stripe, row, column, lines }
+                | JournalItem::Unsure { set, stripe, row, column, lines } => {
+                    let columns = column..column + lines;
+                    for page in self.sum_pages_of(set, stripe, row..row + 1, columns) {
+                        self.checkpoint.dirty(page);
+                    }
+                }
+                JournalItem::Extent { .. } | JournalItem::Pointer { .. } => {
+                    return Err(VolumeOpenError::Tables);
+                }
+                JournalItem::Lines { .. }
+                | JournalItem::Member { .. }
+                | JournalItem::Epoch { .. }
+                | JournalItem::Marked { .. } => {}
+            }
+        }
+        Ok(())
     }
 
     /// `line`: where its payload begins.
@@ -319,8 +422,18 @@ impl Volume {
                         self.dirty_lost_lines(run);
                     }
                 }
+                JournalItem::Marked { .. } => {}
+                JournalItem::Unsure { set, stripe, row, column, lines } => {
+                    for column in column..column + lines {
+                        let index = Checksums::index(self.layout(set), stripe, row, column);
+                        if self.checksums.get(set, index) == LineSum::Lost {
+                            self.set_sum(set, stripe, row, column, LineSum::Never);
+                        }
+                    }
+                }
                 JournalItem::Lines { set, stripe, row, column, lines }
                 | JournalItem::Lost { set, stripe, row, column, lines } => {
+                    self.mark_again(set, stripe, row, column..column + lines);
                     let is_lost = matches!(item, JournalItem::Lost { .. });
                     for column in column..column + lines {
                         if is_lost {

@@ -1,0 +1,194 @@
+//! Proves on the real program that a volume outlives its cache-disk: what was drained, and what was
+//! flushed past the log at the moment of a kill, is there behind `dcd volume import`; and that an
+//! import of what does not fit is refused with a hint and nothing written.
+
+mod harness;
+
+use std::fs;
+
+use harness::nbd::Client;
+use harness::random::Random;
+use harness::{Daemon, Site, Value};
+
+const MIB: u64 = 1 << 20;
+const SETS: &str = "extent = \"64k\"\ntemporary = \"25%\"\njournal = \"2M\"\n\
+    [[set]]\nlevel = 1\nshare = \"20%\"\ncopies = 2\n\
+    [[set]]\nlevel = 5\nshare = \"40%\"\n\
+    [[set]]\nlevel = 0\n";
+const MEMBERS: &str = "--data-disk m0 --data-disk m1 --data-disk m2 --data-disk m3";
+
+fn made(twin: &str) -> Site {
+    let site = Site::empty();
+    // With a record of pairs.
+    fs::create_dir(site.path("state")).unwrap();
+    for member in 0..4 {
+        site.folder.disk(&format!("m{member}"), 40 * MIB);
+    }
+    fs::write(site.path("v.toml"), format!("{twin}{SETS}")).unwrap();
+    let create = format!("create --cache-disk c --cache-size 16M {MEMBERS} --volume v.toml");
+    site.dcd(&create).ok();
+    site
+}
+
+fn serve(site: &Site, cache_disk: &str, flags: &str) -> Daemon {
+    let line = format!(
+        "serve --cache-disk {cache_disk} {MEMBERS} --nbd unix:sock --control ctl \
+         --memory-directory . --quiet --idle-max 20ms {flags}"
+    );
+    site.start_line(&line).ready()
+}
+
+fn twin(site: &Site) -> Value {
+    let status = site.dcd("volume status --control ctl --json").ok();
+    let status: Value = serde_json::from_str(&status).unwrap();
+    status["twin"].clone()
+}
+
+fn until_twin_is_whole(site: &Site) {
+    harness::until("the twin is whole", || {
+        twin(site)["holders"].as_array().filter(|holders| holders.len() == 2).map(|_| ())
+    });
+}
+
+/// Pieces of a round: where, and what.
+fn pieces(round: u64) -> Vec<(u64, Vec<u8>)> {
+    let mut random = Random::new(round);
+    let piece = |index: u64| {
+        let offset = index * MIB + random.below(64) * 4096;
+        let length = (1 + random.below(32)) * 4096;
+        let content = (0..length / 8).flat_map(|at| (offset ^ at ^ round << 40).to_le_bytes());
+        (offset, content.collect())
+    };
+    (0..40).map(piece).collect()
+}
+
+fn write(site: &Site, round: u64) {
+    let mut client = Client::connect(&site.socket());
+    for (offset, content) in pieces(round) {
+        client.write(offset, &content).unwrap();
+    }
+    client.flush().unwrap();
+}
+
+fn verify(site: &Site, round: u64, what: &str) {
+    let mut client = Client::connect(&site.socket());
+    for (offset, content) in pieces(round) {
+        let found = client.read(offset, content.len());
+        assert!(found.is_ok_and(|found| found == content), "{what}, round {round}, at {offset}");
+    }
+}
+
+fn import(site: &Site, cache_disk: &str) -> Value {
+    let line = format!("volume import --cache-disk {cache_disk} --cache-size 16M {MEMBERS} --json");
+    serde_json::from_str::<Value>(&site.dcd(&line).ok()).unwrap()["volume"].clone()
+}
+
+#[test]
+fn what_was_drained_is_there_without_the_cache_disk() {
+    let site = made("twin = true\n");
+    let daemon = serve(&site, "c", "");
+    write(&site, 1);
+    site.dcd("drain --control ctl").ok();
+    harness::until("checksums are written", || (twin(&site)["regions_marked"] == 0).then_some(()));
+    until_twin_is_whole(&site);
+    daemon.kill();
+    fs::remove_file(site.path("c")).unwrap();
+    let told = import(&site, "new");
+    assert_eq!((&told["regions_believed"], &told["lines_lost"]), (&0.into(), &0.into()));
+    let daemon = serve(&site, "new", "");
+    verify(&site, 1, "after the import");
+    // And a member may be lost as well.
+    until_twin_is_whole(&site);
+    write(&site, 2);
+    site.dcd("drain --control ctl").ok();
+    daemon.kill();
+    fs::remove_file(site.path("new")).unwrap();
+    fs::remove_file(site.path("m0")).unwrap();
+    let rest = "--data-disk m1 --data-disk m2 --data-disk m3";
+    let line = format!("volume import --cache-disk c --cache-size 16M {rest}");
+    site.dcd(&line).fails(1, "cannot import the volume: member 0 is missing", "--degraded goes on");
+    assert!(!site.path("c").exists());
+    site.dcd(&format!("{line} --degraded")).ok();
+    site.dcd("check --cache-disk c").ok();
+}
+
+#[test]
+fn what_was_flushed_past_the_log_is_there_after_each_kill() {
+    let site = made("twin = true\n");
+    let mut cache_disk = "c".to_owned();
+    for round in 1..=6 {
+        let daemon = serve(&site, &cache_disk, "--no-log");
+        if round > 1 {
+            verify(&site, round - 1, "at the start");
+        }
+        until_twin_is_whole(&site);
+        write(&site, round);
+        if round % 2 == 0 {
+            // In the middle of what nobody was told of.
+            let mut client = Client::connect(&site.socket());
+            client.write(50 * MIB, &vec![round as u8; MIB as usize]).unwrap();
+        }
+        daemon.kill();
+        fs::rename(site.path(&cache_disk), site.path("old")).unwrap();
+        cache_disk = format!("c{round}");
+        let told = import(&site, &cache_disk);
+        assert_eq!(told["lines_lost"], 0, "round {round}: {told}");
+        // The old one is refused.
+        let line = format!(
+            "serve --cache-disk old {MEMBERS} --nbd unix:sock --memory-directory . --trust-disks"
+        );
+        site.dcd(&line).fails(1, "cache-disk", "");
+    }
+    let _daemon = serve(&site, &cache_disk, "");
+    verify(&site, 6, "at the end");
+}
+
+#[test]
+fn what_does_not_fit_is_refused() {
+    let site = made("twin = true\n");
+    let daemon = serve(&site, "c", "");
+    until_twin_is_whole(&site);
+    write(&site, 1);
+    daemon.kill();
+    let before: Vec<Vec<u8>> =
+        (0..4).map(|member| fs::read(site.path(&format!("m{member}"))).unwrap()).collect();
+    let line = format!("volume import --cache-disk new --cache-size 16M {MEMBERS}");
+    site.dcd(&line).fails(
+        1,
+        "is there, and may hold what the members have not",
+        "--force gives it up",
+    );
+    fs::rename(site.path("c"), site.path("old")).unwrap();
+    site.folder.disk("blank", 40 * MIB);
+    site.dcd(&format!("{line} --data-disk blank")).fails(
+        1,
+        "blank is no member of a volume",
+        "dcd create --volume",
+    );
+    fs::copy(site.path("m3"), site.path("copy")).unwrap();
+    site.dcd(&format!("{line} --data-disk copy")).fails(
+        1,
+        "are both member 3",
+        "one of them is a copy",
+    );
+    site.dcd(
+        "volume import --cache-disk new --cache-size 16M --data-disk m2 --data-disk m3 --degraded",
+    )
+    .fails(1, "the twin of the tables is on members 0 and 1", "give one of these members");
+    site.dcd(&format!("volume import --cache-disk m0 {MEMBERS}")).fails(1, "the same disk", "");
+    site.dcd(&format!("volume import --cache-disk new {MEMBERS}")).fails(1, "new", "--cache-size");
+    assert!(!site.path("new").exists());
+    for (member, before) in before.iter().enumerate() {
+        let now = fs::read(site.path(&format!("m{member}"))).unwrap();
+        assert!(now == *before, "member {member} was written to");
+    }
+    // Damage to both roots of one holder: the other has it. To both holders': refused.
+    site.dcd(&line).ok();
+
+    let without = made("twin = false\n");
+    let daemon = serve(&without, "c", "");
+    assert_eq!(twin(&without), Value::Null);
+    daemon.kill();
+    fs::remove_file(without.path("c")).unwrap();
+    without.dcd(&line).fails(1, "tells of a twin", "the cache-disk alone");
+}
