@@ -13,7 +13,8 @@
 //! A range is locked, and not a whole file: two partitions of one loop device may be a pair. Two
 //! daemons meet whichever way they come: both from above at 2, one from above and one from below at
 //! 1 and 2, and the kernel's own users at 3. A loop device that is made later than 3 can still be
-//! mounted; only its maker can know. Locks of a file belong to the file and to this process, not to
+//! mounted; only its maker can know. Of a share (`shares.rs`) 1 and 2 are its window, and whoever
+//! has another share may have 3. Locks of a file belong to the file and to this process, not to
 //! a name, a name space or a right, so they hold when rights are given up (`confine.rs`).
 
 use std::fs;
@@ -22,12 +23,14 @@ use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
+use dcd_engine::format::share_directory::Window;
 use rustix::fs::{FlockOperation, Mode, OFlags, Stat};
 use rustix::io::Errno;
 
 use crate::device::device_file::{DeviceError, is_alive};
 use crate::device::identity::{DiskIdentity, Object, Piece, Step, System};
 use crate::device::mounts::{mounted_at, mounts};
+use crate::device::shares::{CHANGE, PRESENT};
 
 /// What is held of a disk besides the disk itself.
 #[derive(Debug, Default)]
@@ -36,32 +39,79 @@ pub(crate) struct Claim {
     beside: Vec<OwnedFd>,
 }
 
+/// What is to be held.
+pub(crate) enum Hold {
+    /// All of the disk.
+    Whole,
+    /// A share of it, after [`Claim::join`]; `is_shared`: with others who read it.
+    Share { window: Window, is_shared: bool },
+    /// The right to change the directory, after [`Claim::join`].
+    Directory,
+}
+
 impl Claim {
-    /// Takes what there is to take for a disk that is open.
+    /// Becomes one of those who have a share of an open disk. False: somebody has all of it.
+    pub(crate) fn join(opened: &OwnedFd) -> bool {
+        lock_range(opened, false, PRESENT)
+    }
+
+    /// Whether others have shares of an open disk.
+    pub(crate) fn has_others(opened: &OwnedFd) -> bool {
+        is_locked_by_others(opened, &PRESENT)
+    }
+
+    /// Keeps the directory as it is until [`Claim::looked_up`]. False: it is being changed.
+    pub(crate) fn look_up(&self, opened: &OwnedFd) -> bool {
+        lock_range(opened, false, CHANGE)
+    }
+
+    /// See [`Claim::look_up`]. Who changes it keeps it.
+    pub(crate) fn looked_up(&self, opened: &OwnedFd, hold: &Hold) {
+        if let Hold::Share { .. } = hold {
+            let _ = set_lock(opened, libc::F_UNLCK, &CHANGE);
+        }
+    }
+
+    /// Takes what there is to take for a disk, or a part of one, that is open.
     pub(crate) fn take(
+        &mut self,
         path: &Path,
         opened: &OwnedFd,
         identity: &DiskIdentity,
-    ) -> Result<Claim, DeviceError> {
-        let mut claim = Claim::default();
+        hold: &Hold,
+    ) -> Result<(), DeviceError> {
         // 1. The disk itself. A file was locked as a whole; this tells those who lock ranges. Who
         //    they are is told nowhere.
-        if !lock_range(opened, true, 0..u64::MAX) {
+        let (is_alone, bytes) = match hold {
+            Hold::Whole => (true, 0..u64::MAX),
+            Hold::Share { window, is_shared } => (!is_shared, window.offset_bytes..window.end()),
+            Hold::Directory => (true, CHANGE),
+        };
+        if !lock_range(opened, is_alone, bytes) {
             return Err(DeviceError::Locked { path: path.to_owned(), pid: None });
         }
+        if let Hold::Directory = hold {
+            // What is below and beside is held by those who have shares.
+            return Ok(());
+        }
+        let is_among_others = !matches!(hold, Hold::Whole) && Claim::has_others(opened);
         // 2. Below it.
         for piece in identity.pieces.iter().filter(|piece| piece.step == Step::Unguarded) {
-            claim.below.extend(hold_below(path, piece)?);
+            self.below.extend(hold_below(path, piece)?);
         }
         // 3. Above it, and beside it.
         for number in System::new().loop_devices() {
             let is_other = !identity.lies_on(number)
                 && DiskIdentity::of_disk(number).shared_with(identity).is_some();
             if is_other {
-                claim.beside.extend(hold_beside(path, number)?);
+                match hold_beside(path, number) {
+                    // Whoever has another share holds it.
+                    Err(DeviceError::UsedThrough { mounted_at: None, .. }) if is_among_others => {}
+                    held => self.beside.extend(held?),
+                }
             }
         }
-        Ok(claim)
+        Ok(())
     }
 
     /// What another process holds.
@@ -149,9 +199,13 @@ fn is_part_of(part: u64, whole: u64) -> bool {
     part == whole || is_disk(part) && DiskIdentity::of_disk(part).lies_on(whole)
 }
 
-/// Locks a file as a whole.
-pub(crate) fn lock(file: &OwnedFd, path: &Path) -> Result<(), DeviceError> {
-    match rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive) {
+/// Locks a file as a whole, or as one of those who have a part of it.
+pub(crate) fn lock(file: &OwnedFd, path: &Path, is_whole: bool) -> Result<(), DeviceError> {
+    let operation = match is_whole {
+        true => FlockOperation::NonBlockingLockExclusive,
+        false => FlockOperation::NonBlockingLockShared,
+    };
+    match rustix::fs::flock(file, operation) {
         Ok(()) => Ok(()),
         Err(Errno::WOULDBLOCK) => {
             Err(DeviceError::Locked { path: path.to_owned(), pid: holder_of(file) })
@@ -201,21 +255,34 @@ fn unlock_range(file: &OwnedFd) {
     let _ = set_lock(file, libc::F_UNLCK, &(0..u64::MAX));
 }
 
-fn set_lock(file: &OwnedFd, kind: libc::c_int, bytes: &Range<u64>) -> io::Result<()> {
+/// Whether another open file has a lock of some of these bytes.
+fn is_locked_by_others(file: &OwnedFd, bytes: &Range<u64>) -> bool {
+    let Some(mut lock) = lock_of(libc::F_WRLCK, bytes) else { return false };
+    // SAFETY: the descriptor is open, and the kernel writes into the struct, which is ours.
+    let result = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_GETLK, &raw mut lock) };
+    result >= 0 && lock.l_type != libc::F_UNLCK as libc::c_short
+}
+
+/// What the kernel is told of these bytes; `None`: they are none.
+fn lock_of(kind: libc::c_int, bytes: &Range<u64>) -> Option<libc::flock> {
     let most = i64::MAX as u64;
     let start = bytes.start.min(most);
     // A length of 0 reaches to wherever the file will end.
     let length = if bytes.end >= most { 0 } else { bytes.end.saturating_sub(start) };
     if length == 0 && bytes.end < most {
-        return Ok(());
+        return None;
     }
-    let lock = libc::flock {
+    Some(libc::flock {
         l_type: kind as libc::c_short,
         l_whence: libc::SEEK_SET as libc::c_short,
         l_start: start as libc::off_t,
         l_len: length as libc::off_t,
         l_pid: 0,
-    };
+    })
+}
+
+fn set_lock(file: &OwnedFd, kind: libc::c_int, bytes: &Range<u64>) -> io::Result<()> {
+    let Some(lock) = lock_of(kind, bytes) else { return Ok(()) };
     // SAFETY: the descriptor is open, and the kernel only reads the struct, which is ours.
     let result = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_SETLK, &raw const lock) };
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }

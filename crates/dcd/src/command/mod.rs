@@ -15,6 +15,7 @@ pub mod completions;
 pub mod create;
 pub mod create_label;
 pub mod create_room;
+pub mod create_share;
 pub mod create_target;
 #[cfg(feature = "lab")]
 pub mod demo;
@@ -33,6 +34,7 @@ pub mod help_markdown;
 pub mod hint;
 pub mod inspect;
 pub mod inspect_file;
+pub mod inspect_shares;
 pub mod list;
 pub mod man;
 pub mod metrics;
@@ -44,6 +46,7 @@ pub mod seeded_bugs;
 pub mod sequence;
 pub mod serve;
 pub mod set;
+pub mod share_end;
 #[cfg(feature = "lab")]
 pub mod simulate;
 pub mod slow_disk;

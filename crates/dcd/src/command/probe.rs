@@ -3,13 +3,12 @@
 //! is told on stderr and is as if it were not there. With `--all` it is the other way round:
 //! `probe_all.rs`.
 
-use std::fs::File;
-use std::io::{ErrorKind, Seek, SeekFrom};
-use std::os::unix::fs::{FileExt, FileTypeExt};
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
 use dcd_daemon::device::identity::DiskIdentity;
+use dcd_daemon::device::shares::{DiskReader, Place};
 use dcd_daemon::pair::legs::label_at;
 use dcd_daemon::pair::members::{MemberMark, member_mark_in};
 use dcd_engine::Superblock;
@@ -267,22 +266,28 @@ pub(super) fn read_cache(disks: &[&Path]) -> Contents {
 /// Both copies of what a disk says of itself. One that cannot be read stays empty, which is no
 /// label.
 fn read_copies<const BYTES: usize>(disk: &Path, offsets: [u64; 2]) -> Option<[[u8; BYTES]; 2]> {
-    let file = File::open(disk).ok()?;
+    let disk = DiskReader::open(disk).ok()?;
     let mut copies = [[0; BYTES]; 2];
     for (copy, offset) in copies.iter_mut().zip(offsets) {
-        let _ = file.read_exact_at(copy, offset);
+        let _ = disk.read_exact_at(copy, offset);
     }
     Some(copies)
 }
 
 pub(super) fn read_superblock(disk: &Path) -> Contents {
     const UNREADABLE: Contents = Contents::Unknown("cannot be read");
-    // A pipe would be waited for.
-    let Ok(kind) = std::fs::metadata(disk).map(|it| it.file_type()) else { return UNREADABLE };
-    if !kind.is_file() && !kind.is_block_device() {
-        return Contents::Unknown("is neither a file nor a block device");
-    }
-    let Ok(file) = File::open(disk) else { return UNREADABLE };
+    let place = Place::of(disk);
+    let file = match DiskReader::open(disk) {
+        Ok(file) => file,
+        Err(error) if error.kind() == ErrorKind::Unsupported => {
+            return Contents::Unknown("is neither a file nor a block device");
+        }
+        // The disk is there, and has no such share: the cache gave it back.
+        Err(error) if place.share.is_some() && error.kind() == ErrorKind::NotFound => {
+            return Contents::Nothing;
+        }
+        Err(_) => return UNREADABLE,
+    };
     let mut copies = [[0; SUPERBLOCK_SIZE]; SUPERBLOCK_OFFSETS.len()];
     let (mut is_read, mut is_short) = (true, false);
     for (copy, offset) in copies.iter_mut().zip(SUPERBLOCK_OFFSETS) {
@@ -311,15 +316,14 @@ pub(super) fn read_superblock(disk: &Path) -> Contents {
 
 /// Whether a checkpoint lies where every cache has one, or an end mark near the end of the disk,
 /// where it is unless the cache has only a part of it. A wipe leaves neither.
-fn has_rest_of_a_cache(file: &File) -> bool {
+fn has_rest_of_a_cache(file: &DiskReader) -> bool {
     let mut magic = [0; 8];
     if file.read_exact_at(&mut magic, CHECKPOINTS_OFFSET).is_ok()
         && magic == checkpoint::MAGIC.to_le_bytes()
     {
         return true;
     }
-    // The end of a block device is found by seeking; its metadata says 0.
-    let end = (&*file).seek(SeekFrom::End(0)).unwrap_or(0) / LINE_SIZE * LINE_SIZE;
+    let end = file.length().unwrap_or(0) / LINE_SIZE * LINE_SIZE;
     // Behind the mark less than a segment is left.
     let start = end.saturating_sub(SEGMENT_SIZE_BYTES_MAX + END_MARK_BYTES as u64);
     let mut bytes = vec![0; (end - start) as usize];
