@@ -10,6 +10,7 @@
 //! A path may lead to a share of a disk ([`crate::device::shares`]): then the disk is open, and
 //! everything that is done with it is done in the window of the share ([`DeviceFile::place`]).
 
+use std::cell::RefCell;
 use std::fmt;
 use std::fs;
 use std::io;
@@ -29,7 +30,7 @@ use dcd_engine::units::BLOCK_SIZE;
 use crate::device::claim::{Claim, Hold, lock};
 use crate::device::identity::DiskIdentity;
 use crate::device::mounts::{mounted_at, mounts, swaps};
-use crate::device::shares::{self, DirectoryChange, Place, ShareProblem};
+use crate::device::shares::{self, DirectoryChange, Place, ShareProblem, disk_of};
 
 /// A file of an odd size that is smaller than this is hardly a disk image with its end missing.
 const IMAGE_BYTES_MIN: u64 = 64 << 10;
@@ -296,7 +297,7 @@ impl DeviceError {
                 format!("process {pid} is probably another dcd (ps {pid}); stop it first")
             }
             DeviceError::Locked { path, .. } | DeviceError::LockedBelow { below: path, .. } => {
-                format!("find who uses it: fuser -v {}", path.display())
+                format!("find who uses it: fuser -v {}", disk_of(path).display())
             }
             DeviceError::Size { path, found: 0 } if path.starts_with("/dev") => {
                 "it has no medium, or nothing is attached to it: `lsblk` shows its size".into()
@@ -355,6 +356,8 @@ pub struct DeviceFile {
     share: Option<Share>,
     /// Size in bytes of what is open.
     whole_bytes: u64,
+    /// Who keeps mounts and LVM away from a block device.
+    guard: Guard,
     /// What it is, under all its names.
     pub identity: DiskIdentity,
     /// Size in bytes when it was opened.
@@ -389,6 +392,25 @@ impl Drop for DeviceFile {
         }
     }
 }
+
+/// Who has opened a block device with O_EXCL, which the kernel lets only one do.
+#[derive(Debug)]
+enum Guard {
+    /// We, with the file itself; or it is a file, which is locked otherwise.
+    Ours,
+    /// Somebody with another share, as long as it runs; then we.
+    Others(RefCell<Waiting>),
+}
+
+/// Until we have it.
+#[derive(Debug)]
+struct Waiting {
+    next_try: Instant,
+    held: Option<OwnedFd>,
+}
+
+/// How often it is tried.
+const GUARD_INTERVAL: Duration = Duration::from_secs(1);
 
 /// What is open.
 struct Opened {
@@ -609,11 +631,14 @@ impl DeviceFile {
                 other => other,
             };
         let mut opened = open(flags);
+        let mut guard = Guard::Ours;
         if let (Err(Errno::BUSY), false) = (&opened, is_whole) {
             // Whoever has another share came first; if it is somebody else, none has.
             opened = open(flags - OFlags::EXCL);
             let is_among_others = opened.as_ref().is_ok_and(Claim::has_others);
             opened = if is_among_others { opened } else { Err(Errno::BUSY) };
+            let next_try = Instant::now() + GUARD_INTERVAL;
+            guard = Guard::Others(RefCell::new(Waiting { next_try, held: None }));
         }
         let file =
             opened.map_err(|e| open_error(path, e, is_block_device.then_some(stat.st_rdev)))?;
@@ -641,7 +666,9 @@ impl DeviceFile {
             return Err(DeviceError::Locked { path: path.to_owned(), pid: None });
         }
         let opened = Opened { file, stat, is_block_device, is_direct };
-        DeviceFile::of(path, opened, identity, Claim::default())
+        let mut device = DeviceFile::of(path, opened, identity, Claim::default())?;
+        device.guard = guard;
+        Ok(device)
     }
 
     /// Looks at one that is open and locked.
@@ -660,6 +687,7 @@ impl DeviceFile {
             window: None,
             share: None,
             whole_bytes: 0,
+            guard: Guard::Ours,
             identity,
             size_bytes: stat.st_size as u64,
             is_block_device,
@@ -729,6 +757,26 @@ impl DeviceFile {
     /// The descriptor, for who has its offsets from [`DeviceFile::place`].
     pub(crate) fn descriptor(&self) -> RawFd {
         self.file.as_raw_fd()
+    }
+
+    /// Opens a block device of which others had a share first with O_EXCL, as soon as these have
+    /// gone: from then on it is we who keep mounts and LVM away. In between dcd is kept away by its
+    /// own locks, and everybody else, for as long as [`GUARD_INTERVAL`], by nothing. When to try
+    /// again, if at all.
+    pub(crate) fn keep_others_away(&self) -> Option<Instant> {
+        let Guard::Others(waiting) = &self.guard else { return None };
+        let mut waiting = waiting.borrow_mut();
+        let now = Instant::now();
+        if waiting.held.is_none() && now >= waiting.next_try {
+            let flags = OFlags::RDONLY | OFlags::EXCL | OFlags::CLOEXEC | OFlags::NOCTTY;
+            let opened = rustix::fs::open(disk_of(&self.path), flags, Mode::empty()).ok();
+            let is_it = |file: &OwnedFd| {
+                rustix::fs::fstat(file).is_ok_and(|stat| stat.st_rdev == self.number)
+            };
+            waiting.held = opened.filter(is_it);
+            waiting.next_try = now + GUARD_INTERVAL;
+        }
+        waiting.held.is_none().then_some(waiting.next_try)
     }
 
     /// If it is a share of a disk: which, as the directory says.

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use dcd_daemon::device::identity::DiskIdentity;
-use dcd_daemon::device::shares::{DiskReader, Place};
+use dcd_daemon::device::shares::{DiskReader, Place, whole_name};
 use dcd_daemon::pair::legs::label_at;
 use dcd_daemon::pair::members::{MemberMark, member_mark_in};
 use dcd_engine::Superblock;
@@ -112,10 +112,8 @@ fn names_of(device: &Path, udev: bool) -> Vec<PathBuf> {
 }
 
 fn probe(names: &[PathBuf], configurations: &Path) -> Option<Found> {
-    let is_named = |disk: &Path| {
-        names.iter().any(|name| name == disk)
-            || disk.canonicalize().is_ok_and(|disk| names.contains(&disk))
-    };
+    let is_named =
+        |disk: &Path| names.iter().any(|name| name == disk) || names.contains(&whole_name(disk));
     // A loop device over the same file, a partition of the disk, what is mapped on it: what is seen
     // there is as old.
     let device = DiskIdentity::of(names.first()?).ok();

@@ -134,6 +134,11 @@ impl CommandError {
                 "to make it anew: dcd detach --cache-disk {} --data-disk ..., then dcd create --share",
                 path.display()
             )),
+            CommandError::LegIsAShare { .. } => Some(
+                "a leg that is added is a disk of its own; a cache with a share on each of two disks is made by dcd create --share, \
+                 with both"
+                    .into(),
+            ),
             CommandError::SharedSize { .. } => Some("leave it out".into()),
             CommandError::DiskOfSharesSmall { .. } => {
                 Some("take a smaller share or a larger disk; of a new file --cache-size is the size of all of it".into())

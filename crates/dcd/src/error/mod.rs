@@ -277,6 +277,12 @@ pub enum CommandError {
         /// The share.
         path: PathBuf,
     },
+    /// A share cannot become a leg.
+    #[error("{} is a share of a cache-disk, and has its cache", path.display())]
+    LegIsAShare {
+        /// The share.
+        path: PathBuf,
+    },
     /// The size of a disk that has its size.
     #[error("{} is shared already, and --cache-size is for a disk that is not", path.display())]
     SharedSize {

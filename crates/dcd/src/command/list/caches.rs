@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use dcd_daemon::device::shares::disk_of;
 use dcd_daemon::pair::record::{PairRecord, PairState};
 use dcd_daemon::report::status_report::StatusReport;
 use dcd_daemon::units_text::format_size;
@@ -87,6 +88,7 @@ pub(super) fn caches(
         }
     }
     for (uuid, record) in newest.into_iter().filter(|(uuid, _)| !is_served(uuid)) {
+        // Who has a share has its disk open, and so have those with other shares.
         let disk = record.cache_disk.path.canonicalize();
         let user = in_use.iter().find(|(_, path)| disk.as_ref().is_ok_and(|disk| disk == path));
         let user = user.map(|(process, _)| *process);
@@ -194,12 +196,12 @@ fn recorded(uuid: String, record: &PairRecord, user: Option<u32>) -> Option<Cach
             }
         }
         _ if is_over => return None,
-        Contents::Unknown(why) if cache_disk.exists() => {
+        Contents::Unknown(why) if disk_of(cache_disk).exists() => {
             let what = format!("dcd check --cache-disk {cache}; dcd salvage --help");
             (State::Missing, Some(format!("{cache} {why}")), Some(what))
         }
         _ => {
-            let gone = !cache_disk.exists();
+            let gone = !disk_of(cache_disk).exists();
             let problem = if gone { "is not there" } else { "holds something else now" };
             // Whether it is one of several legs is not recorded.
             let what = format!(
