@@ -40,6 +40,7 @@ pub mod man;
 pub mod metrics;
 pub mod probe;
 pub mod probe_all;
+pub mod probe_shares;
 pub mod salvage;
 #[cfg(feature = "lab")]
 pub mod seeded_bugs;

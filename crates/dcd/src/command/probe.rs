@@ -7,10 +7,13 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use dcd_daemon::device::device_spec::DeviceSpec;
 use dcd_daemon::device::identity::DiskIdentity;
-use dcd_daemon::device::shares::{DiskReader, Place, whole_name};
+use dcd_daemon::device::shares::{DiskReader, Place, directory_at, is_no_directory, whole_name};
+use dcd_daemon::pair::book::PairBook;
 use dcd_daemon::pair::legs::label_at;
 use dcd_daemon::pair::members::{MemberMark, member_mark_in};
+use dcd_daemon::pair::share_choice::choose_shares;
 use dcd_engine::Superblock;
 use dcd_engine::format::checkpoint;
 use dcd_engine::format::data_label::{DATA_LABEL_BYTES, DATA_LABEL_OFFSETS, DataLabel, LabelState};
@@ -24,7 +27,7 @@ use dcd_engine::legs::choose::{Role, choose};
 use dcd_engine::units::LINE_SIZE;
 use dcd_engine::volume::format::label::{LABEL_OFFSETS, MEMBER_LABEL_BYTES};
 
-use super::probe_all;
+use super::{probe_all, probe_shares};
 use crate::config_file;
 use crate::error::CommandError;
 use crate::settings::Settings;
@@ -37,7 +40,7 @@ pub const CONFIGURATIONS: &str = "/etc/dcd";
 ///
 /// A cache-disk or data-disk of a service, under whatever name (a loop device over it, a partition,
 /// what is mapped on it), and whether the two are attached: then what is on the data-disk alone may
-/// be old. Reads only, and never waits for anything. udev asks it of every disk.
+/// be old. Of a cache-disk that several caches share, all of them. Reads only, and never waits for anything. udev asks it of every disk.
 ///
 /// With --all: whether a cache of any service may hold what its data-disk does not. It looks at the
 /// settings of each, at the disks that they name, and at the daemons that run. What cannot be known
@@ -92,7 +95,14 @@ struct Found {
 pub fn run(arguments: &ProbeArguments) -> Result<(), CommandError> {
     // Without a device, all are asked for: the command line has seen to that.
     let Some(device) = &arguments.device else { return probe_all::run(arguments) };
-    let found = probe(&names_of(device, arguments.udev), &arguments.configurations);
+    let names = names_of(device, arguments.udev);
+    if let Some(shared) = probe_shares::SharedDisk::of(&names, &arguments.configurations) {
+        return print(&match arguments.udev {
+            true => shared.properties(),
+            false => shared.words(device),
+        });
+    }
+    let found = probe(&names, &arguments.configurations);
     print(&match (found, arguments.udev) {
         (Some(found), true) => properties(&found),
         (Some(found), false) => words(device, &found),
@@ -111,6 +121,22 @@ fn names_of(device: &Path, udev: bool) -> Vec<PathBuf> {
     names
 }
 
+/// The cache-disks of a service, with the share of each that is meant. A share that is gone was given
+/// back, which is for whoever reads it to find out.
+pub(super) fn cache_disks_of(settings: &Settings, at: impl Fn(&Path) -> PathBuf) -> Vec<PathBuf> {
+    let mut disks: Vec<DeviceSpec> =
+        settings.cache_disk.iter().map(|disk| disk.with_path(at(disk.path()))).collect();
+    let data_disks: Vec<PathBuf> = settings.data_disk.iter().map(|it| at(it.path())).collect();
+    let data_disks: Vec<&Path> = data_disks.iter().map(PathBuf::as_path).collect();
+    let book = PairBook::from_environment(false);
+    let is_found = choose_shares(&mut disks, settings.share.as_deref(), &data_disks, &book).is_ok();
+    let path = |disk: &DeviceSpec| match (&settings.share, Place::of(disk.path()).share) {
+        (Some(share), None) if !is_found => disk.path().join(share),
+        _ => disk.path().to_owned(),
+    };
+    disks.iter().map(path).collect()
+}
+
 fn probe(names: &[PathBuf], configurations: &Path) -> Option<Found> {
     let is_named =
         |disk: &Path| names.iter().any(|name| name == disk) || names.contains(&whole_name(disk));
@@ -123,7 +149,8 @@ fn probe(names: &[PathBuf], configurations: &Path) -> Option<Found> {
     };
     let is_it = |disk: &Path| is_named(disk) || is_of(disk);
     for (name, settings) in services(configurations) {
-        let cache_disks = settings.cache_disk.iter().map(|disk| disk.path());
+        let cache_disks = cache_disks_of(&settings, Path::to_owned);
+        let cache_disks = cache_disks.iter().map(PathBuf::as_path);
         let Some(cache_disk) =
             cache_disks.clone().find(|disk| is_it(disk)).or(cache_disks.clone().next())
         else {
@@ -184,7 +211,7 @@ fn probe(names: &[PathBuf], configurations: &Path) -> Option<Found> {
 }
 
 /// The services of this machine with their settings, by name.
-fn services(configurations: &Path) -> Vec<(String, Settings)> {
+pub(super) fn services(configurations: &Path) -> Vec<(String, Settings)> {
     let entries = std::fs::read_dir(configurations).into_iter().flatten().flatten();
     let mut files: Vec<PathBuf> = entries.map(|entry| entry.path()).collect();
     files.sort();
@@ -216,7 +243,7 @@ pub(super) enum Contents {
 }
 
 impl Contents {
-    fn superblock(&self) -> Option<&Superblock> {
+    pub(super) fn superblock(&self) -> Option<&Superblock> {
         match self {
             Contents::Cache(superblock) => Some(superblock),
             Contents::Unknown(_) | Contents::Nothing => None,
@@ -275,6 +302,16 @@ fn read_copies<const BYTES: usize>(disk: &Path, offsets: [u64; 2]) -> Option<[[u
 pub(super) fn read_superblock(disk: &Path) -> Contents {
     const UNREADABLE: Contents = Contents::Unknown("cannot be read");
     let place = Place::of(disk);
+    if place.share.is_none() {
+        match directory_at(&place.disk) {
+            // What is in its shares is asked for by their names.
+            Ok(Ok(_)) => return Contents::Nothing,
+            Ok(Err(problem)) if !is_no_directory(&problem) => {
+                return Contents::Unknown("has a directory of shares that cannot be read");
+            }
+            _ => {}
+        }
+    }
     let file = match DiskReader::open(disk) {
         Ok(file) => file,
         Err(error) if error.kind() == ErrorKind::Unsupported => {
