@@ -190,7 +190,7 @@ fn what_cannot_be_is_refused_and_nothing_is_written() {
     whole.stop();
     fs::write(site.path("foreign"), vec![1; 9 << 20]).unwrap();
     site.folder.disk("small", 2 << 20);
-    let disks = ["c", "d1", "d2", "whole", "whole-d", "foreign", "small"];
+    let disks = ["c", "d1", "d2", "d3", "whole", "whole-d", "foreign", "small"];
     let sums = || disks.map(|name| sum_of_file(&site.path(name)));
     let before = sums();
     let create = |words: &str| site.dcd(&format!("create {words}"));
@@ -229,7 +229,7 @@ fn what_cannot_be_is_refused_and_nothing_is_written() {
         "c is shared by caches: d1",
         "--force",
     );
-    create("--cache-disk c/d1 --data-disk d2").fails(1, "is a share of a cache-disk", "detach");
+    create("--cache-disk c/d1 --data-disk d2").fails(1, "names a share", "detach");
     create("--cache-disk d2 --share 2M --data-disk c").fails(1, "several caches share", "");
     create("--cache-disk whole --share 2M --data-disk d2").fails(1, "holds cache", "");
     create("--cache-disk foreign --share 2M --data-disk d2").fails(
@@ -239,6 +239,17 @@ fn what_cannot_be_is_refused_and_nothing_is_written() {
     );
     create("--cache-disk small --share 2M --data-disk d2").fails(1, "need 3 MiB", "smaller share");
     create("--cache-disk new --share 2M --data-disk d2").fails(1, "--cache-size", "");
+    create("--cache-disk c --cache-disk new --share 12M --cache-size 32M --data-disk d2").fails(
+        1,
+        "is shared already",
+        "",
+    );
+    create("--cache-disk d3 --cache-disk c --share 12M --data-disk d2").fails(1, "has no room", "");
+    create("--cache-disk d3 --share 2M --data-disk d2 --name .x").fails(
+        1,
+        "cannot be the name",
+        "",
+    );
     create("--cache-disk new --cache-size 4M --share 4M --data-disk d2").fails(1, "need 5 MiB", "");
     assert!(!site.path("new").exists());
 

@@ -50,9 +50,22 @@ pub(crate) enum Hold {
 }
 
 impl Claim {
-    /// Becomes one of those who have a share of an open disk. False: somebody has all of it.
-    pub(crate) fn join(opened: &OwnedFd) -> bool {
-        lock_range(opened, false, PRESENT)
+    /// Becomes one of those who have a share of an open disk.
+    ///
+    /// # Errors
+    /// If somebody has all of it; or the file system has no such locks, without which nothing keeps
+    /// shares apart.
+    pub(crate) fn join(path: &Path, opened: &OwnedFd) -> Result<(), DeviceError> {
+        match set_lock(opened, libc::F_RDLCK, &PRESENT) {
+            Ok(()) => Ok(()),
+            Err(error) if is_conflict(&error) => {
+                Err(DeviceError::Locked { path: path.to_owned(), pid: holder_of(opened) })
+            }
+            Err(source) => {
+                let operation = "lock a part of";
+                Err(DeviceError::Io { path: path.to_owned(), operation, source })
+            }
+        }
     }
 
     /// Whether others have shares of an open disk.
@@ -247,8 +260,13 @@ fn lock_range(file: &OwnedFd, exclusive: bool, bytes: Range<u64>) -> bool {
     let kind = if exclusive { libc::F_WRLCK } else { libc::F_RDLCK };
     match set_lock(file, kind, &bytes) {
         Ok(()) => true,
-        Err(error) => !matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::EACCES)),
+        Err(error) => !is_conflict(&error),
     }
+}
+
+/// Whether somebody else has a lock.
+fn is_conflict(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::EACCES))
 }
 
 fn unlock_range(file: &OwnedFd) {

@@ -662,8 +662,8 @@ impl DeviceFile {
             operation: "look at",
             source,
         })?;
-        if !is_whole && !Claim::join(&file) {
-            return Err(DeviceError::Locked { path: path.to_owned(), pid: None });
+        if !is_whole {
+            Claim::join(path, &file)?;
         }
         let opened = Opened { file, stat, is_block_device, is_direct };
         let mut device = DeviceFile::of(path, opened, identity, Claim::default())?;

@@ -396,9 +396,10 @@ impl DiskReader {
 
     /// Whether nothing was ever written there, as far as a file system tells.
     pub fn is_hole(&self, offset: u64, length: u64) -> bool {
-        let start = self.window.map_or(0, |window| window.offset_bytes) + offset;
+        let before = self.window.map_or(0, |window| window.offset_bytes);
+        let start = before.saturating_add(offset);
         match rustix::fs::seek(&self.file, rustix::fs::SeekFrom::Data(start)) {
-            Ok(data) => data >= start + length,
+            Ok(data) => data >= start.saturating_add(length),
             // Nor was anything behind it.
             Err(error) => error == Errno::NXIO,
         }

@@ -21,8 +21,8 @@ use dcd_daemon::pair::share_choice::share_of;
 use dcd_daemon::serve::ServeError;
 use dcd_engine::Uuid;
 use dcd_engine::format::share_directory::{
-    DIRECTORY_BYTES, NewShare, SHARE_GRAIN_BYTES, SHARE_NAME_BYTES_MAX, ShareDirectory, ShareState,
-    is_share_name,
+    DIRECTORY_BYTES, NewShare, SHARE_GRAIN_BYTES, SHARE_NAME_BYTES_MAX, ShareDirectory, ShareError,
+    ShareState, is_share_name,
 };
 
 use super::create::{Gone, Plan, Stop, random_uuid, refuse_to_destroy};
@@ -54,6 +54,9 @@ impl SharedDisk {
             return Err(ServeError::ShareTwice { path, share }.into());
         }
         let name = arguments.name.clone().or(share);
+        if let Some(found) = name.clone().filter(|name| !is_share_name(name)) {
+            return Err(ShareProblem::rule(&disk)(ShareError::Name { found }).into());
+        }
         let directory = match disk.exists() {
             true => directory_at(&disk).map_err(CommandError::file("read", &disk))?,
             false => {
@@ -73,9 +76,35 @@ impl SharedDisk {
             Ok(_) if arguments.cache_size.is_some() => Err(CommandError::SharedSize { path: disk }),
             Ok(directory) => {
                 refuse_second(&disk, &directory, arguments, book)?;
-                Ok(SharedDisk { disk, plan: None, name })
+                let shared = SharedDisk { disk, plan: None, name };
+                // Before anything is written to another disk. Whether somebody is at what looks
+                // left over is seen when the directory is ours.
+                let mut trial = directory.clone();
+                for share in directory.shares().iter().filter(|it| it.state != ShareState::InUse) {
+                    let _ = trial.give_back(share.cache);
+                }
+                shared.allocate(&mut trial, Uuid([0; 16]), arguments)?;
+                Ok(shared)
             }
         }
+    }
+
+    /// Takes room for the cache in a directory, which is not written. The name of its share.
+    fn allocate(
+        &self,
+        directory: &mut ShareDirectory,
+        cache: Uuid,
+        arguments: &CreateArguments,
+    ) -> Result<String, CommandError> {
+        let name = self.name.clone().unwrap_or_else(|| free_name(directory, arguments));
+        let data_disk = match arguments.data_disk.as_slice() {
+            [one] => whole_name(one.path()).to_str().map(str::to_owned).unwrap_or_default(),
+            _ => String::new(),
+        };
+        let size_bytes = arguments.share.unwrap_or(0);
+        let share = NewShare { name: name.clone(), cache, size_bytes, data_disk };
+        directory.allocate(share).map_err(ShareProblem::rule(&self.disk))?;
+        Ok(name)
     }
 
     /// How large the cache is going to be.
@@ -166,27 +195,13 @@ impl NewShares {
     ) -> Result<(NewShares, Vec<DeviceFile>, Vec<Gone>), CommandError> {
         let mut new = NewShares { cache, taken: Vec::new(), rooms: Vec::new(), is_kept: false };
         let (mut opened, mut gone) = (Vec::new(), Vec::new());
-        let data_disk = match arguments.data_disk.as_slice() {
-            [one] => whole_name(one.path()).to_str().map(str::to_owned).unwrap_or_default(),
-            _ => String::new(),
-        };
         for shared in disks {
             let (room, given_up) = shared.prepare(arguments, stop)?;
             new.rooms.extend(room);
             gone.push(given_up);
             let mut change = DirectoryChange::begin(&shared.disk)?;
             change.drop_left_over();
-            let name = match &shared.name {
-                Some(name) => name.clone(),
-                None => free_name(&change.directory, arguments),
-            };
-            let share = NewShare {
-                name: name.clone(),
-                cache,
-                size_bytes: arguments.share.unwrap_or(0),
-                data_disk: data_disk.clone(),
-            };
-            change.directory.allocate(share).map_err(ShareProblem::rule(&shared.disk))?;
+            let name = shared.allocate(&mut change.directory, cache, arguments)?;
             change.write()?;
             let path = shared.disk.join(&name);
             new.taken.push((shared.disk.clone(), path.clone()));

@@ -131,7 +131,7 @@ impl CommandError {
                 path.join("NAME").display()
             )),
             CommandError::IsAShare { path } => Some(format!(
-                "to make it anew: dcd detach --cache-disk {} --data-disk ..., then dcd create --share",
+                "--share SIZE makes it; one that is there goes first: dcd detach --cache-disk {} --data-disk ...",
                 path.display()
             )),
             CommandError::LegIsAShare { .. } => Some(

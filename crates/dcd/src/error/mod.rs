@@ -271,8 +271,8 @@ pub enum CommandError {
         /// Names of the shares.
         names: Vec<String>,
     },
-    /// A share cannot be given a cache anew.
-    #[error("{} is a share of a cache-disk, and has its cache", path.display())]
+    /// A share of no size.
+    #[error("{} names a share of a cache-disk, and there is no --share", path.display())]
     IsAShare {
         /// The share.
         path: PathBuf,
