@@ -219,8 +219,8 @@ fn a_change_that_is_cut_off_has_been_or_not() {
         assert!(changed.iter().all(|at| (*at as u64) < DIRECTORY_BYTES));
         for cut in 0..1usize << changed.len().min(8) {
             let mut torn = seen.clone();
-            for (index, at) in changed.iter().enumerate().filter(|(index, _)| cut >> index & 1 > 0)
-            {
+            let written = changed.iter().enumerate().filter(|(index, _)| cut >> index & 1 > 0);
+            for (_, at) in written {
                 torn[*at..*at + 512].copy_from_slice(&bytes[*at..*at + 512]);
             }
             let found = read(&torn);

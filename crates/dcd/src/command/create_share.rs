@@ -249,7 +249,7 @@ fn free_name(directory: &ShareDirectory, arguments: &CreateArguments) -> String 
     let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
     let plain: String = base.chars().map(|c| if is_plain(c) { c } else { '-' }).collect();
     let room = SHARE_NAME_BYTES_MAX - "-999".len();
-    let plain = &plain.trim_start_matches('.')[..];
+    let plain = plain.trim_start_matches('.');
     let plain = &plain[..plain.len().min(room)];
     let base = if is_share_name(plain) { plain } else { "cache" };
     let is_free = |name: &String| directory.shares().iter().all(|share| share.name != *name);
