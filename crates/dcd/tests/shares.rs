@@ -202,7 +202,7 @@ fn what_cannot_be_is_refused_and_nothing_is_written() {
     );
     create("--cache-disk c --share 1T --data-disk d2").fails(1, "has no room", "");
     create("--cache-disk c --share 512k --data-disk d2").fails(1, "needs at least", "");
-    create("--cache-disk c --share 0 --data-disk d2").fails(1, "needs at least", "");
+    create("--cache-disk c --share 0 --data-disk d2").fails(1, "a share of 0 bytes", "--share");
     create("--cache-disk c --share 4M --data-disk d1").fails(
         1,
         "has a share already: c/d1",
@@ -293,6 +293,39 @@ fn what_cannot_be_is_refused_and_nothing_is_written() {
         "c/d1",
     );
     site.dcd("inspect superblock --cache-disk c").fails(1, "which share of c", "--share NAME");
+}
+
+/// A cache that is given up is overwritten in its share, as it would be on a disk of its own.
+#[test]
+fn a_share_that_is_given_up_is_made_anew() {
+    let site = site(false);
+    make(&site, "d1", "--cache-size 16M");
+    make(&site, "d2", "--labelled");
+    site.folder.disk("d3", VOLUME);
+    let daemon = start(&site, "c", "d1");
+    Load::new(21).run(&site, "d1", 20);
+    let uuid = daemon.told("uuid").unwrap().to_owned();
+    let anew = "create --cache-disk c/d1 --share 6M --data-disk d3";
+    site.dcd(&format!("{anew} --force")).fails(1, "c/d1 is locked", "");
+    daemon.stop();
+    let before = sum_of_file(&site.path("c"));
+    site.dcd(anew).fails(1, "there is a share d1 already", "");
+    let outcome = site.dcd(&format!("{anew} --force"));
+    assert!(outcome.stdout.starts_with("would be lost"), "{}", outcome.stdout);
+    outcome.fails(1, "holds cache", &uuid);
+    assert_eq!(sum_of_file(&site.path("c")), before);
+    let told = site.dcd(&format!("{anew} --force --uuid {uuid}")).ok();
+    assert!(told.starts_with("given up"), "{told}");
+    let is = [part("", "free", 1, 4), part("d2", "in-use", 5, 4), part("d1", "in-use", 9, 6)];
+    assert_eq!(parts(&site, "c")[..3], is);
+    start(&site, "c", "d3").stop();
+    // The other one has a label, and is found by it under any name.
+    fs::rename(site.path("d2"), site.path("renamed")).unwrap();
+    let daemon = start(&site, "c", "renamed");
+    assert_eq!(daemon.told("size"), Some("3145728"));
+    daemon.stop();
+    site.dcd("detach --cache-disk c --data-disk renamed").ok();
+    assert_eq!(parts(&site, "c")[0], part("", "free", 1, 8));
 }
 
 /// One copy of the directory is enough, in whatever way the other is lost; with neither nothing is

@@ -210,6 +210,9 @@ impl ShareProblem {
                 "take a smaller share, or detach another cache of this disk, which gives its room back"
                     .into()
             }
+            ShareProblem::Rule { error: ShareError::Empty, .. } => {
+                "for example --share 20G".into()
+            }
             ShareProblem::Rule { error: ShareError::Name { .. }, .. } => {
                 "give it a name with --name".into()
             }

@@ -21,8 +21,8 @@ use dcd_daemon::pair::share_choice::share_of;
 use dcd_daemon::serve::ServeError;
 use dcd_engine::Uuid;
 use dcd_engine::format::share_directory::{
-    DIRECTORY_BYTES, NewShare, SHARE_GRAIN_BYTES, SHARE_NAME_BYTES_MAX, ShareDirectory, ShareError,
-    ShareState, is_share_name,
+    DIRECTORY_BYTES, NewShare, SHARE_GRAIN_BYTES, SHARE_NAME_BYTES_MAX, Share, ShareDirectory,
+    ShareError, ShareState, is_share_name,
 };
 
 use super::create::{Gone, Plan, Stop, random_uuid, refuse_to_destroy};
@@ -37,6 +37,8 @@ pub struct SharedDisk {
     /// What it has to be first, if it has no directory.
     plan: Option<Plan>,
     name: Option<String>,
+    /// The path of a share of that name, which is to be overwritten.
+    old: Option<PathBuf>,
 }
 
 impl SharedDisk {
@@ -64,23 +66,31 @@ impl SharedDisk {
                     plan: Some(Plan::of(&disk, arguments.cache_size)?),
                     disk,
                     name,
+                    old: None,
                 });
             }
         };
         match directory {
             Err(problem) if is_no_directory(&problem) => {
                 let plan = Some(Plan::of(&disk, arguments.cache_size)?);
-                Ok(SharedDisk { disk, plan, name })
+                Ok(SharedDisk { disk, plan, name, old: None })
             }
             Err(problem) => Err(ServeError::share(ShareProblem::Damaged { disk, problem }).into()),
             Ok(_) if arguments.cache_size.is_some() => Err(CommandError::SharedSize { path: disk }),
             Ok(directory) => {
                 refuse_second(&disk, &directory, arguments, book)?;
-                let shared = SharedDisk { disk, plan: None, name };
+                let is_old = |share: &&Share| {
+                    let is_named = name.as_ref() == Some(&share.name);
+                    arguments.force && is_named && share.state == ShareState::InUse
+                };
+                let old = directory.shares().iter().find(is_old);
+                let path = old.map(|share| disk.join(&share.name));
+                let shared = SharedDisk { disk, plan: None, name, old: path };
                 // Before anything is written to another disk. Whether somebody is at what looks
                 // left over is seen when the directory is ours.
                 let mut trial = directory.clone();
-                for share in directory.shares().iter().filter(|it| it.state != ShareState::InUse) {
+                let left = directory.shares().iter().filter(|it| it.state != ShareState::InUse);
+                for share in left.chain(old) {
                     let _ = trial.give_back(share.cache);
                 }
                 shared.allocate(&mut trial, Uuid([0; 16]), arguments)?;
@@ -119,7 +129,7 @@ impl SharedDisk {
         arguments: &CreateArguments,
         stop: &Stop,
     ) -> Result<(Option<Room>, Gone), CommandError> {
-        let Some(plan) = &self.plan else { return Ok((None, Gone::nothing())) };
+        let Some(plan) = &self.plan else { return Ok((None, self.give_up_old(arguments, stop)?)) };
         let path = &self.disk;
         let least = DIRECTORY_BYTES + SharedDisk::size(arguments.share.unwrap_or(0));
         if plan.size < least {
@@ -154,6 +164,19 @@ impl SharedDisk {
         };
         make_directory(&disk, random_uuid()?)?;
         Ok((room, gone))
+    }
+}
+
+impl SharedDisk {
+    /// What is in a share that is overwritten is given up as that of a whole disk. Crash behind it:
+    /// its room is free.
+    fn give_up_old(&self, arguments: &CreateArguments, stop: &Stop) -> Result<Gone, CommandError> {
+        let Some(old) = &self.old else { return Ok(Gone::nothing()) };
+        let share = DeviceFile::open_share(old, &[ShareState::InUse], None)?;
+        let gone = refuse_to_destroy(&share, arguments, stop)?;
+        let cache = share.share().expect("it was opened as one").cache;
+        set_state(&self.disk, cache, ShareState::Leaving)?;
+        Ok(gone)
     }
 }
 
