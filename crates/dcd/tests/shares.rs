@@ -271,7 +271,11 @@ fn what_cannot_be_is_refused_and_nothing_is_written() {
 
     // Somebody has a share, so nobody has all of it; nor the other way round.
     let daemon = start(&site, "c", "d1");
-    serve("--cache-disk c --share d1 --data-disk d2").fails(1, "c/d1 is locked", "fuser");
+    serve("--cache-disk c --share d1 --data-disk d2").fails(
+        1,
+        "c/d1 is locked by another program (process",
+        "another dcd",
+    );
     create("--cache-disk c --data-disk d2 --force").fails(1, "c is locked", "another dcd");
     daemon.stop();
     let whole = start(&site, "whole", "whole-d");

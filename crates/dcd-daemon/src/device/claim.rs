@@ -101,7 +101,11 @@ impl Claim {
             Hold::Directory => (true, CHANGE),
         };
         if !lock_range(opened, is_alone, bytes) {
-            return Err(DeviceError::Locked { path: path.to_owned(), pid: None });
+            let pid = match hold {
+                Hold::Share { window, .. } => holder_of_part(opened, window.offset_bytes),
+                Hold::Whole | Hold::Directory => None,
+            };
+            return Err(DeviceError::Locked { path: path.to_owned(), pid });
         }
         if let Hold::Directory = hold {
             // What is below and beside is held by those who have shares.
@@ -236,12 +240,43 @@ fn holder_of(file: &OwnedFd) -> Option<u32> {
     lock_holder(&locks, &stat).filter(|pid| is_alive(*pid))
 }
 
+/// The process that has locked bytes of a file from this one on for itself, if it can be seen: what
+/// the kernel tells of locks does not name it, but that of open files does.
+fn holder_of_part(file: &OwnedFd, start: u64) -> Option<u32> {
+    let place = place_of(&rustix::fs::fstat(file).ok()?);
+    let processes = fs::read_dir("/proc").ok()?.flatten();
+    let processes = processes.filter_map(|it| it.file_name().to_str()?.parse::<u32>().ok());
+    let has_it = |pid: &u32| {
+        let open = fs::read_dir(format!("/proc/{pid}/fdinfo")).into_iter().flatten().flatten();
+        open.filter_map(|it| fs::read_to_string(it.path()).ok())
+            .any(|info| parts_locked(&info, &place).contains(&start))
+    };
+    processes.filter(|pid| is_alive(*pid)).find(has_it)
+}
+
+/// First bytes of the parts of a file that are locked for one open file alone, from what the kernel
+/// tells of that: `lock:   1: OFDLCK ADVISORY  WRITE -1 fe:00:131 1048576 5242879`.
+fn parts_locked(info: &str, place: &str) -> Vec<u64> {
+    let start = |line: &str| {
+        let words: Vec<&str> = line.strip_prefix("lock:")?.split_whitespace().collect();
+        let is_it = words.get(1) == Some(&"OFDLCK")
+            && words.get(3) == Some(&"WRITE")
+            && words.get(5) == Some(&place);
+        words.get(6).filter(|_| is_it)?.parse().ok()
+    };
+    info.lines().filter_map(start).collect()
+}
+
+/// How the kernel names a file in what it tells of locks. Of a block device the node counts.
+fn place_of(stat: &Stat) -> String {
+    let (major, minor) = (rustix::fs::major(stat.st_dev), rustix::fs::minor(stat.st_dev));
+    format!("{major:02x}:{minor:02x}:{}", stat.st_ino)
+}
+
 /// Who holds the flock, from the text of `/proc/locks`:
 /// `1: FLOCK  ADVISORY  WRITE 1234 fe:00:5678 0 EOF`.
 fn lock_holder(locks: &str, stat: &Stat) -> Option<u32> {
-    // Of a block device the node counts.
-    let (major, minor) = (rustix::fs::major(stat.st_dev), rustix::fs::minor(stat.st_dev));
-    let place = format!("{major:02x}:{minor:02x}:{}", stat.st_ino);
+    let place = place_of(stat);
     let is_ours = |pid: &u32| *pid == std::process::id();
     let holders = locks.lines().filter_map(|line| {
         let mut words = line.split_whitespace().skip(1);
@@ -329,6 +364,16 @@ mod tests {
         let first = locks.lines().take(2).collect::<Vec<_>>().join("\n");
         assert_eq!(lock_holder(&first, &stat), Some(own));
         assert_eq!(lock_holder("", &stat), None);
+    }
+
+    #[test]
+    fn locks_of_an_open_file_are_read() {
+        let info = "pos:\t0\nflags:\t02140002\n\
+            lock:\t1: FLOCK  ADVISORY  READ 71 fe:00:131 0 EOF\n\
+            lock:\t2: OFDLCK ADVISORY  READ -1 fe:00:131 0 4095\n\
+            lock:\t3: OFDLCK ADVISORY  WRITE -1 fe:00:132 0 4095\n\
+            lock:\t4: OFDLCK ADVISORY  WRITE -1 fe:00:131 1048576 5242879\n";
+        assert_eq!(parts_locked(info, "fe:00:131"), [1 << 20]);
     }
 
     #[test]

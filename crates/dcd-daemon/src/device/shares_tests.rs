@@ -126,6 +126,8 @@ fn shares_are_used_side_by_side_and_never_beside_the_whole() {
     let folder = Folder::new("locks");
     let open = |name: &str| DeviceFile::open_share(&folder.share(name), &[ShareState::InUse], None);
     let (a, b) = (open("a").unwrap(), open("b").unwrap());
+    let Err(error) = open("a") else { panic!("twice") };
+    assert!(error.is_our_own(), "the kernel tells who has it: {error}");
     assert!(is_locked(open("a")) && is_locked(DeviceFile::open(&folder.disk())));
     // The directory changes meanwhile.
     folder.make("c", 1);

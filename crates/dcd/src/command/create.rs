@@ -273,12 +273,13 @@ fn make(arguments: &CreateArguments, stop: &Stop) -> Result<(), CommandError> {
         };
         // Each write is flushed before the next.
         // 1. A mark in the place of the superblocks that were here before. Crash here: a disk that
-        //    is no cache, and what was on it is known to be given up.
+        //    is no cache, and what was on it is known to be given up. The first place is the last:
+        //    until then a directory of shares, which is without any, is one.
         let mark = CreationMark { end: plan.size }.encode();
-        wipe_directory(&disk)?;
-        for offset in SUPERBLOCK_OFFSETS {
-            disk.write_at(offset, &mark)?;
-        }
+        let [first, second] = SUPERBLOCK_OFFSETS;
+        disk.write_at(second, &mark)?;
+        wipe_directory_copy(&disk)?;
+        disk.write_at(first, &mark)?;
         let is_small_file = plan.is_missing && plan.size <= FILL_ANYWAY_BYTES;
         if arguments.fill || is_small_file && !arguments.no_fill && !arguments.sparse {
             fill(&disk, end, stop)?;
@@ -417,12 +418,10 @@ impl Gone {
     }
 }
 
-/// Of a directory of shares, which is gone: no copy of it is found in the new cache.
-fn wipe_directory(disk: &DeviceFile) -> Result<(), CommandError> {
+/// Wipes the second copy of a directory of shares, so that nobody finds it in the new cache.
+fn wipe_directory_copy(disk: &DeviceFile) -> Result<(), CommandError> {
     if let Ok(Ok(_)) = directory_of(disk) {
-        for offset in DIRECTORY_OFFSETS.into_iter().rev() {
-            disk.write_at(offset, &Buffer::zeroed(DIRECTORY_COPY_BYTES))?;
-        }
+        disk.write_at(DIRECTORY_OFFSETS[1], &Buffer::zeroed(DIRECTORY_COPY_BYTES))?;
     }
     Ok(())
 }
