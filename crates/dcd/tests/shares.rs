@@ -440,6 +440,18 @@ fn legs_may_have_shares() {
     assert_eq!(disks, ["c/d1", "e/d1"]);
     site.dcd("cache-disk add e/other-e --control d1.ctl").fails(1, "is a share", "disk of its own");
     daemon.stop();
+    // A start without one of them, which may hold more.
+    fs::rename(site.path("e"), site.path("away")).unwrap();
+    let alone = format!("serve {legs} --data-disk d1 --nbd unix:x {LAZY}");
+    site.dcd(&alone).fails(1, "", "--without-leg");
+    // One that comes late is waited for.
+    let waited = serve.replace("--quiet ", "");
+    let waiting = site.start_line(&format!("{waited} --wait"));
+    until("it waits", || waiting.log().contains("waiting for the cache-disk e").then_some(()));
+    fs::rename(site.path("away"), site.path("e")).unwrap();
+    let daemon = waiting.ready();
+    load.compare(&site, "d1", &daemon);
+    daemon.stop();
     site.dcd(&format!("detach {legs} --data-disk d1 --memory-directory . --wipe")).ok();
     assert!(fs::read(site.path("d1")).unwrap() == load.volume);
     for disk in ["c", "e"] {

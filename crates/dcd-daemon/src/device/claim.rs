@@ -249,19 +249,20 @@ fn holder_of_part(file: &OwnedFd, start: u64) -> Option<u32> {
     let has_it = |pid: &u32| {
         let open = fs::read_dir(format!("/proc/{pid}/fdinfo")).into_iter().flatten().flatten();
         open.filter_map(|it| fs::read_to_string(it.path()).ok())
-            .any(|info| parts_locked(&info, &place).contains(&start))
+            .any(|info| parts_locked(&info, Some(&place)).contains(&start))
     };
     processes.filter(|pid| is_alive(*pid)).find(has_it)
 }
 
 /// First bytes of the parts of a file that are locked for one open file alone, from what the kernel
-/// tells of that: `lock:   1: OFDLCK ADVISORY  WRITE -1 fe:00:131 1048576 5242879`.
-fn parts_locked(info: &str, place: &str) -> Vec<u64> {
+/// tells of that in `fdinfo`: `lock:   1: OFDLCK ADVISORY  WRITE -1 fe:00:131 1048576 5242879`.
+/// `place`: of which file, if that is not known anyway.
+pub fn parts_locked(info: &str, place: Option<&str>) -> Vec<u64> {
     let start = |line: &str| {
         let words: Vec<&str> = line.strip_prefix("lock:")?.split_whitespace().collect();
         let is_it = words.get(1) == Some(&"OFDLCK")
             && words.get(3) == Some(&"WRITE")
-            && words.get(5) == Some(&place);
+            && place.is_none_or(|place| words.get(5) == Some(&place));
         words.get(6).filter(|_| is_it)?.parse().ok()
     };
     info.lines().filter_map(start).collect()
@@ -373,7 +374,8 @@ mod tests {
             lock:\t2: OFDLCK ADVISORY  READ -1 fe:00:131 0 4095\n\
             lock:\t3: OFDLCK ADVISORY  WRITE -1 fe:00:132 0 4095\n\
             lock:\t4: OFDLCK ADVISORY  WRITE -1 fe:00:131 1048576 5242879\n";
-        assert_eq!(parts_locked(info, "fe:00:131"), [1 << 20]);
+        assert_eq!(parts_locked(info, Some("fe:00:131")), [1 << 20]);
+        assert_eq!(parts_locked(info, None), [0, 1 << 20]);
     }
 
     #[test]

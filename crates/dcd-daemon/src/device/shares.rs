@@ -42,6 +42,7 @@ use dcd_engine::units::Uuid;
 use dcd_engine::{Buffer, FormatError};
 use rustix::io::Errno;
 
+pub use crate::device::claim::parts_locked;
 use crate::device::device_file::{DeviceError, DeviceFile};
 
 /// Locked, to be shared, by whoever has a share.

@@ -14,7 +14,7 @@ use std::time::Duration;
 use clap::Args;
 use dcd_daemon::control::client::{ControlClient, for_people};
 use dcd_daemon::device::device_spec::DeviceSpec;
-use dcd_daemon::device::shares::{Place, directory_at, whole_name};
+use dcd_daemon::device::shares::{Place, directory_at, parts_locked, whole_name};
 use dcd_daemon::memory::files::{MemoryFate, MemoryFile, memory_files};
 use dcd_daemon::memory::places::directories_to_list;
 use dcd_daemon::pair::book::PairBook;
@@ -238,23 +238,11 @@ fn in_use() -> Vec<InUse> {
         for entry in open.flatten() {
             let Ok(path) = fs::read_link(entry.path()) else { continue };
             let info = format!("/proc/{}/fdinfo/{}", process.id, entry.file_name().display());
-            let parts = locked_parts(&fs::read_to_string(info).unwrap_or_default());
+            let parts = parts_locked(&fs::read_to_string(info).unwrap_or_default(), None);
             in_use.push(InUse { process: process.id, path, parts });
         }
     }
     in_use
-}
-
-/// From what the kernel tells of an open file:
-/// `lock:   1: OFDLCK ADVISORY  WRITE -1 fe:00:131 1048576 5242879`.
-fn locked_parts(info: &str) -> Vec<u64> {
-    let locks = info.lines().filter_map(|line| line.strip_prefix("lock:"));
-    let start = |lock: &str| {
-        let words: Vec<&str> = lock.split_whitespace().collect();
-        let is_ours = words.get(1) == Some(&"OFDLCK") && words.get(3) == Some(&"WRITE");
-        words.get(6).filter(|_| is_ours)?.parse().ok()
-    };
-    locks.filter_map(start).collect()
 }
 
 /// The processes that are `dcd serve`, as far as they can be seen.
@@ -346,15 +334,6 @@ fn ask(control: &Path) -> Option<StatusReport> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn locks_of_an_open_file_are_read() {
-        let info = "pos:\t0\nflags:\t02140002\n\
-            lock:\t1: FLOCK  ADVISORY  READ 71 fe:00:131 0 EOF\n\
-            lock:\t2: OFDLCK ADVISORY  READ -1 fe:00:131 0 4095\n\
-            lock:\t3: OFDLCK ADVISORY  WRITE -1 fe:00:131 1048576 5242879\n";
-        assert_eq!(locked_parts(info), [1 << 20]);
-    }
 
     #[test]
     fn flags_have_their_values_behind_them() {
