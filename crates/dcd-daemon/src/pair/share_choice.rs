@@ -1,6 +1,6 @@
-//! Which share of a cache-disk is meant, where only the disk was named: the one that was said, or the
-//! one of the data-disk. Reads only, and locks nothing: whether the disks belong together is looked
-//! at when they are open, as of any pair.
+//! Which share of a cache-disk is meant, where only the disk was named: the one that was said, or
+//! the one of the data-disk. Reads only, and locks nothing: whether the disks belong together is
+//! looked at when they are open, as of any pair.
 
 use std::path::Path;
 

@@ -2,10 +2,11 @@
 //!
 //! ```text
 //! 1. The superblock in the window says that the cache is detached: nothing depends on it. It is
-//!    read when nobody else has the window any more.   Crash before: the pair is one, or is detached.
-//! 2. The directory: the share is leaving.             Crash: `dcd detach` is repeated, or the next
-//!                                                     creation takes the room.
-//! 3. With --wipe, the window is overwritten.          Crash: the same.
+//!    read when nobody else has the window any more.
+//!      Crash before: the pair is one, or is detached, and `dcd detach` is repeated.
+//! 2. The directory: the share is leaving.
+//!      Crash: `dcd detach` is repeated, or the next creation takes the room.
+//! 3. With --wipe, the window is overwritten. Crash: the same.
 //! 4. The directory, without it.
 //! ```
 
