@@ -169,6 +169,11 @@ fn caches_share_a_disk_and_do_not_know_of_each_other() {
     }
     site.dcd("detach --cache-disk c --share again --data-disk d4").ok();
     assert_eq!(parts(&site, "c"), [part("", "free", 1, 19)]);
+    // A disk that has grown has room for more.
+    File::options().write(true).open(site.path("c")).unwrap().set_len(28 * MIB).unwrap();
+    site.dcd("create --cache-disk c --share 27M --data-disk d1").ok();
+    assert_eq!(parts(&site, "c"), [part("d1", "in-use", 1, 27)]);
+    site.dcd("detach --cache-disk c --data-disk d1").ok();
     // Without shares it is a disk that may be taken.
     site.dcd("create --cache-disk c --data-disk d1").ok();
     site.dcd("inspect shares --cache-disk c").fails(1, "c has no shares", "");

@@ -779,6 +779,11 @@ impl DeviceFile {
         waiting.held.is_none().then_some(waiting.next_try)
     }
 
+    /// Size in bytes of all of the disk of which this may be a part.
+    pub(crate) fn whole_bytes(&self) -> u64 {
+        self.whole_bytes
+    }
+
     /// If it is a share of a disk: which, as the directory says.
     pub fn share(&self) -> Option<&Share> {
         self.share.as_ref()

@@ -474,13 +474,14 @@ impl DirectoryChange {
     /// If there is none, it is damaged, somebody has all of the disk, or is changing it for long.
     pub fn begin(disk: &Path) -> Result<DirectoryChange, DeviceError> {
         let file = DeviceFile::open_directory(disk)?;
-        let directory = directory_of(&file)?.map_err(|problem| {
+        let mut directory = directory_of(&file)?.map_err(|problem| {
             let disk = disk.to_owned();
             match is_no_directory(&problem) {
                 true => ShareProblem::NotShared { disk, share: "directory".into() },
                 false => ShareProblem::Damaged { disk, problem },
             }
         })?;
+        directory.fit_to(file.whole_bytes());
         Ok(DirectoryChange { file, directory })
     }
 

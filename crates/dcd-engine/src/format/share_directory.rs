@@ -182,7 +182,7 @@ pub struct ShareDirectory {
     pub uuid: Uuid,
     /// Counts the writings of the directory; the greater one counts.
     pub generation: u64,
-    /// Size of the disk when the directory was made. Shares lie within it.
+    /// Size of the disk when the directory was last written. Shares lie within it.
     pub disk_bytes: u64,
     /// In the order in which they lie on the disk; none overlaps another.
     shares: Vec<Share>,
@@ -255,6 +255,13 @@ impl ShareDirectory {
     /// Of a disk without shares, not yet written.
     pub fn new(uuid: Uuid, disk_bytes: u64) -> ShareDirectory {
         ShareDirectory { uuid, generation: 1, disk_bytes, shares: Vec::new() }
+    }
+
+    /// Takes the size that the disk has now: what it has grown is free. Of one that has become
+    /// shorter, no share is cut off: who opens it says so.
+    pub fn fit_to(&mut self, disk_bytes: u64) {
+        let end = self.shares.last().map_or(0, |share| share.window.end());
+        self.disk_bytes = disk_bytes.max(end);
     }
 
     /// In the order in which they lie on the disk.
@@ -532,6 +539,12 @@ mod tests {
         let cache = it.find("d").unwrap().cache;
         assert_eq!(it.find(&cache.to_string()).unwrap().name, "d");
         assert!(it.find("f").is_none());
+        it.fit_to(80 * MIB);
+        assert_eq!(it.free_bytes(), 23 * MIB);
+        it.fit_to(20 * MIB);
+        assert_eq!((it.disk_bytes, it.free_bytes()), (57 * MIB, 0), "no share is cut off");
+        assert_eq!(ShareDirectory::decode(it.encode().bytes()), Ok(it.clone()));
+        it.fit_to(64 * MIB);
         for name in ["a", "c", "d", "e"] {
             it.give_back(new(name, 0).cache).unwrap();
         }

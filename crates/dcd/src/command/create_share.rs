@@ -13,8 +13,8 @@ use std::path::{Path, PathBuf};
 
 use dcd_daemon::device::device_file::DeviceFile;
 use dcd_daemon::device::shares::{
-    DirectoryChange, Place, ShareProblem, directory_at, give_back, is_no_directory, make_directory,
-    set_state, whole_name,
+    DirectoryChange, DiskReader, Place, ShareProblem, directory_at, give_back, is_no_directory,
+    make_directory, set_state, whole_name,
 };
 use dcd_daemon::pair::book::PairBook;
 use dcd_daemon::pair::share_choice::share_of;
@@ -89,6 +89,8 @@ impl SharedDisk {
                 // Before anything is written to another disk. Whether somebody is at what looks
                 // left over is seen when the directory is ours.
                 let mut trial = directory.clone();
+                let size = DiskReader::open(&shared.disk).ok().and_then(|disk| disk.length());
+                trial.fit_to(size.unwrap_or(directory.disk_bytes));
                 let left = directory.shares().iter().filter(|it| it.state != ShareState::InUse);
                 for share in left.chain(old) {
                     let _ = trial.give_back(share.cache);
