@@ -12,6 +12,9 @@ use dcd_engine::format::data_label::{self, DATA_LABEL_BYTES, DataLabel, LabelFit
 use dcd_engine::format::layout::FieldLayout;
 use dcd_engine::format::leg_label::{self, LEG_LABEL_BYTES, LegLabel, Tag};
 use dcd_engine::format::record::{self, Record};
+use dcd_engine::format::share_directory::{
+    self, DIRECTORY_COPY_BYTES, NewShare, SHARE_GRAIN_BYTES, ShareDirectory,
+};
 use dcd_engine::format::superblock::{self, SUPERBLOCK_SIZE, Superblock};
 use dcd_engine::legs::choose::{Role, choose};
 use dcd_engine::units::CopyPageIndex;
@@ -149,6 +152,45 @@ fn data_label(input: &[u8]) {
     );
     let _ = DataLabel::newest(&bytes, input);
     assert_eq!(DataLabel::newest(&bytes, written.bytes()), Ok(decoded));
+}
+
+/// What is accepted comes back, and has room for what is free and no more: whatever is done to it
+/// leaves a directory that is accepted, too.
+pub(crate) fn share_directory(input: &[u8]) {
+    let layout = share_directory::layout();
+    let bytes = structure(input, DIRECTORY_COPY_BYTES, &layout);
+    let Ok(decoded) = ShareDirectory::decode(&bytes) else { return };
+    let written = decoded.encode();
+    assert_eq!(ShareDirectory::decode(written.bytes()), Ok(decoded.clone()));
+    assert_same(&bytes, written.bytes(), &layout, &["checksum", "reserved", "unused", "entries"]);
+    let _ = ShareDirectory::newest(&bytes, input);
+    assert_eq!(ShareDirectory::newest(&bytes, written.bytes()), Ok(decoded.clone()));
+    let whole = |directory: &ShareDirectory| {
+        assert_eq!(ShareDirectory::decode(directory.encode().bytes()).as_ref(), Ok(directory));
+    };
+    let mut changed = decoded.clone();
+    for piece in decoded.free() {
+        assert!(piece.end() <= decoded.disk_bytes && piece.size_bytes > 0);
+    }
+    let new = NewShare {
+        name: "new".into(),
+        cache: Uuid([0xa5; 16]),
+        size_bytes: SHARE_GRAIN_BYTES + 1,
+        data_disk: "/dev/sdz".into(),
+    };
+    if let Ok(window) = changed.allocate(new) {
+        assert!(decoded.free().iter().any(|piece| {
+            piece.offset_bytes <= window.offset_bytes && window.end() <= piece.end()
+        }));
+        whole(&changed);
+        let _ = changed.resize(Uuid([0xa5; 16]), 1 << 40);
+        whole(&changed);
+        assert!(changed.give_back(Uuid([0xa5; 16])).is_ok());
+        assert_eq!(changed, decoded);
+    }
+    let caches: Vec<Uuid> = decoded.shares().iter().map(|share| share.cache).collect();
+    caches.iter().for_each(|cache| drop(changed.give_back(*cache)));
+    assert!(changed.free().len() <= 1);
 }
 
 pub(crate) fn checkpoint(input: &[u8]) {

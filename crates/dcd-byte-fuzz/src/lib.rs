@@ -8,7 +8,7 @@
 //! | `nbd_tls.rs` | `nbd_tls` | before TLS nothing is granted, then everything is TLS, and requests are of a client with a certificate |
 //! | `vhost_user.rs` | `vhost_user_message`, `vhost_user_queue`, `vhost_user_record` | what is accepted has what it needs; what the engine is asked for lies in the volume; nothing under way is done twice |
 //! | `vhost_user_session.rs` | `vhost_user_session` | a refused message changes nothing; who does not flush has FUA; no request is forgotten; nobody touches the memory of a guest that has gone |
-//! | `decoders.rs` | `superblock`, `checkpoint`, `record`, `copy_page`, `volume_format` | what is accepted is written back the same |
+//! | `decoders.rs` | `superblock`, `share_directory`, `checkpoint`, `record`, `copy_page`, `volume_format` | what is accepted is written back the same |
 //! | `recovery.rs` | `recovery`, `segment_memory` | a forged image ends in a running engine that works, or a typed error; few I/Os |
 //! | `volume_recovery.rs` | `volume_recovery` | the same of a volume with its tables: pages, roots, journal, labels of members |
 //! | `clients.rs` | `control_client`, `nbd_client`, `device_client` | whatever a server says, each question ends, with what can be reckoned with or an error that may be shown |
@@ -48,7 +48,7 @@ pub struct Target {
 }
 
 /// All targets.
-pub const TARGETS: [Target; 32] = [
+pub const TARGETS: [Target; 33] = [
     Target { name: "nbd_handshake", run: nbd_handshake::run },
     Target { name: "nbd_transmission", run: nbd_transmission::run },
     Target { name: "nbd_tls", run: nbd_tls::run },
@@ -57,6 +57,7 @@ pub const TARGETS: [Target; 32] = [
     Target { name: "vhost_user_record", run: vhost_user::record },
     Target { name: "vhost_user_session", run: vhost_user_session::run },
     Target { name: "superblock", run: decoders::superblock },
+    Target { name: "share_directory", run: decoders::share_directory },
     Target { name: "checkpoint", run: decoders::checkpoint },
     Target { name: "record", run: decoders::record },
     Target { name: "copy_page", run: decoders::copy_page },

@@ -12,6 +12,7 @@ use dcd_engine::format::data_label::{DataLabel, LabelState};
 use dcd_engine::format::geometry::COPIES_PER_PAGE;
 use dcd_engine::format::leg_label::{LegLabel, Tag};
 use dcd_engine::format::record::{Entry, Record, RecordHeader};
+use dcd_engine::format::share_directory::{NewShare, ShareDirectory, ShareState};
 use dcd_engine::format::superblock::CacheState;
 use dcd_engine::units::{
     CopyPageIndex, FragmentMask, Line, MemberIndex, RecordNumber, SegmentIndex, SegmentSerial,
@@ -27,7 +28,7 @@ use dcd_engine::volume::members::MemberMask;
 use dcd_engine::volume::placement::{Placement, RaidLevel};
 use dcd_engine::volume::raid::SetLine;
 use dcd_engine::zero_ranges::ZeroRange;
-use dcd_engine::{LbaRange, Superblock};
+use dcd_engine::{LbaRange, Superblock, Uuid};
 use dcd_sim::disk::profiles;
 
 use crate::decoders::{UUID, geometry};
@@ -51,6 +52,7 @@ pub fn seeds(target: &str) -> Vec<(String, Vec<u8>)> {
         "vhost_user_record" => numbered(vhost_user_records()),
         "vhost_user_session" => numbered(vhost_user_sessions()),
         "superblock" => numbered(superblocks()),
+        "share_directory" => numbered(share_directories()),
         "checkpoint" => numbered(checkpoints()),
         "record" => numbered(records()),
         "copy_page" => numbered(copy_pages()),
@@ -432,6 +434,29 @@ fn data_label() -> DataLabel {
         payload_offset_bytes: 1 << 20,
         payload_bytes: 1 << 20,
     }
+}
+
+/// Without shares, with some, and with a hole between two.
+fn share_directories() -> Vec<Vec<u8>> {
+    let mut directory = ShareDirectory::new(UUID, 64 << 20);
+    let mut seeds = vec![directory.encode()];
+    for (index, name) in ["sdb", "gone", "db.1"].into_iter().enumerate() {
+        let new = NewShare {
+            name: name.into(),
+            cache: Uuid([index as u8; 16]),
+            size_bytes: (index as u64 + 2) << 20,
+            data_disk: format!("/dev/{name}"),
+        };
+        directory.allocate(new).expect("there is room");
+    }
+    directory.generation = 4;
+    directory.set_state(Uuid([0; 16]), ShareState::InUse).expect("it is there");
+    seeds.push(directory.encode());
+    directory.give_back(Uuid([1; 16])).expect("it is there");
+    directory.set_state(Uuid([2; 16]), ShareState::Leaving).expect("it is there");
+    seeds.push(directory.encode());
+    // The rest is zero, and comes by itself.
+    seeds.iter().map(|bytes| [&[1], &bytes.bytes()[..1024]].concat()).collect()
 }
 
 fn superblocks() -> Vec<Vec<u8>> {

@@ -116,6 +116,7 @@ targets!(
     vhost_user_record,
     vhost_user_session,
     superblock,
+    share_directory,
     checkpoint,
     record,
     copy_page,

@@ -7,7 +7,7 @@ use std::path::Path;
 use dcd_engine::format::layout::FieldLayout;
 use dcd_engine::format::{
     checkpoint, copy_page, creation_mark, data_label, end_mark, geometry, leg_label, record,
-    superblock,
+    share_directory, superblock,
 };
 use dcd_engine::log::control::{self, CONTROL_SIZE, OpenMark};
 use dcd_engine::units::{BLOCK_SIZE, LINE_SIZE};
@@ -83,6 +83,12 @@ fn creation_mark() {
 #[test]
 fn label_of_a_data_disk() {
     compare("data label", data_label::DATA_LABEL_BYTES, &data_label::layout());
+}
+
+#[test]
+fn directory_of_shares() {
+    compare("share directory", share_directory::DIRECTORY_COPY_BYTES, &share_directory::layout());
+    compare("share", 256, &share_directory::share_layout());
 }
 
 #[test]
@@ -195,6 +201,7 @@ fn figures() {
         ("end mark magic", text(end_mark::MAGIC)),
         ("data label magic", text(data_label::MAGIC)),
         ("leg label magic", text(leg_label::MAGIC)),
+        ("share directory magic", text(share_directory::MAGIC)),
         ("superblock version", superblock::VERSION.to_string()),
         ("checkpoint version", checkpoint::VERSION.to_string()),
         ("record version", record::VERSION.to_string()),
@@ -207,6 +214,12 @@ fn figures() {
         ("end mark version", end_mark::VERSION.to_string()),
         ("data label version", data_label::VERSION.to_string()),
         ("leg label version", leg_label::VERSION.to_string()),
+        ("share directory version", share_directory::VERSION.to_string()),
+        ("share directory copy 0 at", share_directory::DIRECTORY_OFFSETS[0].to_string()),
+        ("share directory copy 1 at", share_directory::DIRECTORY_OFFSETS[1].to_string()),
+        ("first share at", share_directory::DIRECTORY_BYTES.to_string()),
+        ("shares begin and end at multiples of", share_directory::SHARE_GRAIN_BYTES.to_string()),
+        ("most shares of a disk", share_directory::SHARES_MAX.to_string()),
         ("block", BLOCK_SIZE.to_string()),
         ("cache line, slot", LINE_SIZE.to_string()),
         ("superblock copy 0 at", geometry::SUPERBLOCK_OFFSETS[0].to_string()),

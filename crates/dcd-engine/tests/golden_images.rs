@@ -31,6 +31,7 @@ use dcd_engine::format::data_label::{DataLabel, LabelState};
 use dcd_engine::format::end_mark;
 use dcd_engine::format::leg_label::{LegLabel, Tag};
 use dcd_engine::format::record::{Entry, Record, RecordHeader};
+use dcd_engine::format::share_directory::{NewShare, ShareDirectory, ShareState};
 use dcd_engine::format::superblock::{CacheState, MemoryIdentity};
 use dcd_engine::units::{
     CopyPageIndex, CopySlot, FragmentMask, Line, MemberIndex, RecordNumber, SegmentIndex,
@@ -211,6 +212,26 @@ fn data_label() -> DataLabel {
     }
 }
 
+/// Of a disk of 64 MiB with three shares, of which one was given back.
+fn share_directory() -> ShareDirectory {
+    let mut directory = ShareDirectory::new(Uuid(*b"golden directory"), 64 << 20);
+    directory.generation = 7;
+    let names = [("sdb", *b"first golden one"), ("gone", *b"second is gone.."), ("db.1", UUID.0)];
+    for (index, (name, cache)) in names.into_iter().enumerate() {
+        let new = NewShare {
+            name: name.into(),
+            cache: Uuid(cache),
+            size_bytes: (index as u64 + 2) << 20,
+            data_disk: format!("/dev/disk/by-id/{name}"),
+        };
+        directory.allocate(new).expect("there is room");
+    }
+    directory.set_state(Uuid(names[0].1), ShareState::InUse).expect("it is there");
+    directory.give_back(Uuid(names[1].1)).expect("it is there");
+    directory.set_state(UUID, ShareState::Leaving).expect("it is there");
+    directory
+}
+
 /// Of a session that acknowledges from its memory.
 fn superblock_with_memory() -> Superblock {
     let mut superblock = superblock_of_session();
@@ -360,6 +381,7 @@ fn write() {
         ("superblock-session", superblock_of_session().encode().bytes().to_vec()),
         ("superblock-labelled", superblock_labelled().encode().bytes().to_vec()),
         ("data-label", data_label().encode().bytes().to_vec()),
+        ("share-directory", share_directory().encode().bytes().to_vec()),
         ("superblock-legs", superblock_on_legs().encode().bytes().to_vec()),
         ("leg-label", leg_label().encode().bytes().to_vec()),
         ("end-mark", end_mark::encode(UUID).bytes().to_vec()),
@@ -386,6 +408,13 @@ fn a_cache_of_version_1_is_refused_and_both_versions_are_named() {
     let image = read_image("../v1/superblock");
     let error = Superblock::decode(&image).expect_err("of version 1").to_string();
     assert!(error.contains('1') && error.contains('2') && error.contains("version"), "{error}");
+}
+
+#[test]
+fn the_directory_of_shares_is_read_and_written_as_ever() {
+    let image = read_image("share-directory");
+    assert_eq!(ShareDirectory::decode(&image), Ok(share_directory()));
+    assert!(share_directory().encode().bytes() == image, "the same bytes");
 }
 
 #[test]

@@ -139,6 +139,7 @@ pub fn set_text(settings: &mut Settings, key: &str, value: &str) -> Result<bool,
 fn set(settings: &mut Settings, key: &str, value: &DeValue<'_>) -> Result<bool, ValueProblem> {
     match key {
         "cache-disk" => settings.cache_disk = list(value)?,
+        "share" => settings.share = Some(text(value)?),
         "data-disk" => settings.data_disk = list(value)?,
         "nbd" => settings.nbd = list(value)?,
         "tls-cert" => settings.tls_cert = Some(text(value)?),

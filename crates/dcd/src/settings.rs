@@ -28,6 +28,10 @@ pub struct Settings {
     /// --cache-disk of its own, in any order.
     #[arg(long, value_name = "FILE|DEVICE")]
     pub cache_disk: Vec<DeviceSpec>,
+    /// The share of the cache-disk, if several caches share it: its name, or the UUID of its cache
+    /// [default: that of the data-disk].
+    #[arg(long, value_name = "NAME|UUID")]
+    pub share: Option<String>,
     /// The disk it belongs to. Of a volume, each of its disks in a --data-disk of its own, in any
     /// order.
     #[arg(long, value_name = "DISK")]
@@ -267,6 +271,7 @@ impl Settings {
             processor: _,
             busy_poll: _,
             cache_disk,
+            share,
             metrics,
             mode,
             ack,
@@ -310,6 +315,7 @@ impl Settings {
         let is_on = |flag: &Option<bool>| *flag == Some(true);
         let flags = [
             ("--cache-disk", !cache_disk.is_empty()),
+            ("--share", share.is_some()),
             ("--new-leg", !new_leg.is_empty()),
             ("--without-leg", !without_leg.is_empty()),
             ("--metrics", metrics.is_some()),
@@ -361,6 +367,7 @@ impl Settings {
                 true => under.cache_disk,
                 false => self.cache_disk,
             },
+            share: self.share.or(under.share),
             data_disk: if self.data_disk.is_empty() { under.data_disk } else { self.data_disk },
             nbd: if self.nbd.is_empty() { under.nbd } else { self.nbd },
             tls_cert: self.tls_cert.or(under.tls_cert),

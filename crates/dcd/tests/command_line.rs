@@ -102,7 +102,7 @@ fn likely_mistakes_have_a_hint_that_fits() {
     create("c", "/dev/null").fails(1, "a character device", "block device");
     create("dir", "d").fails(1, "neither a file nor", "block device");
     create("nodir/c", "d").fails(1, "No such file", "directory must exist");
-    create("d/c", "d").fails(1, "Not a directory", "directory must exist");
+    create("d/c", "d").fails(1, "are the same disk", "two disks");
     create("c", "d").ok();
     let serve = |cache: &str, rest: &str| {
         let line = format!("serve --cache-disk {cache} --data-disk d --memory-directory . {rest}");

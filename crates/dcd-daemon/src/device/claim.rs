@@ -13,7 +13,8 @@
 //! A range is locked, and not a whole file: two partitions of one loop device may be a pair. Two
 //! daemons meet whichever way they come: both from above at 2, one from above and one from below at
 //! 1 and 2, and the kernel's own users at 3. A loop device that is made later than 3 can still be
-//! mounted; only its maker can know. Locks of a file belong to the file and to this process, not to
+//! mounted; only its maker can know. Of a share (`shares.rs`) 1 and 2 are its window, and whoever
+//! has another share may have 3. Locks of a file belong to the file and to this process, not to
 //! a name, a name space or a right, so they hold when rights are given up (`confine.rs`).
 
 use std::fs;
@@ -22,12 +23,14 @@ use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
+use dcd_engine::format::share_directory::Window;
 use rustix::fs::{FlockOperation, Mode, OFlags, Stat};
 use rustix::io::Errno;
 
 use crate::device::device_file::{DeviceError, is_alive};
 use crate::device::identity::{DiskIdentity, Object, Piece, Step, System};
 use crate::device::mounts::{mounted_at, mounts};
+use crate::device::shares::{CHANGE, PRESENT};
 
 /// What is held of a disk besides the disk itself.
 #[derive(Debug, Default)]
@@ -36,32 +39,96 @@ pub(crate) struct Claim {
     beside: Vec<OwnedFd>,
 }
 
+/// What is to be held.
+pub(crate) enum Hold {
+    /// All of the disk.
+    Whole,
+    /// A share of it, after [`Claim::join`]; `is_shared`: with others who read it.
+    Share { window: Window, is_shared: bool },
+    /// The right to change the directory, after [`Claim::join`].
+    Directory,
+}
+
 impl Claim {
-    /// Takes what there is to take for a disk that is open.
+    /// Becomes one of those who have a share of an open disk.
+    ///
+    /// # Errors
+    /// If somebody has all of it; or the file system has no such locks, without which nothing keeps
+    /// shares apart.
+    pub(crate) fn join(path: &Path, opened: &OwnedFd) -> Result<(), DeviceError> {
+        match set_lock(opened, libc::F_RDLCK, &PRESENT) {
+            Ok(()) => Ok(()),
+            Err(error) if is_conflict(&error) => {
+                Err(DeviceError::Locked { path: path.to_owned(), pid: holder_of(opened) })
+            }
+            Err(source) => {
+                let operation = "lock a part of";
+                Err(DeviceError::Io { path: path.to_owned(), operation, source })
+            }
+        }
+    }
+
+    /// Whether others have shares of an open disk.
+    pub(crate) fn has_others(opened: &OwnedFd) -> bool {
+        is_locked_by_others(opened, &PRESENT)
+    }
+
+    /// Keeps the directory as it is until [`Claim::looked_up`]. False: it is being changed.
+    pub(crate) fn look_up(&self, opened: &OwnedFd) -> bool {
+        lock_range(opened, false, CHANGE)
+    }
+
+    /// See [`Claim::look_up`]. Who changes it keeps it.
+    pub(crate) fn looked_up(&self, opened: &OwnedFd, hold: &Hold) {
+        if let Hold::Share { .. } = hold {
+            let _ = set_lock(opened, libc::F_UNLCK, &CHANGE);
+        }
+    }
+
+    /// Takes what there is to take for a disk, or a part of one, that is open.
     pub(crate) fn take(
+        &mut self,
         path: &Path,
         opened: &OwnedFd,
         identity: &DiskIdentity,
-    ) -> Result<Claim, DeviceError> {
-        let mut claim = Claim::default();
+        hold: &Hold,
+    ) -> Result<(), DeviceError> {
         // 1. The disk itself. A file was locked as a whole; this tells those who lock ranges. Who
         //    they are is told nowhere.
-        if !lock_range(opened, true, 0..u64::MAX) {
-            return Err(DeviceError::Locked { path: path.to_owned(), pid: None });
+        let (is_alone, bytes) = match hold {
+            Hold::Whole => (true, 0..u64::MAX),
+            Hold::Share { window, is_shared } => (!is_shared, window.offset_bytes..window.end()),
+            Hold::Directory => (true, CHANGE),
+        };
+        if !lock_range(opened, is_alone, bytes) {
+            let pid = match hold {
+                Hold::Share { window, .. } => holder_of_part(opened, window.offset_bytes),
+                Hold::Whole | Hold::Directory => None,
+            };
+            return Err(DeviceError::Locked { path: path.to_owned(), pid });
         }
+        if let Hold::Directory = hold {
+            // What is below and beside is held by those who have shares.
+            return Ok(());
+        }
+        let is_among_others = !matches!(hold, Hold::Whole) && Claim::has_others(opened);
         // 2. Below it.
         for piece in identity.pieces.iter().filter(|piece| piece.step == Step::Unguarded) {
-            claim.below.extend(hold_below(path, piece)?);
+            self.below.extend(hold_below(path, piece)?);
         }
         // 3. Above it, and beside it.
         for number in System::new().loop_devices() {
             let is_other = !identity.lies_on(number)
                 && DiskIdentity::of_disk(number).shared_with(identity).is_some();
             if is_other {
-                claim.beside.extend(hold_beside(path, number)?);
+                match hold_beside(path, number) {
+                    // Whoever has another share holds it.
+                    Err(DeviceError::UsedThrough { mounted_at: None, .. }) if is_among_others => {}
+                    held => self.beside.extend(held?),
+                }
             }
         }
-        Ok(claim)
+        Ok(())
     }
 
     /// What another process holds.
@@ -149,9 +216,13 @@ fn is_part_of(part: u64, whole: u64) -> bool {
     part == whole || is_disk(part) && DiskIdentity::of_disk(part).lies_on(whole)
 }
 
-/// Locks a file as a whole.
-pub(crate) fn lock(file: &OwnedFd, path: &Path) -> Result<(), DeviceError> {
-    match rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive) {
+/// Locks a file as a whole, or as one of those who have a part of it.
+pub(crate) fn lock(file: &OwnedFd, path: &Path, is_whole: bool) -> Result<(), DeviceError> {
+    let operation = match is_whole {
+        true => FlockOperation::NonBlockingLockExclusive,
+        false => FlockOperation::NonBlockingLockShared,
+    };
+    match rustix::fs::flock(file, operation) {
         Ok(()) => Ok(()),
         Err(Errno::WOULDBLOCK) => {
             Err(DeviceError::Locked { path: path.to_owned(), pid: holder_of(file) })
@@ -169,12 +240,44 @@ fn holder_of(file: &OwnedFd) -> Option<u32> {
     lock_holder(&locks, &stat).filter(|pid| is_alive(*pid))
 }
 
+/// The process that has locked bytes of a file from this one on for itself, if it can be seen: what
+/// the kernel tells of locks does not name it, but that of open files does.
+fn holder_of_part(file: &OwnedFd, start: u64) -> Option<u32> {
+    let place = place_of(&rustix::fs::fstat(file).ok()?);
+    let processes = fs::read_dir("/proc").ok()?.flatten();
+    let processes = processes.filter_map(|it| it.file_name().to_str()?.parse::<u32>().ok());
+    let has_it = |pid: &u32| {
+        let open = fs::read_dir(format!("/proc/{pid}/fdinfo")).into_iter().flatten().flatten();
+        open.filter_map(|it| fs::read_to_string(it.path()).ok())
+            .any(|info| parts_locked(&info, Some(&place)).contains(&start))
+    };
+    processes.filter(|pid| is_alive(*pid)).find(has_it)
+}
+
+/// First bytes of the parts of a file that are locked for one open file alone, from what the kernel
+/// tells of that in `fdinfo`: `lock:   1: OFDLCK ADVISORY  WRITE -1 fe:00:131 1048576 5242879`.
+/// `place`: of which file, if that is not known anyway.
+pub fn parts_locked(info: &str, place: Option<&str>) -> Vec<u64> {
+    let start = |line: &str| {
+        let words: Vec<&str> = line.strip_prefix("lock:")?.split_whitespace().collect();
+        let is_it = words.get(1) == Some(&"OFDLCK")
+            && words.get(3) == Some(&"WRITE")
+            && place.is_none_or(|place| words.get(5) == Some(&place));
+        words.get(6).filter(|_| is_it)?.parse().ok()
+    };
+    info.lines().filter_map(start).collect()
+}
+
+/// How the kernel names a file in what it tells of locks. Of a block device the node counts.
+fn place_of(stat: &Stat) -> String {
+    let (major, minor) = (rustix::fs::major(stat.st_dev), rustix::fs::minor(stat.st_dev));
+    format!("{major:02x}:{minor:02x}:{}", stat.st_ino)
+}
+
 /// Who holds the flock, from the text of `/proc/locks`:
 /// `1: FLOCK  ADVISORY  WRITE 1234 fe:00:5678 0 EOF`.
 fn lock_holder(locks: &str, stat: &Stat) -> Option<u32> {
-    // Of a block device the node counts.
-    let (major, minor) = (rustix::fs::major(stat.st_dev), rustix::fs::minor(stat.st_dev));
-    let place = format!("{major:02x}:{minor:02x}:{}", stat.st_ino);
+    let place = place_of(stat);
     let is_ours = |pid: &u32| *pid == std::process::id();
     let holders = locks.lines().filter_map(|line| {
         let mut words = line.split_whitespace().skip(1);
@@ -193,29 +296,47 @@ fn lock_range(file: &OwnedFd, exclusive: bool, bytes: Range<u64>) -> bool {
     let kind = if exclusive { libc::F_WRLCK } else { libc::F_RDLCK };
     match set_lock(file, kind, &bytes) {
         Ok(()) => true,
-        Err(error) => !matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::EACCES)),
+        Err(error) => !is_conflict(&error),
     }
+}
+
+/// Whether somebody else has a lock.
+fn is_conflict(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::EACCES))
 }
 
 fn unlock_range(file: &OwnedFd) {
     let _ = set_lock(file, libc::F_UNLCK, &(0..u64::MAX));
 }
 
-fn set_lock(file: &OwnedFd, kind: libc::c_int, bytes: &Range<u64>) -> io::Result<()> {
+/// Whether another open file has a lock of some of these bytes.
+fn is_locked_by_others(file: &OwnedFd, bytes: &Range<u64>) -> bool {
+    let Some(mut lock) = lock_of(libc::F_WRLCK, bytes) else { return false };
+    // SAFETY: the descriptor is open, and the kernel writes into the struct, which is ours.
+    let result = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_GETLK, &raw mut lock) };
+    result >= 0 && lock.l_type != libc::F_UNLCK as libc::c_short
+}
+
+/// What the kernel is told of these bytes; `None`: they are none.
+fn lock_of(kind: libc::c_int, bytes: &Range<u64>) -> Option<libc::flock> {
     let most = i64::MAX as u64;
     let start = bytes.start.min(most);
     // A length of 0 reaches to wherever the file will end.
     let length = if bytes.end >= most { 0 } else { bytes.end.saturating_sub(start) };
     if length == 0 && bytes.end < most {
-        return Ok(());
+        return None;
     }
-    let lock = libc::flock {
+    Some(libc::flock {
         l_type: kind as libc::c_short,
         l_whence: libc::SEEK_SET as libc::c_short,
         l_start: start as libc::off_t,
         l_len: length as libc::off_t,
         l_pid: 0,
-    };
+    })
+}
+
+fn set_lock(file: &OwnedFd, kind: libc::c_int, bytes: &Range<u64>) -> io::Result<()> {
+    let Some(lock) = lock_of(kind, bytes) else { return Ok(()) };
     // SAFETY: the descriptor is open, and the kernel only reads the struct, which is ours.
     let result = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_SETLK, &raw const lock) };
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
@@ -244,6 +365,17 @@ mod tests {
         let first = locks.lines().take(2).collect::<Vec<_>>().join("\n");
         assert_eq!(lock_holder(&first, &stat), Some(own));
         assert_eq!(lock_holder("", &stat), None);
+    }
+
+    #[test]
+    fn locks_of_an_open_file_are_read() {
+        let info = "pos:\t0\nflags:\t02140002\n\
+            lock:\t1: FLOCK  ADVISORY  READ 71 fe:00:131 0 EOF\n\
+            lock:\t2: OFDLCK ADVISORY  READ -1 fe:00:131 0 4095\n\
+            lock:\t3: OFDLCK ADVISORY  WRITE -1 fe:00:132 0 4095\n\
+            lock:\t4: OFDLCK ADVISORY  WRITE -1 fe:00:131 1048576 5242879\n";
+        assert_eq!(parts_locked(info, Some("fe:00:131")), [1 << 20]);
+        assert_eq!(parts_locked(info, None), [0, 1 << 20]);
     }
 
     #[test]

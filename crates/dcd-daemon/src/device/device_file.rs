@@ -6,23 +6,31 @@
 //! see [`crate::device::claim`]. A block device is not locked with flock: udev would put off all
 //! that it has to look at there until the lock is gone, and for some minutes nobody would learn
 //! that a cache has taken it.
+//!
+//! A path may lead to a share of a disk ([`crate::device::shares`]): then the disk is open, and
+//! everything that is done with it is done in the window of the share ([`DeviceFile::place`]).
 
+use std::cell::RefCell;
 use std::fmt;
 use std::fs;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use rustix::fs::{FallocateFlags, FileType, Mode, OFlags, Timespec, Timestamps, UTIME_OMIT};
+use rustix::fs::{
+    FallocateFlags, FileType, Mode, OFlags, SeekFrom, Timespec, Timestamps, UTIME_OMIT,
+};
 use rustix::io::Errno;
 
 use dcd_engine::DataDiskInfo;
+use dcd_engine::format::share_directory::{DIRECTORY_BYTES, Share, ShareState, Window};
 use dcd_engine::units::BLOCK_SIZE;
 
-use crate::device::claim::{Claim, lock};
+use crate::device::claim::{Claim, Hold, lock};
 use crate::device::identity::DiskIdentity;
 use crate::device::mounts::{mounted_at, mounts, swaps};
+use crate::device::shares::{self, DirectoryChange, Place, ShareProblem, disk_of};
 
 /// A file of an odd size that is smaller than this is hardly a disk image with its end missing.
 const IMAGE_BYTES_MIN: u64 = 64 << 10;
@@ -133,6 +141,9 @@ pub enum DeviceError {
     /// The profile of a modelled disk.
     #[error(transparent)]
     Drive(#[from] DriveProblem),
+    /// A share of a cache-disk.
+    #[error(transparent)]
+    Share(#[from] ShareProblem),
     /// The file is larger than the modelled disk.
     #[error("{} has {found} bytes, and a {profile} has {capacity}", path.display())]
     LargerThanModel {
@@ -244,6 +255,7 @@ impl DeviceError {
     pub fn hint(&self) -> Option<String> {
         Some(match self {
             DeviceError::Drive(problem) => return problem.hint.clone(),
+            DeviceError::Share(problem) => problem.hint(),
             DeviceError::LargerThanModel { capacity, .. } => {
                 format!(
                     "take a smaller file, at most {capacity} bytes, or a larger disk of `dcd disk list`"
@@ -285,7 +297,7 @@ impl DeviceError {
                 format!("process {pid} is probably another dcd (ps {pid}); stop it first")
             }
             DeviceError::Locked { path, .. } | DeviceError::LockedBelow { below: path, .. } => {
-                format!("find who uses it: fuser -v {}", path.display())
+                format!("find who uses it: fuser -v {}", disk_of(path).display())
             }
             DeviceError::Size { path, found: 0 } if path.starts_with("/dev") => {
                 "it has no medium, or nothing is attached to it: `lsblk` shows its size".into()
@@ -316,6 +328,20 @@ enum Access {
     Read,
 }
 
+/// How much of a disk is opened.
+enum Part<'a> {
+    Whole,
+    /// The share of this name or UUID, in one of these states; `is_still`: the caller has the
+    /// directory, so that nothing can change.
+    Share {
+        name: &'a str,
+        states: &'a [ShareState],
+        is_still: bool,
+    },
+    /// The directory of shares, to change it.
+    Directory,
+}
+
 /// An open, locked disk. Closing it gives the lock back.
 #[derive(Debug)]
 pub struct DeviceFile {
@@ -324,6 +350,14 @@ pub struct DeviceFile {
     /// Its locks are those of another process now.
     is_handed_over: bool,
     path: PathBuf,
+    /// If it is a part of what is open: the part.
+    window: Option<Window>,
+    /// If that is a share: which.
+    share: Option<Share>,
+    /// Size in bytes of what is open.
+    whole_bytes: u64,
+    /// Who keeps mounts and LVM away from a block device.
+    guard: Guard,
     /// What it is, under all its names.
     pub identity: DiskIdentity,
     /// Size in bytes when it was opened.
@@ -348,12 +382,6 @@ pub struct DeviceFile {
     pub physical_disk: u64,
 }
 
-impl AsFd for DeviceFile {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.file.as_fd()
-    }
-}
-
 impl Drop for DeviceFile {
     fn drop(&mut self) {
         // Said aloud, because closing alone may not do it at once: the kernel ends an io_uring in
@@ -364,6 +392,25 @@ impl Drop for DeviceFile {
         }
     }
 }
+
+/// Who has opened a block device with O_EXCL, which the kernel lets only one do.
+#[derive(Debug)]
+enum Guard {
+    /// We, with the file itself; or it is a file, which is locked otherwise.
+    Ours,
+    /// Somebody with another share, as long as it runs; then we.
+    Others(RefCell<Waiting>),
+}
+
+/// Until we have it.
+#[derive(Debug)]
+struct Waiting {
+    next_try: Instant,
+    held: Option<OwnedFd>,
+}
+
+/// How often it is tried.
+const GUARD_INTERVAL: Duration = Duration::from_secs(1);
 
 /// What is open.
 struct Opened {
@@ -402,9 +449,49 @@ impl DeviceFile {
     }
 
     fn open_for(path: &Path, access: Access) -> Result<DeviceFile, DeviceError> {
+        let place = Place::of(path);
+        match &place.share {
+            None => DeviceFile::open_part(path, access, &Part::Whole),
+            Some(name) => {
+                let states = &[ShareState::InUse];
+                let part = Part::Share { name, states, is_still: false };
+                DeviceFile::open_part(path, access, &part)
+            }
+        }
+    }
+
+    /// Opens and locks a share, if its state is one of these. `change`: the caller's own of the
+    /// directory, which is then as it is on the disk.
+    ///
+    /// # Errors
+    /// If there is no such share, or somebody has it.
+    pub fn open_share(
+        path: &Path,
+        states: &[ShareState],
+        change: Option<&DirectoryChange>,
+    ) -> Result<DeviceFile, DeviceError> {
+        let place = Place::of(path);
+        let Some(name) = &place.share else {
+            let (disk, share) = (place.disk, "share".into());
+            return Err(ShareProblem::NotShared { disk, share }.into());
+        };
+        let part = Part::Share { name, states, is_still: change.is_some() };
+        match change {
+            // Who has it is not waited for while others wait for the directory.
+            Some(_) => DeviceFile::open_now(path, Access::Write, &part),
+            None => DeviceFile::open_part(path, Access::Write, &part),
+        }
+    }
+
+    /// Opens the directory of a disk with shares, and keeps it for the caller alone.
+    pub(crate) fn open_directory(disk: &Path) -> Result<DeviceFile, DeviceError> {
+        DeviceFile::open_part(disk, Access::Write, &Part::Directory)
+    }
+
+    fn open_part(path: &Path, access: Access, part: &Part) -> Result<DeviceFile, DeviceError> {
         let until = Instant::now() + DEAD_HOLDER_PATIENCE;
         loop {
-            match DeviceFile::open_now(path, access) {
+            match DeviceFile::open_now(path, access, part) {
                 Err(
                     DeviceError::Locked { pid: None, .. }
                     | DeviceError::LockedBelow { pid: None, .. }
@@ -460,7 +547,54 @@ impl DeviceFile {
         Ok(device)
     }
 
-    fn open_now(path: &Path, access: Access) -> Result<DeviceFile, DeviceError> {
+    fn open_now(path: &Path, access: Access, part: &Part) -> Result<DeviceFile, DeviceError> {
+        let disk = match part {
+            Part::Share { .. } => path.parent().unwrap_or(path),
+            Part::Whole | Part::Directory => path,
+        };
+        let mut device = DeviceFile::open_disk(disk, access, part)?;
+        device.path = path.to_owned();
+        let hold = match part {
+            Part::Whole => Hold::Whole,
+            Part::Directory => {
+                device.limit_to(Window { offset_bytes: 0, size_bytes: DIRECTORY_BYTES })?;
+                Hold::Directory
+            }
+            Part::Share { name, states, is_still } => {
+                if !is_still && !device.claim.look_up(&device.file) {
+                    return Err(DeviceError::Locked { path: disk.to_owned(), pid: None });
+                }
+                let share = shares::find(disk, name, shares::directory_of(&device)?)?;
+                if !states.contains(&share.state) {
+                    let (path, state) = (path.to_owned(), share.state);
+                    return Err(ShareProblem::State { path, state }.into());
+                }
+                let window = share.window;
+                device.limit_to(window)?;
+                device.share = Some(share);
+                Hold::Share { window, is_shared: access == Access::Read }
+            }
+        };
+        device.claim.take(path, &device.file, &device.identity, &hold)?;
+        device.claim.looked_up(&device.file, &hold);
+        Ok(device)
+    }
+
+    /// From here on it is this part of what is open.
+    fn limit_to(&mut self, window: Window) -> Result<(), DeviceError> {
+        let (end, found) = (window.end(), self.whole_bytes);
+        if end > found {
+            return Err(ShareProblem::Beyond { path: self.path.clone(), end, found }.into());
+        }
+        self.window = Some(window);
+        self.size_bytes = window.size_bytes;
+        self.identity = self.identity.within(window.offset_bytes..end);
+        Ok(())
+    }
+
+    /// Opens the disk itself, with what is held as long as it is open.
+    fn open_disk(path: &Path, access: Access, part: &Part) -> Result<DeviceFile, DeviceError> {
+        let is_whole = matches!(part, Part::Whole);
         let stat = rustix::fs::stat(path).map_err(|e| open_error(path, e, None))?;
         // Looked at before opening: opening a FIFO or a tape drive has effects.
         let is_block_device = match FileType::from_raw_mode(stat.st_mode) {
@@ -487,15 +621,27 @@ impl DeviceFile {
             flags |= OFlags::EXCL;
         }
         let mut is_direct = true;
-        let file = match rustix::fs::open(path, flags | OFlags::DIRECT, Mode::empty()) {
-            // Some file systems (FUSE, older tmpfs) have no direct I/O.
-            Err(Errno::INVAL | Errno::OPNOTSUPP) => {
-                is_direct = false;
-                rustix::fs::open(path, flags, Mode::empty())
-            }
-            other => other,
+        let mut open =
+            |flags: OFlags| match rustix::fs::open(path, flags | OFlags::DIRECT, Mode::empty()) {
+                // Some file systems (FUSE, older tmpfs) have no direct I/O.
+                Err(Errno::INVAL | Errno::OPNOTSUPP) => {
+                    is_direct = false;
+                    rustix::fs::open(path, flags, Mode::empty())
+                }
+                other => other,
+            };
+        let mut opened = open(flags);
+        let mut guard = Guard::Ours;
+        if let (Err(Errno::BUSY), false) = (&opened, is_whole) {
+            // Whoever has another share came first; if it is somebody else, none has.
+            opened = open(flags - OFlags::EXCL);
+            let is_among_others = opened.as_ref().is_ok_and(Claim::has_others);
+            opened = if is_among_others { opened } else { Err(Errno::BUSY) };
+            let next_try = Instant::now() + GUARD_INTERVAL;
+            guard = Guard::Others(RefCell::new(Waiting { next_try, held: None }));
         }
-        .map_err(|e| open_error(path, e, is_block_device.then_some(stat.st_rdev)))?;
+        let file =
+            opened.map_err(|e| open_error(path, e, is_block_device.then_some(stat.st_rdev)))?;
         let failed = |operation| {
             move |errno: Errno| DeviceError::Io {
                 path: path.to_owned(),
@@ -509,15 +655,20 @@ impl DeviceFile {
             if access == Access::Write && is_swap(stat.st_dev, stat.st_ino) {
                 return Err(DeviceError::Swap { path: path.to_owned() });
             }
-            lock(&file, path)?;
+            lock(&file, path, is_whole)?;
         }
         let identity = DiskIdentity::of(path).map_err(|source| DeviceError::Io {
             path: path.to_owned(),
             operation: "look at",
             source,
         })?;
-        let claim = Claim::take(path, &file, &identity)?;
-        DeviceFile::of(path, Opened { file, stat, is_block_device, is_direct }, identity, claim)
+        if !is_whole {
+            Claim::join(path, &file)?;
+        }
+        let opened = Opened { file, stat, is_block_device, is_direct };
+        let mut device = DeviceFile::of(path, opened, identity, Claim::default())?;
+        device.guard = guard;
+        Ok(device)
     }
 
     /// Looks at one that is open and locked.
@@ -533,6 +684,10 @@ impl DeviceFile {
             claim,
             is_handed_over: false,
             path: path.to_owned(),
+            window: None,
+            share: None,
+            whole_bytes: 0,
+            guard: Guard::Ours,
             identity,
             size_bytes: stat.st_size as u64,
             is_block_device,
@@ -557,6 +712,7 @@ impl DeviceFile {
                 return Err(DeviceError::BlockSize { path: path.to_owned(), what, found });
             }
         }
+        device.whole_bytes = device.size_bytes;
         Ok(device)
     }
 
@@ -568,16 +724,69 @@ impl DeviceFile {
             source: errno.into(),
         })?;
         if !self.is_block_device {
-            self.size_bytes = stat.st_size as u64;
+            self.whole_bytes = stat.st_size as u64;
+            // A share is as large as it was made.
+            self.size_bytes = self.window.map_or(self.whole_bytes, |window| window.size_bytes);
         }
         self.check_size()
     }
 
     /// Whether a file is shorter than it was when it was opened.
     pub(crate) fn is_cut_off(&self) -> bool {
+        let end = self.window.map_or(self.size_bytes, |window| window.end());
         !self.is_block_device
-            && rustix::fs::fstat(&self.file)
-                .is_ok_and(|stat| (stat.st_size as u64) < self.size_bytes)
+            && rustix::fs::fstat(&self.file).is_ok_and(|stat| (stat.st_size as u64) < end)
+    }
+
+    /// Where bytes of this disk are in what is open: the one place that knows of windows. Whatever
+    /// the system is asked to do with bytes goes through it.
+    ///
+    /// # Panics
+    /// If they are not all in the window: they would be those of another cache.
+    pub(crate) fn place(&self, offset: u64, length: u64) -> u64 {
+        let Some(window) = &self.window else { return offset };
+        assert!(
+            offset.checked_add(length).is_some_and(|end| end <= window.size_bytes),
+            "{length} bytes from {offset} on are not in {}, which has {}",
+            self.path.display(),
+            window.size_bytes
+        );
+        window.offset_bytes + offset
+    }
+
+    /// The descriptor, for who has its offsets from [`DeviceFile::place`].
+    pub(crate) fn descriptor(&self) -> RawFd {
+        self.file.as_raw_fd()
+    }
+
+    /// Opens a block device of which others had a share first with O_EXCL, as soon as these have
+    /// gone: from then on it is we who keep mounts and LVM away. In between dcd is kept away by its
+    /// own locks, and everybody else, for as long as [`GUARD_INTERVAL`], by nothing. When to try
+    /// again, if at all.
+    pub(crate) fn keep_others_away(&self) -> Option<Instant> {
+        let Guard::Others(waiting) = &self.guard else { return None };
+        let mut waiting = waiting.borrow_mut();
+        let now = Instant::now();
+        if waiting.held.is_none() && now >= waiting.next_try {
+            let flags = OFlags::RDONLY | OFlags::EXCL | OFlags::CLOEXEC | OFlags::NOCTTY;
+            let opened = rustix::fs::open(disk_of(&self.path), flags, Mode::empty()).ok();
+            let is_it = |file: &OwnedFd| {
+                rustix::fs::fstat(file).is_ok_and(|stat| stat.st_rdev == self.number)
+            };
+            waiting.held = opened.filter(is_it);
+            waiting.next_try = now + GUARD_INTERVAL;
+        }
+        waiting.held.is_none().then_some(waiting.next_try)
+    }
+
+    /// Size in bytes of all of the disk of which this may be a part.
+    pub(crate) fn whole_bytes(&self) -> u64 {
+        self.whole_bytes
+    }
+
+    /// If it is a share of a disk: which, as the directory says.
+    pub fn share(&self) -> Option<&Share> {
+        self.share.as_ref()
     }
 
     fn check_size(&self) -> Result<(), DeviceError> {
@@ -655,7 +864,10 @@ impl DeviceFile {
             };
             return has("queue/discard_max_bytes") && has("queue/write_zeroes_max_bytes");
         }
-        // Behind the end there is nothing to lose.
+        // Behind the end there is nothing to lose; behind a share there is another.
+        if self.window.is_some() {
+            return false;
+        }
         let behind = self.size_bytes.next_multiple_of(4096);
         let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         let before = rustix::fs::fstat(&self.file);
@@ -691,11 +903,15 @@ impl DeviceFile {
     pub fn read_at(&self, offset: u64, length: usize) -> Result<dcd_engine::Buffer, DeviceError> {
         let mut buffer = dcd_engine::Buffer::zeroed(length);
         let mut done = 0;
+        let length = match self.window {
+            Some(_) => (length as u64).min(self.size_bytes.saturating_sub(offset)) as usize,
+            None => length,
+        };
         while done < length {
             match rustix::io::pread(
                 &self.file,
-                &mut buffer.bytes_mut()[done..],
-                offset + done as u64,
+                &mut buffer.bytes_mut()[done..length],
+                self.place(offset + done as u64, (length - done) as u64),
             ) {
                 Ok(0) => break,
                 Ok(n) => done += n,
@@ -717,36 +933,66 @@ impl DeviceFile {
 
     /// Writes all of `data` at `offset` and makes it durable (for `create`, before anything runs).
     pub fn write_at(&self, offset: u64, data: &dcd_engine::Buffer) -> Result<(), DeviceError> {
-        self.write_unflushed(offset, data)?;
+        self.write_all_at(offset, data.bytes())?;
         self.flush()
     }
 
-    fn failed(&self, operation: &'static str, source: io::Error) -> DeviceError {
-        DeviceError::Io { path: self.path.clone(), operation, source }
-    }
-
-    /// Makes durable what was written.
-    pub fn flush(&self) -> Result<(), DeviceError> {
-        rustix::fs::fdatasync(&self.file).map_err(|errno| self.failed("flush", errno.into()))
-    }
-
-    /// Writes all of `data` at `offset`. Durable with the next [`DeviceFile::flush`].
-    pub fn write_unflushed(
-        &self,
-        offset: u64,
-        data: &dcd_engine::Buffer,
-    ) -> Result<(), DeviceError> {
+    /// Writes all of `bytes` at `offset`.
+    pub fn write_all_at(&self, offset: u64, bytes: &[u8]) -> Result<(), DeviceError> {
+        let failed = |source: io::Error| DeviceError::Io {
+            path: self.path.clone(),
+            operation: "write",
+            source,
+        };
         let mut done = 0;
-        while done < data.len() {
-            match rustix::io::pwrite(&self.file, &data.bytes()[done..], offset + done as u64) {
-                Ok(0) => return Err(self.failed("write", io::ErrorKind::WriteZero.into())),
+        while done < bytes.len() {
+            let rest = &bytes[done..];
+            let at = self.place(offset + done as u64, rest.len() as u64);
+            match rustix::io::pwrite(&self.file, rest, at) {
+                Ok(0) => return Err(failed(io::ErrorKind::WriteZero.into())),
                 Ok(n) => done += n,
                 Err(Errno::INTR) => {}
-                Err(errno) => return Err(self.failed("write", errno.into())),
+                Err(errno) => return Err(failed(errno.into())),
             }
         }
         Ok(())
     }
+
+    /// Makes durable what was written.
+    pub fn flush(&self) -> Result<(), DeviceError> {
+        rustix::fs::fdatasync(&self.file).map_err(|errno| DeviceError::Io {
+            path: self.path.clone(),
+            operation: "flush",
+            source: errno.into(),
+        })
+    }
+
+    /// Where the next data begins, or the next hole, as far as a file system tells.
+    /// [`Errno::NXIO`]: nowhere on this disk.
+    pub fn seek(&self, to: SeekTo, offset: u64) -> Result<u64, Errno> {
+        if self.window.is_some() && offset >= self.size_bytes {
+            return Err(Errno::NXIO);
+        }
+        let at = self.place(offset, 0);
+        let found = match to {
+            SeekTo::Data => rustix::fs::seek(&self.file, SeekFrom::Data(at))?,
+            SeekTo::Hole => rustix::fs::seek(&self.file, SeekFrom::Hole(at))?,
+        };
+        let found = found - self.window.map_or(0, |window| window.offset_bytes);
+        match to {
+            SeekTo::Data if self.window.is_some() && found >= self.size_bytes => Err(Errno::NXIO),
+            _ => Ok(found),
+        }
+    }
+}
+
+/// What is looked for in a file.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum SeekTo {
+    /// What is no hole.
+    Data,
+    /// A hole.
+    Hole,
 }
 
 fn kind(path: &Path, found: &'static str) -> DeviceError {
@@ -829,6 +1075,16 @@ fn whole_disk(number: u64) -> u64 {
         .split_once(':')
         .and_then(|(major, minor)| Some((major.parse().ok()?, minor.parse().ok()?)));
     parsed.map_or(number, |(major, minor)| rustix::fs::makedev(major, minor))
+}
+
+/// The same of a path; empty: it is no block device, or has no number.
+pub(crate) fn serial_of(path: &Path) -> String {
+    match rustix::fs::stat(path) {
+        Ok(stat) if FileType::from_raw_mode(stat.st_mode) == FileType::BlockDevice => {
+            serial(stat.st_rdev)
+        }
+        _ => String::new(),
+    }
 }
 
 /// Name of a disk that stays the same wherever it is plugged in; of a partition with its number.

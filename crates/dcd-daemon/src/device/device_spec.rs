@@ -150,6 +150,21 @@ impl DeviceSpec {
         }
     }
 
+    /// The same with other bytes.
+    pub fn with_path(&self, path: PathBuf) -> DeviceSpec {
+        match self {
+            DeviceSpec::Plain(_) => DeviceSpec::Plain(path),
+            DeviceSpec::Slow { times, .. } => DeviceSpec::Slow { path, times: *times },
+            DeviceSpec::Model { profile, .. } => {
+                DeviceSpec::Model { profile: profile.clone(), path }
+            }
+            DeviceSpec::Faulty { inner, control } => DeviceSpec::Faulty {
+                inner: Box::new(inner.with_path(path)),
+                control: control.clone(),
+            },
+        }
+    }
+
     /// The same for a process with another working directory.
     pub fn absolute(&self) -> DeviceSpec {
         // Only the empty path has no absolute form, and the working directory may be gone.

@@ -12,10 +12,9 @@
 use std::fmt;
 use std::ops::Range;
 
-use rustix::fs::SeekFrom;
 use rustix::io::Errno;
 
-use crate::device::device_file::{DeviceError, DeviceFile};
+use crate::device::device_file::{DeviceError, DeviceFile, SeekTo};
 use crate::units_text::format_size;
 
 /// Bytes from the start that hold every mark of the start.
@@ -230,13 +229,13 @@ fn data_of(disk: &DeviceFile, range: &Range<u64>) -> Vec<Range<u64>> {
         if found.len() == EXTENTS_MAX {
             break;
         }
-        let start = match rustix::fs::seek(disk, SeekFrom::Data(at)) {
+        let start = match disk.seek(SeekTo::Data, at) {
             // Nothing but a hole follows.
             Err(Errno::NXIO) => return found,
             Err(_) => break,
             Ok(start) => start,
         };
-        let end = rustix::fs::seek(disk, SeekFrom::Hole(start)).unwrap_or(range.end);
+        let end = disk.seek(SeekTo::Hole, start).unwrap_or(range.end);
         // Read in whole pages; the end of the file ends it.
         let page = UNIT as u64;
         let (start, end) = (start / page * page, end.next_multiple_of(page).min(range.end));

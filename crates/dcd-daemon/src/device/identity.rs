@@ -27,6 +27,7 @@ use rustix::fs::FileType;
 
 use crate::device::loop_device::{self, LoopBacking};
 use crate::device::mounts::{Mount, mount_of, mounts};
+use crate::device::shares::{Place, directory_at};
 
 /// Layers that are followed; a file system on a file on a file system does not go on for ever.
 const DEPTH_MAX: usize = 32;
@@ -79,9 +80,17 @@ pub struct DiskIdentity {
 }
 
 impl DiskIdentity {
-    /// Follows a path: a regular file or block device. What is something else has no bytes of its
-    /// own.
+    /// Follows a path: a regular file or block device, or a share of one. What is something else has
+    /// no bytes of its own.
     pub fn of(path: &Path) -> io::Result<DiskIdentity> {
+        let place = Place::of(path);
+        if let Some(share) = &place.share {
+            let disk = DiskIdentity::of(&place.disk)?;
+            let directory = directory_at(&place.disk)?.ok();
+            let window = directory.and_then(|it| it.find(share).map(|share| share.window));
+            // Of one that is not known it may be anything.
+            return Ok(window.map_or(disk.clone(), |it| disk.within(it.offset_bytes..it.end())));
+        }
         let stat = rustix::fs::stat(path)?;
         let mut found = Search { system: System::new(), pieces: Vec::new() };
         match FileType::from_raw_mode(stat.st_mode) {
@@ -94,6 +103,19 @@ impl DiskIdentity {
             _ => {}
         }
         Ok(DiskIdentity { pieces: found.pieces })
+    }
+
+    /// The same of a part of it.
+    pub(crate) fn within(&self, bytes: Range<u64>) -> DiskIdentity {
+        let part = |piece: &Piece| {
+            // Where on them its bytes are is not known, of all or of a part.
+            if piece.is_spread {
+                return piece.clone();
+            }
+            let (within, end) = (moved(&bytes, piece.bytes.start), piece.bytes.end);
+            Piece { bytes: within.start.min(end)..within.end.min(end), ..piece.clone() }
+        };
+        DiskIdentity { pieces: self.pieces.iter().map(part).collect() }
     }
 
     /// Follows a block device by its number.
@@ -111,6 +133,11 @@ impl DiskIdentity {
 
     /// Whether one of both is the other, under whatever names: all of it, and not a part.
     pub fn is_same(&self, other: &DiskIdentity) -> bool {
+        let is_share = |it: &DiskIdentity| it.pieces.first().is_some_and(|it| it.bytes.start > 0);
+        if is_share(self) || is_share(other) {
+            let bytes = |it: &DiskIdentity| it.bottom().map(|it| (it.object, it.bytes.clone()));
+            return bytes(self) == bytes(other);
+        }
         let is_whole_of = |upper: &DiskIdentity, lower: &DiskIdentity| {
             let Some(top) = lower.pieces.first() else { return false };
             // A loop device ends where its file ended when it was made, in whole sectors.

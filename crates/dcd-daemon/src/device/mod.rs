@@ -13,5 +13,6 @@ pub(crate) mod fuse_mount;
 pub mod identity;
 pub mod loop_device;
 pub(crate) mod mounts;
+pub mod shares;
 pub(crate) mod way;
 pub mod wipe;

@@ -12,17 +12,15 @@
 
 use std::io;
 use std::ops::Range;
-use std::os::fd::{AsFd, AsRawFd};
 
 use dcd_engine::Buffer;
 use dcd_engine::format::geometry::SUPERBLOCK_OFFSETS;
 use dcd_engine::format::leg_label::{LEG_LABEL_BYTES, LEG_LABEL_OFFSETS};
 use dcd_engine::format::superblock::SUPERBLOCK_SIZE;
 use dcd_engine::units::LINE_SIZE;
-use rustix::fs::SeekFrom;
 use rustix::io::Errno;
 
-use crate::device::device_file::{DeviceError, DeviceFile};
+use crate::device::device_file::{DeviceError, DeviceFile, SeekTo};
 
 /// What is wiped last: a superblock, and behind it the label of a leg, which says who knows it to
 /// be older.
@@ -57,7 +55,7 @@ pub fn wipe(
         discards: if disk.is_block_device { Discards::Secure } else { Discards::Nothing },
     };
     // 1. What it says of its end is durable before anything that it spoke of goes.
-    wiper.flush()?;
+    disk.flush()?;
     // 2. All but the superblocks.
     let [first, second] = SUPERBLOCK_OFFSETS;
     let size = KEPT_BYTES;
@@ -72,12 +70,12 @@ pub fn wipe(
             wiper.wipe(piece)?;
         }
     }
-    wiper.flush()?;
+    disk.flush()?;
     // 3. Then these.
     for offset in SUPERBLOCK_OFFSETS {
         wiper.wipe(offset..(offset + size).min(end))?;
     }
-    wiper.flush()?;
+    disk.flush()?;
     Ok(Wiped::All)
 }
 
@@ -139,8 +137,7 @@ impl Wiper<'_> {
         if place.is_empty() {
             return None;
         }
-        let seek = |from| rustix::fs::seek(self.disk, from);
-        let start = match (self.disk.is_block_device, seek(SeekFrom::Data(place.start))) {
+        let start = match (self.disk.is_block_device, self.disk.seek(SeekTo::Data, place.start)) {
             (false, Ok(start)) => start / LINE_SIZE * LINE_SIZE,
             (false, Err(Errno::NXIO)) => return None,
             // It knows no holes.
@@ -149,38 +146,23 @@ impl Wiper<'_> {
         if start >= place.end {
             return None;
         }
-        let end = seek(SeekFrom::Hole(start)).unwrap_or(place.end).next_multiple_of(LINE_SIZE);
+        let end = self.disk.seek(SeekTo::Hole, start).unwrap_or(place.end);
+        let end = end.next_multiple_of(LINE_SIZE);
         Some(start.max(place.start)..end.min(place.end))
     }
 
     fn write(&self, place: Range<u64>) -> Result<(), DeviceError> {
-        let mut at = place.start;
-        while at < place.end {
-            let zeroes = &self.zeroes.bytes()[..(place.end - at) as usize];
-            match rustix::io::pwrite(self.disk, zeroes, at) {
-                Ok(0) => return Err(self.failed("write", io::ErrorKind::WriteZero.into())),
-                Ok(written) => at += written as u64,
-                Err(Errno::INTR) => {}
-                Err(errno) => return Err(self.failed("write", errno.into())),
-            }
-        }
-        Ok(())
-    }
-
-    fn flush(&self) -> Result<(), DeviceError> {
-        rustix::fs::fdatasync(self.disk).map_err(|errno| self.failed("flush", errno.into()))
-    }
-
-    fn failed(&self, operation: &'static str, source: io::Error) -> DeviceError {
-        DeviceError::Io { path: self.disk.path().to_owned(), operation, source }
+        let zeroes = &self.zeroes.bytes()[..(place.end - place.start) as usize];
+        self.disk.write_all_at(place.start, zeroes)
     }
 }
 
 fn discard(disk: &DeviceFile, request: u32, piece: &Range<u64>) -> io::Result<()> {
-    let range = [piece.start, piece.end - piece.start];
+    let length = piece.end - piece.start;
+    let range = [disk.place(piece.start, length), length];
     // SAFETY: the descriptor is open; the kernel reads two numbers, which are there.
     let result = unsafe {
-        libc::ioctl(disk.as_fd().as_raw_fd(), libc::c_ulong::from(request) as _, range.as_ptr())
+        libc::ioctl(disk.descriptor(), libc::c_ulong::from(request) as _, range.as_ptr())
     };
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }

@@ -25,6 +25,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Instant;
 
 use dcd_engine::config::ConfigError;
 use dcd_engine::io::LegError;
@@ -624,6 +625,13 @@ impl<C: Core> EventLoop<C> {
     /// What a leg of the cache-disk is called.
     pub(crate) fn leg_name(&self, leg: usize) -> Option<String> {
         self.disks.cache.as_ref().and_then(|cache| cache.leg_name(leg))
+    }
+
+    /// Has those kept away who would take a block device that caches share, as soon as whoever did
+    /// that has gone. To be called now and then; when again, if at all.
+    pub(crate) fn keep_others_away(&self) -> Option<Instant> {
+        let disks = self.disks.cache.iter().flat_map(CacheSide::iter);
+        disks.filter_map(|disk| disk.file().keep_others_away()).min()
     }
 
     fn give(&mut self, input: Input) {

@@ -4,7 +4,7 @@
 use std::fs::{self, File};
 use std::io;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use dcd_engine::format::geometry::SUPERBLOCK_OFFSETS;
@@ -14,6 +14,7 @@ use rustix::fs::{FlockOperation, OFlags, major, minor};
 use rustix::io::Errno;
 use serde::Serialize;
 
+use crate::device::shares::DiskReader;
 use crate::memory::segment_memory::{BootId, MemoryHeader};
 
 /// What becomes of a memory.
@@ -167,8 +168,7 @@ fn of_cache_disk(header: &MemoryHeader, file: &MemoryFile) -> (MemoryFate, Strin
 
 /// Without locks: whoever serves it is not held up.
 fn superblock_of(path: &Path) -> io::Result<Result<Superblock, FormatError>> {
-    let file =
-        File::options().read(true).custom_flags(OFlags::NONBLOCK.bits() as i32).open(path)?;
+    let file = DiskReader::open(path)?;
     let mut copies = [[0; SUPERBLOCK_SIZE]; 2];
     for (copy, offset) in copies.iter_mut().zip(SUPERBLOCK_OFFSETS) {
         file.read_exact_at(copy, offset)?;

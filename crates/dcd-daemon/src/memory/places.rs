@@ -21,6 +21,7 @@ use std::path::{Path, PathBuf};
 use dcd_engine::Uuid;
 use rustix::io::Errno;
 
+use crate::device::shares::disk_of;
 use crate::memory::segment_memory::SegmentMemoryError;
 use crate::process::random::random_bytes;
 
@@ -195,7 +196,8 @@ pub(crate) fn owner(path: &Path) -> Option<u32> {
 pub(crate) fn trusted_owners(disks: &[&Path]) -> Vec<u32> {
     let mut owners = vec![user()];
     if user() == 0 {
-        let disks = disks.iter().filter_map(|disk| fs::metadata(disk).ok().map(|it| it.uid()));
+        let disks =
+            disks.iter().filter_map(|disk| fs::metadata(disk_of(disk)).ok().map(|it| it.uid()));
         owners.extend(owner(Path::new(SERVICES)).into_iter().chain(disks));
     }
     owners

@@ -46,6 +46,7 @@ use rustix::fs::{AtFlags, CWD, Mode, OFlags, StatxFlags, XattrFlags};
 
 use crate::device::device_file::DeviceFile;
 use crate::device::identity::{Object, Piece};
+use crate::device::shares::{DiskReader, disk_of, holds_shares, whole_name};
 use crate::pair::label_keeper::read_data_label;
 use crate::pair::members::{MemberMark, member_mark};
 use crate::pair::read_superblock;
@@ -117,6 +118,12 @@ pub enum PairProblem {
         path: PathBuf,
         /// The cache on it.
         cache: Uuid,
+    },
+    /// Its bytes are those of shares.
+    #[error("{} is a cache-disk that several caches share", path.display())]
+    IsShared {
+        /// The disk.
+        path: PathBuf,
     },
     /// It is a part of a volume.
     #[error("{} {mark}", path.display())]
@@ -200,6 +207,10 @@ impl PairProblem {
             PairProblem::GivenUp { path, .. } => format!(
                 "to see what it holds: dcd salvage --cache-disk {} --to FILE; {flag} goes on with it, and it overwrites what \
                  was written to the data-disk since",
+                path.display()
+            ),
+            PairProblem::IsShared { path } => format!(
+                "check the name; dcd inspect shares --cache-disk {} lists them. Once all are detached, {flag} uses the disk",
                 path.display()
             ),
             PairProblem::IsCacheDisk { .. } => format!(
@@ -352,6 +363,10 @@ impl PairBook {
         {
             return Err(PairProblem::IsCacheDisk { path, cache: found.uuid });
         }
+        // A directory without shares is as a cache that is detached.
+        if look_inside && holds_shares(disk).unwrap_or(false) {
+            return Err(PairProblem::IsShared { path });
+        }
         // One of its own volume is where it belongs. What cannot be read is found out by who reads.
         if look_inside
             && let Ok(Some(mark)) = member_mark(disk)
@@ -419,6 +434,26 @@ impl PairBook {
             let is_known = records.iter().any(|record| record.cache == cache);
             (state.may_be_dirty() && !is_known).then_some(cache)
         })
+    }
+
+    /// Caches that a data-disk has, or had, as this host remembers or a file says of itself; those
+    /// first that may hold something for it. Nothing is opened.
+    pub fn caches_of(&self, data_disk: &Path) -> Vec<Uuid> {
+        let key = file_key(data_disk, None, 0, u64::MAX);
+        let name = name_of(data_disk);
+        let is_it = |known: &DiskState| match (&known.key, &key) {
+            (Some(known), Some(key)) => known == key,
+            _ => known.path == name,
+        };
+        let mut records = self.records();
+        records.retain(|record| record.data_disks.iter().any(is_it));
+        records.sort_by_key(|record| !record.state.may_be_dirty());
+        let mut caches: Vec<Uuid> = records.iter().map(|record| record.cache).collect();
+        let mut bytes = [0; ATTRIBUTE_BYTES_MAX];
+        if let Ok(length) = rustix::fs::getxattr(data_disk, ATTRIBUTE, &mut bytes[..]) {
+            caches.extend(bytes.get(..length).and_then(parse_attribute).map(|(cache, _)| cache));
+        }
+        caches
     }
 
     /// Whether a data-disk that is a file says of itself that its cache has gone on. For who writes
@@ -769,13 +804,13 @@ fn state_of(disk: &DeviceFile) -> DiskState {
         let metadata = fs::metadata(&piece.path).ok()?;
         Some(i128::from(metadata.mtime()) * 1_000_000_000 + i128::from(metadata.mtime_nsec()))
     });
-    let directory = path.parent().and_then(directory_key);
+    let directory = disk_of(&path).parent().and_then(directory_key);
     DiskState { key: key_of(disk), directory, changed, path }
 }
 
 /// A name that every process understands.
 fn name_of(disk: &Path) -> PathBuf {
-    disk.canonicalize().unwrap_or_else(|_| disk.to_owned())
+    whole_name(disk)
 }
 
 fn directory_key(directory: &Path) -> Option<DiskKey> {
@@ -791,6 +826,10 @@ pub fn key_of(disk: &DeviceFile) -> Option<DiskKey> {
         let is_whole = piece.bytes.start == 0 && piece.bytes.end >= length / 512 * 512;
         let end = if is_whole { u64::MAX } else { piece.bytes.end };
         return file_key(&piece.path, Some(inode), piece.bytes.start, end);
+    }
+    // A share of a device is known by its name, and by the cache in it.
+    if disk.share().is_some() {
+        return None;
     }
     if !disk.serial.is_empty() {
         return Some(DiskKey::Serial { serial: disk.serial.clone(), size: disk.size_bytes });
@@ -862,11 +901,10 @@ fn read_superblock_of_path(path: &Path) -> io::Result<Option<Superblock>> {
     if path.as_os_str().is_empty() {
         return Err(io::ErrorKind::InvalidInput.into());
     }
-    let file =
-        File::options().read(true).custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY).open(path)?;
+    let disk = DiskReader::open(path)?;
     let mut copies = [[0; SUPERBLOCK_SIZE]; 2];
     for (copy, offset) in copies.iter_mut().zip(SUPERBLOCK_OFFSETS) {
-        match file.read_exact_at(copy, offset) {
+        match disk.read_exact_at(copy, offset) {
             Err(error) if error.kind() != io::ErrorKind::UnexpectedEof => return Err(error),
             _ => {}
         }

@@ -1,8 +1,6 @@
 //! The disks of a cache-disk on several legs, and their labels.
 
-use std::fs::File;
 use std::io;
-use std::os::unix::fs::{FileExt, FileTypeExt};
 use std::path::{Path, PathBuf};
 
 use dcd_engine::format::geometry::{CHECKPOINTS_OFFSET, SUPERBLOCK_OFFSETS};
@@ -16,6 +14,7 @@ use dcd_protocol::failure::leg_hint;
 use crate::device::device_file::{DeviceError, DeviceFile};
 use crate::device::device_spec::DeviceSpec;
 use crate::device::foreign_content::Content;
+use crate::device::shares::DiskReader;
 use crate::disk::Disk;
 use crate::pair::members::{content, content_of};
 use crate::process::random::random_bytes;
@@ -202,16 +201,11 @@ pub fn read_leg_label(disk: &DeviceFile) -> Result<Result<LegLabel, FormatError>
 
 /// The newer of both copies of the label of a leg, of a disk that is not ours: nothing is locked.
 pub fn label_at(disk: &Path) -> Option<LegLabel> {
-    // A pipe would be waited for.
-    let kind = std::fs::metadata(disk).ok()?.file_type();
-    if !kind.is_file() && !kind.is_block_device() {
-        return None;
-    }
-    let file = File::open(disk).ok()?;
+    let disk = DiskReader::open(disk).ok()?;
     let mut copies = [[0; LEG_LABEL_BYTES]; LEG_LABEL_OFFSETS.len()];
     for (copy, offset) in copies.iter_mut().zip(LEG_LABEL_OFFSETS) {
         // A copy that cannot be read stays empty, which is no label.
-        let _ = file.read_exact_at(copy, offset);
+        let _ = disk.read_exact_at(copy, offset);
     }
     LegLabel::newest(&copies[0], &copies[1]).ok()
 }

@@ -9,6 +9,7 @@ use std::fmt;
 use std::path::PathBuf;
 
 use dcd_engine::format::data_label::{DATA_LABEL_BYTES, DATA_LABEL_OFFSETS, DataLabel};
+use dcd_engine::format::share_directory::{self, DIRECTORY_OFFSETS};
 use dcd_engine::format::superblock::SUPERBLOCK_SIZE;
 use dcd_engine::units::MemberIndex;
 use dcd_engine::volume::format::label::{LABEL_OFFSETS, MEMBER_LABEL_BYTES, MemberLabel};
@@ -287,6 +288,12 @@ pub fn content(start: &[u8]) -> Option<&'static str> {
         let label = start.get(place).map(DataLabel::decode);
         if label.is_some_and(|label| !label.is_err_and(|problem| is_none(&problem))) {
             return Some("the labelled data-disk of a dcd cache");
+        }
+    }
+    for offset in DIRECTORY_OFFSETS {
+        let magic = start.get(offset as usize..).and_then(|bytes| bytes.first_chunk());
+        if magic == Some(&share_directory::MAGIC.to_le_bytes()) {
+            return Some("a dcd cache-disk that several caches share");
         }
     }
     let superblock = start.get(..SUPERBLOCK_SIZE).map(Superblock::decode);

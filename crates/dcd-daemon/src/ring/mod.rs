@@ -213,12 +213,12 @@ impl<K: Copy> Entry<K> {
 
     /// The submission for (the rest of) this operation.
     fn submission(&mut self, name: u32) -> Submission {
-        let fd = |file: &Rc<DeviceFile>| file.as_fd().as_raw_fd();
+        let fd = |file: &Rc<DeviceFile>| file.descriptor();
         let (file, work) = match self {
             Entry::Read { file, offset, buffer, done, .. } => {
                 let rest = &mut buffer.bytes_mut()[*done..];
                 let length = rest.len().min(TRANSFER_BYTES_MAX) as u32;
-                let offset = *offset + *done as u64;
+                let offset = file.place(*offset + *done as u64, length.into());
                 let work = Work::Read { address: rest.as_mut_ptr(), length, offset };
                 (fd(file), work)
             }
@@ -236,12 +236,13 @@ impl<K: Copy> Entry<K> {
                 };
                 let length = rest.min(most as u64) as u32;
                 let flags = if *fua && file.tells_of_dsync() { libc::RWF_DSYNC } else { 0 };
-                (fd(file), Work::Write { address, length, offset: *offset + *done, flags })
+                let offset = file.place(*offset + *done, length.into());
+                (fd(file), Work::Write { address, length, offset, flags })
             }
             Entry::Flush { file, .. } => (fd(file), Work::Sync),
             Entry::Zero { file, offset, length, mode, .. } => {
-                let mode = mode.flags();
-                (fd(file), Work::Allocate { offset: *offset, length: *length, mode })
+                let (mode, offset) = (mode.flags(), file.place(*offset, *length));
+                (fd(file), Work::Allocate { offset, length: *length, mode })
             }
             Entry::Receive { receiver, .. } => {
                 let (address, length) = receiver.space();

@@ -14,7 +14,8 @@
 //! 3. After the death of the process at any turn, of an opening, of serving or of an end, the next
 //!    session opens with all that was acknowledged. Behind an end in order the label of the
 //!    data-disk and the superblock fit each other alone.
-//! 4. Memory is not touched while the kernel has it, and the loop never waits for nothing.
+//! 4. Of a cache-disk that is shared, which every fourth is, nothing changes outside of the share.
+//! 5. Memory is not touched while the kernel has it, and the loop never waits for nothing.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -25,6 +26,7 @@ use std::time::Duration;
 use dcd_engine::create::{CreateOptions, create};
 use dcd_engine::format::data_label::{DATA_LABEL_BYTES, DATA_LABEL_OFFSETS, DataLabel, LabelState};
 use dcd_engine::format::geometry::Geometry;
+use dcd_engine::format::share_directory::{NewShare, ShareState, Window};
 use dcd_engine::units::{BLOCK_SIZE, LINE_SIZE};
 use dcd_engine::{
     AckMode, Buffer, DataDiskInfo, Engine, EngineConfig, Lba, LbaRange, Mode, Operation, Phase,
@@ -32,7 +34,9 @@ use dcd_engine::{
 };
 use rustix::io::Errno;
 
+use crate::device::device_file::DeviceFile;
 use crate::device::device_spec::DeviceSpec;
+use crate::device::shares::{DirectoryChange, make_directory};
 use crate::event_loop::EventLoop;
 use crate::event_loop::clock::Clock;
 use crate::event_loop::submitter::Completion;
@@ -49,6 +53,9 @@ const IO_TIMEOUT: Duration = Duration::from_secs(2);
 const HOUR: u64 = 3600 * 1_000_000_000;
 /// From this seed on the mode is switched.
 const MODES_FROM: u64 = 1 << 20;
+/// Where the cache is on a disk that is shared, between two others of one MiB.
+const SHARE: Window = Window { offset_bytes: 2 << 20, size_bytes: CACHE_BYTES };
+const SHARED_DISK_BYTES: u64 = 5 << 20;
 /// Turns within which something must have happened that was asked for.
 const TURNS_MAX: u32 = 20_000;
 
@@ -73,13 +80,40 @@ pub fn run(seed: u64) -> Result<DriverReport, String> {
     let mut run = Run::new(seed, &folder.0)?;
     let sessions = if run.is_faulty { 3 } else { 6 };
     for session in 0..1 + run.random.below(sessions) {
-        run.session().map_err(|what| format!("session {session}: {what}"))?;
+        let ended = run.session().and_then(|()| run.look_beside());
+        ended.map_err(|what| format!("session {session}: {what}"))?;
         // A cache-disk that has failed may hold anything.
         if run.is_over {
             break;
         }
     }
     Ok(run.report)
+}
+
+/// A directory with the share of this cache, and others around it that hold something.
+fn make_shares(path: &Path, cache: Uuid) -> Result<(), Box<dyn std::error::Error>> {
+    std::fs::write(path, vec![0x5a; SHARED_DISK_BYTES as usize])?;
+    make_directory(&DeviceFile::open(path)?, Uuid([1; 16]))?;
+    let mut change = DirectoryChange::begin(path)?;
+    let others = [Uuid([2; 16]), Uuid([3; 16])];
+    for (name, cache, size_bytes) in [
+        ("before", others[0], 1 << 20),
+        ("own", cache, CACHE_BYTES),
+        ("behind", others[1], 1 << 20),
+    ] {
+        let new = NewShare { name: name.into(), cache, size_bytes, data_disk: String::new() };
+        change.directory.allocate(new)?;
+        change.directory.set_state(cache, ShareState::InUse)?;
+    }
+    change.write()?;
+    let is_there = change.directory.find("own").is_some_and(|share| share.window == SHARE);
+    if is_there { Ok(()) } else { Err("the share is elsewhere".into()) }
+}
+
+fn beside_share(path: &Path) -> Result<Vec<u8>, String> {
+    let mut bytes = std::fs::read(path).map_err(|error| error.to_string())?;
+    bytes.drain(SHARE.offset_bytes as usize..SHARE.end() as usize);
+    Ok(bytes)
 }
 
 struct Folder(PathBuf);
@@ -138,6 +172,8 @@ struct Run {
     dies_in: Option<u64>,
     /// Where the payload of the data-disk begins.
     data_offset_bytes: u64,
+    /// Of a cache-disk that is shared, what it holds outside of the share.
+    beside: Option<Vec<u8>>,
     /// There is no next start.
     is_over: bool,
 }
@@ -152,8 +188,14 @@ impl Run {
         uuid[..8].copy_from_slice(&random.next().to_le_bytes());
         uuid[8..].copy_from_slice(&seed.to_le_bytes());
         let data_offset_bytes = random.pick(&[0, 0, 1 << 17]);
-        let cache = std::fs::File::create(folder.join("c")).map_err(|e| e.to_string())?;
+        let path = folder.join("c");
+        let is_shared = seed % 4 == 3;
+        let cache = std::fs::File::create(&path).map_err(|e| e.to_string())?;
         cache.set_len(CACHE_BYTES).map_err(|e| e.to_string())?;
+        if is_shared {
+            make_shares(&path, Uuid(uuid)).map_err(|e| e.to_string())?;
+        }
+        let start = if is_shared { SHARE.offset_bytes } else { 0 };
         for (offset, bytes) in create(CreateOptions {
             uuid: Uuid(uuid),
             geometry,
@@ -166,7 +208,7 @@ impl Run {
             has_legs: false,
         }) {
             use std::os::unix::fs::FileExt;
-            cache.write_all_at(bytes.bytes(), offset).map_err(|e| e.to_string())?;
+            cache.write_all_at(bytes.bytes(), start + offset).map_err(|e| e.to_string())?;
         }
         let data = std::fs::File::create(folder.join("d")).map_err(|e| e.to_string())?;
         data.set_len(data_offset_bytes + BLOCKS * BLOCK_SIZE).map_err(|e| e.to_string())?;
@@ -209,8 +251,19 @@ impl Run {
             may_ask: false,
             dies_in: None,
             data_offset_bytes,
+            beside: if is_shared { Some(beside_share(&path)?) } else { None },
             is_over: false,
         })
+    }
+
+    /// What is other caches' has not changed.
+    fn look_beside(&self) -> Result<(), String> {
+        let Some(expected) = &self.beside else { return Ok(()) };
+        let found = beside_share(&self.folder.join("c"))?;
+        match expected.iter().zip(&found).position(|(a, b)| a != b) {
+            None => Ok(()),
+            Some(at) => Err(format!("byte {at} of those outside of the share has changed")),
+        }
     }
 
     fn habits(&mut self) -> Habits {
@@ -239,7 +292,7 @@ impl Run {
         let kernel = SimulatedKernel::new(time, habits, Random::new(self.random.next()));
         let file = |name: &str| DeviceSpec::Plain(self.folder.join(name));
         let options = PairOptions {
-            cache_disks: file("c").into(),
+            cache_disks: file(if self.beside.is_some() { "c/own" } else { "c" }).into(),
             data_disks: DataDisks {
                 disks: vec![file("d")],
                 replacements: Vec::new(),

@@ -9,6 +9,7 @@ use dcd_engine::units::BLOCK_SIZE;
 use dcd_engine::{FormatError, OpenError, RequestError, Uuid};
 
 use crate::device::device_file::DeviceError;
+use crate::device::shares::ShareProblem;
 use crate::frontend::error::FrontendError;
 use crate::frontend::nbd::listen::ListenError;
 use crate::frontend::ublk::UblkError;
@@ -56,6 +57,22 @@ pub enum ServeError {
         second: PathBuf,
         /// What both have bytes of.
         shared: PathBuf,
+    },
+    /// A share was named twice, not alike.
+    #[error("{} is a share, and {share} was asked for, too", path.display())]
+    ShareTwice {
+        /// One.
+        path: PathBuf,
+        /// The other.
+        share: String,
+    },
+    /// Nothing says which share is meant.
+    #[error("which share of {} is meant? It has {}", disk.display(), names_or_none(known))]
+    ShareUnclear {
+        /// The disk.
+        disk: PathBuf,
+        /// Names of the shares.
+        known: Vec<String>,
     },
     /// The cache-disk holds no cache.
     #[error("the cache-disk {} holds no cache: {source}", path.display())]
@@ -257,6 +274,10 @@ impl From<UblkError> for ServeError {
     }
 }
 
+fn names_or_none(names: &[String]) -> String {
+    if names.is_empty() { "none".into() } else { names.join(", ") }
+}
+
 /// Two names of one disk, and why they are one where that is not seen at once.
 pub fn same_disk_in_words(first: &Path, second: &Path, shared: &Path) -> String {
     let (one, other) = (first.display(), second.display());
@@ -284,6 +305,11 @@ impl ServeError {
     /// For `map_err` of system calls.
     pub fn system(operation: &'static str) -> impl FnOnce(io::Error) -> ServeError {
         move |source| ServeError::System { operation, source }
+    }
+
+    /// What is wrong with a share of a cache-disk.
+    pub fn share(problem: ShareProblem) -> ServeError {
+        ServeError::Device { role: "cache-disk", source: problem.into() }
     }
 
     /// For `map_err` of opening a disk.
@@ -347,6 +373,11 @@ impl ServeError {
             ServeError::OnlyForVolumes { flag } => {
                 format!("leave {flag} out: this cache has one data-disk")
             }
+            ServeError::ShareTwice { .. } => "name it once".into(),
+            ServeError::ShareUnclear { disk, known } => match known.first() {
+                Some(first) => format!("name it with --share NAME, or as --cache-disk {}", disk.join(first).display()),
+                None => "dcd create --share SIZE makes one".into(),
+            },
             ServeError::SameDisk { .. } => {
                 "give two disks, or two partitions of one: the cache needs a disk, a partition or a file of its own"
                     .into()

@@ -20,7 +20,7 @@ pub(crate) mod volume_news;
 pub(crate) mod waiting;
 
 use std::net::{SocketAddr, TcpListener};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::{Arc, OnceLock};
 
@@ -33,6 +33,7 @@ use crate::control::ControlServer;
 use crate::control::settings::SharedSettings;
 use crate::device::device_file::let_udev_look;
 use crate::device::device_spec::DeviceSpec;
+use crate::device::shares::disk_of;
 use crate::event_loop::EventLoop;
 use crate::event_loop::core::Core;
 use crate::event_loop::submitter::{Completion, Submitter};
@@ -46,6 +47,7 @@ use crate::frontend::nbd::tls::files::TlsFiles;
 use crate::frontend::ublk;
 use crate::metrics::server::MetricsServer;
 use crate::pair::book::{PairBook, PairEntry};
+use crate::pair::share_choice::choose_shares;
 use crate::pair::{CacheDisks, DataDiskSize, DataDisks, PairOptions};
 use crate::process::confine::Reach;
 use crate::process::isolation::{
@@ -71,6 +73,8 @@ use crate::users::UserFinder;
 pub struct ServeOptions {
     /// The disk with the log.
     pub cache_disks: CacheDisks,
+    /// The share of it; `None`: that of the data-disk, if the disk has shares.
+    pub share: Option<String>,
     /// The disks with the data.
     pub data_disks: DataDisks,
     /// Settings of the engine.
@@ -213,7 +217,7 @@ pub fn serve(options: ServeOptions, ready: &mut dyn FnMut(&Ready)) -> Result<Out
 }
 
 fn serve_until_end(
-    options: ServeOptions,
+    mut options: ServeOptions,
     ready: &mut dyn FnMut(&Ready),
 ) -> Result<Outcome, ServeError> {
     if options.loop_device && options.fuse.is_none() {
@@ -236,6 +240,11 @@ fn serve_until_end(
         }
     }
     notifier.status("opening");
+    let data_disks: Vec<&Path> = data_disks_of(&options).map(DeviceSpec::path).collect();
+    let share = options.share.as_deref();
+    let mut disks = options.cache_disks.disks.clone();
+    choose_shares(&mut disks, share, &data_disks, &options.pairs)?;
+    options.cache_disks.disks = disks;
     let mut isolation = isolate(options.lock_memory)?;
     let mut pair = open_pair(&pair_options(&options), Some(signals))?;
     let event_loop = &mut pair.event_loop;
@@ -554,7 +563,7 @@ fn reach(options: &ServeOptions, event_loop: &mut EventLoop<Engine>, is_kept: bo
     if !is_kept {
         sockets_of(options).iter().for_each(|path| reach.socket(path));
     }
-    disks_of(options).for_each(|(_, disk)| reach.disk(disk.path(), disk.fault_control()));
+    disks_of(options).for_each(|(_, disk)| reach.disk(&disk_of(disk.path()), disk.fault_control()));
     if options.ublk.is_some() {
         reach.devices_to_be();
     }

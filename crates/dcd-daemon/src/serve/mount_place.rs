@@ -4,6 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use crate::device::device_spec::DeviceSpec;
+use crate::device::shares::disk_of;
 use crate::device::way::leads_through;
 use crate::frontend::nbd::tls::files::TlsFiles;
 use crate::memory::places;
@@ -50,7 +51,7 @@ pub(crate) fn check_slow_disk(options: &SlowDiskOptions) -> Result<(), ServeErro
 }
 
 fn add_disk(opened: &mut Vec<Opened>, role: &'static str, disk: &DeviceSpec) {
-    opened.push((role, disk.path().to_owned()));
+    opened.push((role, disk_of(disk.path())));
     opened.extend(disk.fault_control().map(|path| ("the rules of faults", path.to_owned())));
 }
 

@@ -16,6 +16,7 @@ use dcd_engine::{
 use crate::device::device_file::{DeviceError, DeviceFile, share_a_disk};
 use crate::device::device_spec::DeviceSpec;
 use crate::device::identity::same_disks;
+use crate::device::shares::whole_name;
 use crate::disk::Disk;
 use crate::event_loop::clock::Clock;
 use crate::event_loop::{DataSide, EventLoop, Parts};
@@ -250,7 +251,7 @@ fn find_memory(
         size,
         is_possible: &|found| buffers_of(found).is_some(),
         may_be_lost: options.memory_lost,
-        cache_disk: &whole_name(first.file().path()),
+        cache_disk: &whole_name(first.file().path()).display().to_string(),
     };
     let Found { file: memory, memory: segment_memory, lost } = search.run()?;
     tell_of_memory(&memory, lost, options.memory_directory.as_deref(), options.quiet);
@@ -327,11 +328,6 @@ fn open_engine(
         error => ServeError::Open(error),
     })?;
     Ok((engine, data))
-}
-
-/// A name that every process understands.
-fn whole_name(path: &std::path::Path) -> String {
-    path.canonicalize().unwrap_or_else(|_| path.to_owned()).display().to_string()
 }
 
 /// What a person should know of the memory that was found.

@@ -9,6 +9,7 @@ use dcd_engine::volume::format::label::{LABEL_OFFSETS, MEMBER_LABEL_BYTES, Membe
 use dcd_engine::{FormatError, Superblock};
 
 use crate::device::device_file::{DeviceError, DeviceFile};
+use crate::device::shares::holds_shares;
 use crate::pair::book::{PairBook, PairProblem};
 use crate::pair::label_keeper::{judge_label, read_data_label};
 use crate::pair::{SuperblockError, read_superblock};
@@ -53,6 +54,10 @@ fn owner_of(
     disk: &DeviceFile,
     pairs: &PairBook,
 ) -> Result<Option<String>, ServeError> {
+    let failed = ServeError::device("data-disk");
+    if holds_shares(disk).map_err(failed)? {
+        return Ok(Some("a cache-disk that several caches share".into()));
+    }
     let failed = ServeError::device("data-disk");
     match read_superblock(disk) {
         // That holds nothing, and may be what a disk was before.

@@ -140,6 +140,9 @@ pub(crate) fn run_until_stopped<C: Core>(
         // The sign of life comes from here: a loop that does not turn gives none.
         let due = notifier.watchdog_due();
         let due = due.map(|due| due.saturating_duration_since(Instant::now()));
+        let guard_due = supervisor.event_loop.keep_others_away();
+        let guard_due = guard_due.map(|due| due.saturating_duration_since(Instant::now()));
+        let due = [due, guard_due].into_iter().flatten().min();
         let due = match &supervisor.hold {
             Some(_) => Some(due.unwrap_or(LOOK_INTERVAL).min(LOOK_INTERVAL)),
             None => due,

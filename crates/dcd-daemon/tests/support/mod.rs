@@ -40,6 +40,7 @@ pub fn make_disks(directory: &Path, mut uuid: [u8; 16], cache_bytes: u64, data_b
 pub fn options(directory: &Path) -> ServeOptions {
     ServeOptions {
         cache_disks: DeviceSpec::Plain(directory.join("cache")).into(),
+        share: None,
         data_disks: DeviceSpec::Plain(directory.join("data")).into(),
         engine: EngineConfig::default(),
         one_disk: None,

@@ -22,6 +22,7 @@ pub mod layout;
 pub mod leg_label;
 pub(crate) mod preamble;
 pub mod record;
+pub mod share_directory;
 pub mod superblock;
 
 /// Generations, epochs, serials and record numbers stay below this: a thousand million a second

@@ -8,6 +8,7 @@ use dcd_client::plain::plain;
 use dcd_daemon::control::client::ControlClient;
 use dcd_daemon::device::device_file::DeviceFile;
 use dcd_daemon::device::device_spec::DeviceSpec;
+use dcd_daemon::device::shares::Place;
 use dcd_daemon::serve::ServeError;
 use dcd_daemon::units_text::format_size;
 use dcd_engine::units::Uuid;
@@ -189,6 +190,9 @@ pub fn run(arguments: &CacheDiskArguments) -> Result<(), CommandError> {
 
 /// Has a disk become a leg; its name.
 fn add(client: &mut ControlClient, disk: &DeviceSpec) -> Result<Uuid, CommandError> {
+    if Place::of(disk.path()).share.is_some() {
+        return Err(CommandError::LegIsAShare { path: disk.path().to_owned() });
+    }
     let opened = DeviceFile::open(disk.path()).map_err(ServeError::device("disk"))?;
     Ok(client.add_leg(&disk.absolute(), opened)?)
 }

@@ -24,6 +24,7 @@ use serde::Serialize;
 use crate::error::CommandError;
 use crate::image::copies::CopyCheck;
 use crate::image::log::{Live, Log, follow};
+use crate::image::share_of;
 use crate::image::{CacheImage, ImageError, newest, take_newest, volume};
 use crate::output::{Colour, Paint, count};
 use crate::progress::{Progress, Unit};
@@ -42,6 +43,10 @@ pub struct CheckArguments {
     /// The cache-disk.
     #[arg(long, value_name = "FILE|DEVICE")]
     pub cache_disk: DeviceSpec,
+    /// The share of the cache-disk, if several caches share it: its name, or the UUID of its cache
+    /// [default: the only one].
+    #[arg(long, value_name = "NAME|UUID")]
+    pub share: Option<String>,
     /// Print JSON.
     #[arg(long)]
     pub json: bool,
@@ -107,7 +112,8 @@ struct Problem {
 }
 
 pub fn run(arguments: &CheckArguments) -> Result<(), CommandError> {
-    let image = CacheImage::open(arguments.cache_disk.path())?;
+    let cache_disk = share_of(&arguments.cache_disk, arguments.share.as_deref(), &[])?;
+    let image = CacheImage::open(cache_disk.path())?;
     let mut progress = Progress::new("checking", Unit::Bytes);
     let report = check(&image, &mut |done, total| progress.update(done, total));
     progress.finish();

@@ -15,6 +15,7 @@ use clap::Args;
 use dcd_daemon::device::device_file::DeviceFile;
 use dcd_daemon::device::device_spec::DeviceSpec;
 use dcd_daemon::device::foreign_content::{Content, look};
+use dcd_daemon::device::shares::{Place, ShareProblem, directory_of, disk_of, is_no_directory};
 use dcd_daemon::pair::book::PairBook;
 use dcd_daemon::pair::legs::{new_leg_uuid, new_tag, write_leg_label};
 use dcd_daemon::pair::members::content;
@@ -27,6 +28,7 @@ use dcd_engine::format::creation_mark::CreationMark;
 use dcd_engine::format::end_mark::END_MARK_BYTES;
 use dcd_engine::format::geometry::SUPERBLOCK_OFFSETS;
 use dcd_engine::format::leg_label::{LEGS_MAX, LegLabel};
+use dcd_engine::format::share_directory::{DIRECTORY_COPY_BYTES, DIRECTORY_OFFSETS, ShareState};
 use dcd_engine::format::superblock::{CacheState, SUPERBLOCK_SIZE};
 use dcd_engine::units::LINE_SIZE;
 use dcd_engine::{Buffer, FormatError, Geometry, Superblock, Uuid};
@@ -34,6 +36,7 @@ use serde_json::{Value, json};
 
 use super::create_import::ImportOf;
 use super::create_room::Room;
+use super::create_share::{NewShares, SharedDisk};
 use super::create_target::{Target, refuse_taken};
 use crate::error::CommandError;
 use crate::image::dirty::Dirty;
@@ -54,6 +57,7 @@ Examples:
   dcd create --cache-disk fast.img --cache-size 256M --data-disk slow.img
   dcd create --cache-disk /dev/nvme0n1p4 --data-disk /dev/sdb
   dcd create --cache-disk /dev/nvme0n1p4 --cache-disk /dev/nvme1n1p4 --data-disk /dev/sdb
+  dcd create --cache-disk /dev/nvme0n1p4 --share 20G --data-disk /dev/sdb
   dcd create --cache-disk fast.img --data-disk slow.img --force
   dcd create --cache-disk /dev/nvme0n1p4 --data-disk /dev/sdb --labelled
   dcd create --cache-disk /dev/nvme0n1p4 --data-disk /dev/sdb --data-disk /dev/sdc --data-disk /dev/sdd --volume raid.toml")]
@@ -62,9 +66,17 @@ pub struct CreateArguments {
     /// a leg that holds all of it, so that one of them may fail; the smallest counts.
     #[arg(long, value_name = "FILE|DEVICE", required = true)]
     pub cache_disk: Vec<DeviceSpec>,
-    /// Size of the cache. Needed for a new file; otherwise all of the file or device is used.
+    /// Size of the cache; with --share, of the cache-disk. Needed for a new file; otherwise all of
+    /// the file or device is used.
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     pub cache_size: Option<u64>,
+    /// Share the cache-disk with other caches: this one gets so much of it, in whole MiB. A disk
+    /// that holds nothing becomes one that is shared; of one that is, a free part is taken.
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    pub share: Option<u64>,
+    /// Name of the share [default: that of the data-disk].
+    #[arg(long, value_name = "NAME", requires = "share")]
+    pub name: Option<String>,
     /// The disk the cache is for. With --volume, each member in a --data-disk of its own; they are
     /// numbered from 0.
     #[arg(long, value_name = "DISK", required = true)]
@@ -176,8 +188,19 @@ fn make(arguments: &CreateArguments, stop: &Stop) -> Result<(), CommandError> {
         let (first, second, shared) = (path.clone(), path.clone(), path);
         return Err(ServeError::SameDisk { first, second, shared }.into());
     }
+    let book = PairBook::from_environment(false);
+    let shared = match arguments.share {
+        None => Vec::new(),
+        Some(_) => {
+            let disks = paths.iter().map(|path| SharedDisk::of(path, arguments, &book));
+            disks.collect::<Result<Vec<_>, _>>()?
+        }
+    };
     let target = Target::open(arguments, stop)?;
-    let plans = paths.iter().map(|path| Plan::of(path, arguments.cache_size));
+    let plans = paths.iter().map(|path| match arguments.share {
+        None => Plan::of(path, arguments.cache_size),
+        Some(share) => Ok(Plan::of_share(share)),
+    });
     let plans = plans.collect::<Result<Vec<Plan>, CommandError>>()?;
     let size = plans.iter().map(|plan| plan.size).min().unwrap_or(0);
     let segment_size =
@@ -186,7 +209,6 @@ fn make(arguments: &CreateArguments, stop: &Stop) -> Result<(), CommandError> {
     if arguments.read_area > 0 && copy_pages == 0 {
         return Err(CommandError::ReadAreaSmall { found: arguments.read_area });
     }
-    let book = PairBook::from_environment(false);
     let mut given_up = target.check_free(&book, arguments)?;
     let data_disks = target.disks();
     let uuid = target.uuid().map_or_else(random_uuid, Ok)?;
@@ -201,13 +223,14 @@ fn make(arguments: &CreateArguments, stop: &Stop) -> Result<(), CommandError> {
     let end = geometry.end() + others;
     // From here on nobody else can use it, so that what was looked at is what is overwritten.
     let (mut existing, mut lost) = (Vec::new(), Vec::new());
-    for (path, plan) in paths.iter().zip(&plans) {
+    let whole_disks = if shared.is_empty() { &paths[..] } else { &[] };
+    for (path, plan) in whole_disks.iter().zip(&plans) {
         let disk = match plan.is_missing {
             true => None,
             false => Some(DeviceFile::open_of_any_size(path)?),
         };
         lost.push(match &disk {
-            None => Loss::nothing(),
+            None => Gone::nothing(),
             Some(disk) => {
                 given_up.extend(refuse_taken(&book, disk, false, arguments)?);
                 refuse_to_destroy(disk, arguments, stop)?
@@ -230,6 +253,13 @@ fn make(arguments: &CreateArguments, stop: &Stop) -> Result<(), CommandError> {
             .map_or(0, |since| since.as_secs()),
     };
     stop.check()?;
+    let mut new_shares = None;
+    if !shared.is_empty() {
+        let (shares, opened, gone) = NewShares::take(&shared, uuid, arguments, stop)?;
+        new_shares = Some(shares);
+        existing.extend(opened.into_iter().map(Some));
+        lost.extend(gone);
+    }
     let (mut rooms, mut disks) = (Vec::new(), Vec::new());
     for ((path, plan), existing) in paths.iter().zip(&plans).zip(existing) {
         let is_stopped = || stop.is_stopped();
@@ -247,11 +277,13 @@ fn make(arguments: &CreateArguments, stop: &Stop) -> Result<(), CommandError> {
         };
         // Each write is flushed before the next.
         // 1. A mark in the place of the superblocks that were here before. Crash here: a disk that
-        //    is no cache, and what was on it is known to be given up.
+        //    is no cache, and what was on it is known to be given up. The first place is the last:
+        //    until then a directory of shares, which is without any, is one.
         let mark = CreationMark { end: plan.size }.encode();
-        for offset in SUPERBLOCK_OFFSETS {
-            disk.write_at(offset, &mark)?;
-        }
+        let [first, second] = SUPERBLOCK_OFFSETS;
+        disk.write_at(second, &mark)?;
+        wipe_directory_copy(&disk)?;
+        disk.write_at(first, &mark)?;
         let is_small_file = plan.is_missing && plan.size <= FILL_ANYWAY_BYTES;
         if arguments.fill || is_small_file && !arguments.no_fill && !arguments.sparse {
             fill(&disk, end, stop)?;
@@ -261,26 +293,31 @@ fn make(arguments: &CreateArguments, stop: &Stop) -> Result<(), CommandError> {
     stop.check()?;
     write(&disks, &target, options)?;
     rooms.into_iter().for_each(Room::keep);
+    let places: Vec<PathBuf> = match &new_shares {
+        Some(shares) => shares.paths(),
+        None => paths.iter().map(|path| path.to_path_buf()).collect(),
+    };
+    new_shares.map_or(Ok(()), NewShares::keep)?;
     // 5. What this host remembers of it, and no more of the cache that was here. Crash here: it
     //    remembers nothing, and learns it when the pair is served.
     let imported = target.uuid();
     lost.iter().flat_map(|lost| lost.cache).chain(imported).for_each(|cache| book.forget(cache));
     book.created(uuid, 1, &disks[0], &data_disks, arguments.json);
     drop(disks);
-    tell(arguments, &target, uuid, &geometry, &lost, &given_up)
+    tell(arguments, &places, &target, uuid, &geometry, &lost, &given_up)
 }
 
 /// Tells of the cache that was made.
 fn tell(
     arguments: &CreateArguments,
+    places: &[PathBuf],
     target: &Target,
     uuid: Uuid,
     geometry: &Geometry,
     lost: &[Gone],
     given_up: &[String],
 ) -> Result<(), CommandError> {
-    let cache_disks: Vec<String> =
-        arguments.cache_disk.iter().map(|disk| disk.path().display().to_string()).collect();
+    let cache_disks: Vec<String> = places.iter().map(|it| it.display().to_string()).collect();
     let overwritten: Vec<&str> =
         lost.iter().filter_map(|gone| gone.overwritten.as_deref()).collect();
     if arguments.json {
@@ -293,6 +330,7 @@ fn tell(
             "data_disk": disks[0],
             "data_disks": disks,
             "volume": target.json(),
+            "share_bytes": arguments.share.map(SharedDisk::size),
             "segment_size_bytes": geometry.segment_size_bytes,
             "segments": geometry.segments,
             "read_area_bytes": u64::from(geometry.copy_slots()) * LINE_SIZE,
@@ -318,17 +356,26 @@ fn tell(
 }
 
 /// What is to become of the cache-disk.
-struct Plan {
+pub struct Plan {
     /// There is no such file yet.
-    is_missing: bool,
+    pub is_missing: bool,
     /// A file, whose room must be taken: a device has its own.
-    is_file: bool,
+    pub is_file: bool,
     /// Bytes for the cache.
-    size: u64,
+    pub size: u64,
 }
 
 impl Plan {
-    fn of(path: &Path, asked: Option<u64>) -> Result<Plan, CommandError> {
+    /// Of a share, which has its room.
+    fn of_share(share: u64) -> Plan {
+        Plan { is_missing: false, is_file: false, size: SharedDisk::size(share) }
+    }
+
+    /// Of all of a disk.
+    pub fn of(path: &Path, asked: Option<u64>) -> Result<Plan, CommandError> {
+        if Place::of(path).share.is_some() {
+            return Err(CommandError::IsAShare { path: path.to_owned() });
+        }
         let metadata = match fs::metadata(path) {
             Ok(metadata) => metadata,
             Err(error) if error.kind() == ErrorKind::NotFound => {
@@ -361,7 +408,7 @@ fn whole_lines(size: u64) -> u64 {
 }
 
 /// What goes with the old content of a cache-disk.
-struct Gone {
+pub struct Gone {
     /// Data of a cache that is nowhere else.
     loss: Option<Loss>,
     /// What was there, in words, if it was anything.
@@ -370,16 +417,25 @@ struct Gone {
     cache: Option<Uuid>,
 }
 
-impl Loss {
-    fn nothing() -> Gone {
+impl Gone {
+    /// There was nothing.
+    pub fn nothing() -> Gone {
         Gone { loss: None, overwritten: None, cache: None }
     }
+}
+
+/// Wipes the second copy of a directory of shares, so that nobody finds it in the new cache.
+fn wipe_directory_copy(disk: &DeviceFile) -> Result<(), CommandError> {
+    if let Ok(Ok(_)) = directory_of(disk) {
+        disk.write_at(DIRECTORY_OFFSETS[1], &Buffer::zeroed(DIRECTORY_COPY_BYTES))?;
+    }
+    Ok(())
 }
 
 /// Overwritten is what is zero, a cache that is detached, and what an earlier creation had been
 /// allowed to overwrite. Everything else belongs to somebody: only with --force, and after it was
 /// said what it is.
-fn refuse_to_destroy(
+pub fn refuse_to_destroy(
     disk: &DeviceFile,
     arguments: &CreateArguments,
     stop: &Stop,
@@ -396,6 +452,20 @@ fn refuse_to_destroy(
         }
         Gone { loss: None, overwritten: Some(what), cache: None }
     };
+    match directory_of(disk)? {
+        Ok(directory) => {
+            let in_use = directory.shares().iter().filter(|it| it.state == ShareState::InUse);
+            let names: Vec<String> = in_use.map(|share| share.name.clone()).collect();
+            return match names.is_empty() {
+                true => Ok(given_up("a cache-disk for shares, without any".into())),
+                false => Err(CommandError::SharesExist { path: path(), names }),
+            };
+        }
+        Err(problem) if is_no_directory(&problem) => {}
+        Err(problem) => {
+            return Err(ServeError::share(ShareProblem::Damaged { disk: path(), problem }).into());
+        }
+    }
     // What is between here and the end.
     let foreign = |start: u64| match look_at(disk, start..end.max(start), stop)? {
         None => Ok(None),
@@ -409,7 +479,7 @@ fn refuse_to_destroy(
         }
         Err(ImageError::Format(FormatError::Magic { .. } | FormatError::Short { .. })) => {
             let start = creation_mark(&image).map_or(0, |mark| mark.end);
-            return Ok(foreign(start)?.unwrap_or(Loss::nothing()));
+            return Ok(foreign(start)?.unwrap_or(Gone::nothing()));
         }
         Err(ImageError::Format(problem)) if force => {
             return Ok(given_up(format!("a damaged dcd cache ({problem})")));
@@ -532,15 +602,7 @@ fn fill(cache_disk: &DeviceFile, size: u64, stop: &Stop) -> Result<(), CommandEr
         // Neither copy of the mark is in it.
         let start = offset.max(SUPERBLOCK_OFFSETS[1] + SUPERBLOCK_SIZE as u64);
         offset = (offset + FILL_BYTES as u64).min(size);
-        let mut at = start;
-        while at < offset {
-            let written =
-                rustix::io::pwrite(cache_disk, &zeroes.bytes()[..(offset - at) as usize], at)
-                    .map_err(|errno| {
-                        CommandError::file("write to", cache_disk.path())(errno.into())
-                    })?;
-            at += written as u64;
-        }
+        cache_disk.write_all_at(start, &zeroes.bytes()[..(offset - start) as usize])?;
     }
     progress.finish();
     Ok(())
@@ -583,7 +645,7 @@ fn write(
     write_all(superblocks)?;
     // 4. The names of new files, which their own flushes do not make durable.
     for disk in cache_disks {
-        let path = disk.path();
+        let path = &*disk_of(disk.path());
         let file = File::open(path).map_err(CommandError::file("open", path))?;
         file.sync_all().map_err(CommandError::file("flush", path))?;
         let directory = match path.parent() {

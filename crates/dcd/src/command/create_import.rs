@@ -61,6 +61,8 @@ impl ImportArguments {
         CreateArguments {
             cache_disk: self.cache_disk.clone(),
             cache_size: self.cache_size,
+            share: None,
+            name: None,
             data_disk: self.data_disk.clone(),
             volume: None,
             labelled: false,
@@ -293,7 +295,7 @@ impl ImportDisks for Disks<'_> {
         offset: u64,
         bytes: &Buffer,
     ) -> Result<(), IoError> {
-        let written = self.member(member)?.write_unflushed(offset, bytes);
+        let written = self.member(member)?.write_all_at(offset, bytes.bytes());
         self.note(written)
     }
 
@@ -304,7 +306,7 @@ impl ImportDisks for Disks<'_> {
 
     fn write_cache_disk(&mut self, offset: u64, bytes: &Buffer) -> Result<(), IoError> {
         let mut disks = self.cache_disks.iter();
-        let written = disks.try_for_each(|disk| disk.write_unflushed(offset, bytes));
+        let written = disks.try_for_each(|disk| disk.write_all_at(offset, bytes.bytes()));
         self.note(written)
     }
 

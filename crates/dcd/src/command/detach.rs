@@ -8,6 +8,7 @@ use dcd_daemon::control::client::ControlError;
 use dcd_daemon::device::device_file::quoted;
 use dcd_daemon::device::device_spec::DeviceSpec;
 use dcd_daemon::pair::book::PairBook;
+use dcd_daemon::pair::share_choice::choose_shares;
 use dcd_daemon::pair::{CacheDisks, DataDiskSize, PairOptions};
 use dcd_daemon::report::lost::LostReport;
 use dcd_daemon::serve::offline::{Ended, OfflineTask, run_offline};
@@ -17,7 +18,8 @@ use dcd_engine::units::{BLOCK_SIZE, LINE_SIZE};
 use dcd_protocol::{Command, DetachAsked};
 
 use super::drain::{connect, with_progress};
-use super::wipe::Wipe;
+use super::share_end::ShareEnd;
+use super::wipe::{Wipe, disks_of_served};
 use crate::daemons;
 use crate::error::CommandError;
 use crate::lost_list::LostList;
@@ -46,7 +48,9 @@ use crate::stdout::print;
 /// is no detach (exit code 8): what is left and why is told, and the pair stays one. A running dcd
 /// goes on serving.
 ///
-/// With --wipe the cache-disk is overwritten when it is detached, and not before: what was written
+/// A cache that has a share of its cache-disk gives that back.
+///
+/// With --wipe the cache-disk, or the share of it, is overwritten when it is detached, and not before: what was written
 /// through it is on it as it was. That takes as long as writing all of it. Interrupted, also by a
 /// crash, it is repeated with the two disks.
 #[derive(Args, Debug)]
@@ -67,6 +71,10 @@ pub struct DetachArguments {
     /// The cache-disk, when no dcd is running; if it is on several disks, each of them.
     #[arg(long, value_name = "FILE|DEVICE", requires = "data_disk")]
     pub cache_disk: Vec<DeviceSpec>,
+    /// The share of the cache-disk, if several caches share it: its name, or the UUID of its cache
+    /// [default: that of the data-disk].
+    #[arg(long, value_name = "NAME|UUID", requires = "cache_disk")]
+    pub share: Option<String>,
     /// Its data-disk.
     #[arg(long, value_name = "DISK", requires = "cache_disk", conflicts_with = "control")]
     pub data_disk: Option<DeviceSpec>,
@@ -102,7 +110,7 @@ pub struct DetachArguments {
     /// together, or one is older than the other.
     #[arg(long, conflicts_with = "control")]
     pub trust_disks: bool,
-    /// Overwrite the cache-disk (all of that file or device) when it is detached: discarded, and
+    /// Overwrite the cache-disk (all of that file or device, or of the share) when it is detached: discarded, and
     /// filled with zeroes unless the disk erases securely. A cache that is detached already is only
     /// wiped.
     #[arg(long, conflicts_with = "cancel")]
@@ -126,10 +134,22 @@ pub fn run(arguments: &DetachArguments) -> Result<(), CommandError> {
     let missing = CommandError::SettingMissing;
     arguments.cache_disk.first().ok_or(missing("--cache-disk"))?;
     let data_disk = arguments.data_disk.clone().ok_or(missing("--data-disk"))?;
-    let to_wipe = arguments.wipe.then(|| Wipe::of(&arguments.cache_disk, &data_disk));
+    let pairs = PairBook::from_environment(arguments.trust_disks);
+    let mut cache_disks = arguments.cache_disk.clone();
+    choose_shares(&mut cache_disks, arguments.share.as_deref(), &[data_disk.path()], &pairs)?;
+    let share_end = ShareEnd::of_specs(&cache_disks);
+    if let Some(end) = share_end.as_ref().filter(|end| end.is_leaving()) {
+        return end.run(arguments.wipe);
+    }
+    let to_wipe = arguments.wipe.then(|| Wipe::of(&cache_disks, &data_disk));
     let to_wipe = to_wipe.transpose()?;
-    if let Some(wipe) = to_wipe.as_ref().filter(|wipe| wipe.is_detached) {
-        return wipe.run();
+    let finish = |to_wipe: Option<Wipe>| match (&share_end, to_wipe) {
+        (Some(end), to_wipe) => end.run(to_wipe.is_some()),
+        (None, Some(wipe)) => wipe.run(),
+        (None, None) => Ok(()),
+    };
+    if to_wipe.as_ref().is_some_and(|wipe| wipe.is_detached) {
+        return finish(to_wipe);
     }
     let mut list = LostList::open(arguments.lost_list.as_deref())?;
     let default = EngineConfig::default();
@@ -137,7 +157,7 @@ pub fn run(arguments: &DetachArguments) -> Result<(), CommandError> {
     let engine = EngineConfig { accept_damage: arguments.accept_damage, drain_timeout, ..default };
     engine.validate()?;
     let options = PairOptions {
-        cache_disks: CacheDisks::of(arguments.cache_disk.clone()),
+        cache_disks: CacheDisks::of(cache_disks.clone()),
         data_disks: data_disk.into(),
         not_for_volumes: Some("detached"),
         engine,
@@ -146,7 +166,7 @@ pub fn run(arguments: &DetachArguments) -> Result<(), CommandError> {
         memory_lost: arguments.memory_lost,
         size: DataDiskSize::Same,
         memory: None,
-        pairs: PairBook::from_environment(arguments.trust_disks),
+        pairs,
         quiet: true,
     };
     let mut progress = Progress::new("detaching", Unit::Bytes);
@@ -181,11 +201,11 @@ pub fn run(arguments: &DetachArguments) -> Result<(), CommandError> {
     let way = way_to_payload(disk, report.payload_offset_bytes, report.payload_bytes);
     if report.is_unmarked {
         print(&format!("{DETACHED_UNMARKED}{way}"))?;
-        return to_wipe.map_or(Ok(()), |wipe| wipe.run());
+        return finish(to_wipe);
     }
     let moved = format_size(report.lines_moved * LINE_SIZE);
     print(&format!("detached: {} stands on its own ({moved} moved)\n{way}", options.data_disks))?;
-    to_wipe.map_or(Ok(()), |wipe| wipe.run())
+    finish(to_wipe)
 }
 
 /// How to get at what a data-disk with a label holds, when it stands on its own.
@@ -210,6 +230,7 @@ fn through_daemon(control: &Path, arguments: &DetachArguments) -> Result<(), Com
     let status = daemons::connect(control)?.status()?;
     let is_uncached = status.uncached.is_some();
     let to_wipe = arguments.wipe.then(|| Wipe::of_served(&status)).transpose()?;
+    let share_end = ShareEnd::of(&disks_of_served(&status));
     let disk: Result<DeviceSpec, _> = status.data_disk.parse();
     let way = disk.map_or_else(
         |_| String::new(),
@@ -225,7 +246,11 @@ fn through_daemon(control: &Path, arguments: &DetachArguments) -> Result<(), Com
             answer?;
             let what = if is_uncached { DETACHED_UNMARKED } else { "detached\n" };
             print(&format!("{what}{way}"))?;
-            return to_wipe.map_or(Ok(()), |wipe| wipe.run());
+            return match (share_end, to_wipe) {
+                (Some(end), to_wipe) => end.run(to_wipe.is_some()),
+                (None, Some(wipe)) => wipe.run(),
+                (None, None) => Ok(()),
+            };
         };
         list.tell(&lost)?;
         lists += 1;

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 use dcd_daemon::device::device_spec::DeviceSpec;
 use dcd_daemon::pair::book::PairBook;
+use dcd_daemon::pair::share_choice::choose_shares;
 use dcd_daemon::pair::{CacheDisks, DataDiskSize, PairOptions};
 use dcd_daemon::serve::grow::grow;
 use dcd_daemon::serve::offline::Ended;
@@ -29,6 +30,10 @@ pub struct GrowArguments {
     /// The cache-disk; if it is on several disks, each of them.
     #[arg(long, value_name = "FILE|DEVICE", required = true)]
     pub cache_disk: Vec<DeviceSpec>,
+    /// The share of the cache-disk, if several caches share it: its name, or the UUID of its cache
+    /// [default: that of the data-disk].
+    #[arg(long, value_name = "NAME|UUID")]
+    pub share: Option<String>,
     /// Its data-disk.
     #[arg(long, value_name = "DISK")]
     pub data_disk: DeviceSpec,
@@ -55,9 +60,13 @@ pub struct GrowArguments {
 
 pub fn run(arguments: &GrowArguments) -> Result<(), CommandError> {
     let engine = EngineConfig { accept_damage: arguments.accept_damage, ..EngineConfig::default() };
+    let mut cache_disks = arguments.cache_disk.clone();
+    let pairs = PairBook::from_environment(arguments.trust_disks);
+    let data_disk = arguments.data_disk.path();
+    choose_shares(&mut cache_disks, arguments.share.as_deref(), &[data_disk], &pairs)?;
     let memory_directory = arguments.memory_directory.clone();
     let options = PairOptions {
-        cache_disks: CacheDisks::of(arguments.cache_disk.clone()),
+        cache_disks: CacheDisks::of(cache_disks),
         data_disks: arguments.data_disk.clone().into(),
         not_for_volumes: Some("grown"),
         engine,
@@ -66,7 +75,7 @@ pub fn run(arguments: &GrowArguments) -> Result<(), CommandError> {
         memory_lost: arguments.memory_lost,
         size: DataDiskSize::Same,
         memory: None,
-        pairs: PairBook::from_environment(arguments.trust_disks),
+        pairs,
         quiet: true,
     };
     let mut progress = Progress::new("draining", Unit::Bytes);

@@ -17,13 +17,13 @@ use serde::{Serialize, Serializer};
 use serde_json::{Value, json};
 
 use super::check::state_name;
-use super::inspect_file;
+use super::{inspect_file, inspect_shares};
 use crate::error::CommandError;
 use crate::image::dirty::Dirty;
 use crate::image::log::{Live, follow};
 use crate::image::segments::{FoundRecord, read_segment};
 use crate::image::volume::{area as volume_area, headers};
-use crate::image::{CacheImage, ImageError, newest, take_newest};
+use crate::image::{CacheImage, ImageError, newest, share_of, take_newest};
 use crate::output::{Align, Colour, Paint, Table, table_lines};
 use crate::progress::{Progress, Unit};
 use crate::stdout::{print, print_json, print_lines};
@@ -40,6 +40,7 @@ Examples:
   dcd inspect dirty --cache-disk fast.img
   dcd inspect segments --cache-disk fast.img --json
   dcd inspect segment 12 --cache-disk fast.img
+  dcd inspect shares --cache-disk /dev/nvme0n1p4
   dcd inspect label --data-disk slow.img
   dcd inspect --file /mnt/src/main.c --control /run/vol.ctl")]
 #[command(args_conflicts_with_subcommands = true)]
@@ -83,12 +84,25 @@ pub enum InspectWhat {
     },
     /// One line for each record, in the order in which they were written
     Records(InspectDisk),
+    /// The directory of a cache-disk that several caches share, and what is free of it
+    Shares(InspectShares),
     /// What a volume is made of: sets on its members, and what goes where
     Volume(InspectDisk),
     /// Both copies of the label of a leg: who counts, and which regions are marked
     Leg(InspectDisk),
     /// Both copies of the label of a data-disk
     Label(InspectDataDisk),
+}
+
+/// The cache-disk that `inspect shares` looks at.
+#[derive(Args, Debug)]
+pub struct InspectShares {
+    /// The cache-disk.
+    #[arg(long, value_name = "FILE|DEVICE")]
+    pub cache_disk: DeviceSpec,
+    /// Print JSON.
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// The data-disk that `inspect label` looks at.
@@ -108,6 +122,10 @@ pub struct InspectDisk {
     /// The cache-disk.
     #[arg(long, value_name = "FILE|DEVICE")]
     pub cache_disk: DeviceSpec,
+    /// The share of the cache-disk, if several caches share it: its name, or the UUID of its cache
+    /// [default: the only one].
+    #[arg(long, value_name = "NAME|UUID")]
+    pub share: Option<String>,
     /// Print JSON.
     #[arg(long)]
     pub json: bool,
@@ -131,12 +149,14 @@ pub fn run(arguments: &InspectArguments) -> Result<(), CommandError> {
         InspectWhat::Records(disk) => records(disk),
         InspectWhat::Volume(disk) => volume(disk),
         InspectWhat::Leg(disk) => leg(disk),
+        InspectWhat::Shares(disk) => inspect_shares::run(disk.cache_disk.path(), disk.json),
         InspectWhat::Label(disk) => label(disk),
     }
 }
 
 fn open(disk: &InspectDisk) -> Result<CacheImage, CommandError> {
-    CacheImage::open(disk.cache_disk.path())
+    let cache_disk = share_of(&disk.cache_disk, disk.share.as_deref(), &[])?;
+    CacheImage::open(cache_disk.path())
 }
 
 /// Prints JSON or a text, whichever is wanted.

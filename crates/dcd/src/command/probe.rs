@@ -3,15 +3,17 @@
 //! is told on stderr and is as if it were not there. With `--all` it is the other way round:
 //! `probe_all.rs`.
 
-use std::fs::File;
-use std::io::{ErrorKind, Seek, SeekFrom};
-use std::os::unix::fs::{FileExt, FileTypeExt};
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use dcd_daemon::device::device_spec::DeviceSpec;
 use dcd_daemon::device::identity::DiskIdentity;
+use dcd_daemon::device::shares::{DiskReader, Place, directory_at, is_no_directory, whole_name};
+use dcd_daemon::pair::book::PairBook;
 use dcd_daemon::pair::legs::label_at;
 use dcd_daemon::pair::members::{MemberMark, member_mark_in};
+use dcd_daemon::pair::share_choice::choose_shares;
 use dcd_engine::Superblock;
 use dcd_engine::format::checkpoint;
 use dcd_engine::format::data_label::{DATA_LABEL_BYTES, DATA_LABEL_OFFSETS, DataLabel, LabelState};
@@ -25,7 +27,7 @@ use dcd_engine::legs::choose::{Role, choose};
 use dcd_engine::units::LINE_SIZE;
 use dcd_engine::volume::format::label::{LABEL_OFFSETS, MEMBER_LABEL_BYTES};
 
-use super::probe_all;
+use super::{probe_all, probe_shares};
 use crate::config_file;
 use crate::error::CommandError;
 use crate::settings::Settings;
@@ -38,7 +40,7 @@ pub const CONFIGURATIONS: &str = "/etc/dcd";
 ///
 /// A cache-disk or data-disk of a service, under whatever name (a loop device over it, a partition,
 /// what is mapped on it), and whether the two are attached: then what is on the data-disk alone may
-/// be old. Reads only, and never waits for anything. udev asks it of every disk.
+/// be old. Of a cache-disk that several caches share, all of them. Reads only, and never waits for anything. udev asks it of every disk.
 ///
 /// With --all: whether a cache of any service may hold what its data-disk does not. It looks at the
 /// settings of each, at the disks that they name, and at the daemons that run. What cannot be known
@@ -93,7 +95,14 @@ struct Found {
 pub fn run(arguments: &ProbeArguments) -> Result<(), CommandError> {
     // Without a device, all are asked for: the command line has seen to that.
     let Some(device) = &arguments.device else { return probe_all::run(arguments) };
-    let found = probe(&names_of(device, arguments.udev), &arguments.configurations);
+    let names = names_of(device, arguments.udev);
+    if let Some(shared) = probe_shares::SharedDisk::of(&names, &arguments.configurations) {
+        return print(&match arguments.udev {
+            true => shared.properties(),
+            false => shared.words(device),
+        });
+    }
+    let found = probe(&names, &arguments.configurations);
     print(&match (found, arguments.udev) {
         (Some(found), true) => properties(&found),
         (Some(found), false) => words(device, &found),
@@ -112,11 +121,25 @@ fn names_of(device: &Path, udev: bool) -> Vec<PathBuf> {
     names
 }
 
-fn probe(names: &[PathBuf], configurations: &Path) -> Option<Found> {
-    let is_named = |disk: &Path| {
-        names.iter().any(|name| name == disk)
-            || disk.canonicalize().is_ok_and(|disk| names.contains(&disk))
+/// The cache-disks of a service, with the share of each that is meant. A share that is gone was given
+/// back, which is for whoever reads it to find out.
+pub(super) fn cache_disks_of(settings: &Settings, at: impl Fn(&Path) -> PathBuf) -> Vec<PathBuf> {
+    let mut disks: Vec<DeviceSpec> =
+        settings.cache_disk.iter().map(|disk| disk.with_path(at(disk.path()))).collect();
+    let data_disks: Vec<PathBuf> = settings.data_disk.iter().map(|it| at(it.path())).collect();
+    let data_disks: Vec<&Path> = data_disks.iter().map(PathBuf::as_path).collect();
+    let book = PairBook::from_environment(false);
+    let is_found = choose_shares(&mut disks, settings.share.as_deref(), &data_disks, &book).is_ok();
+    let path = |disk: &DeviceSpec| match (&settings.share, Place::of(disk.path()).share) {
+        (Some(share), None) if !is_found => disk.path().join(share),
+        _ => disk.path().to_owned(),
     };
+    disks.iter().map(path).collect()
+}
+
+fn probe(names: &[PathBuf], configurations: &Path) -> Option<Found> {
+    let is_named =
+        |disk: &Path| names.iter().any(|name| name == disk) || names.contains(&whole_name(disk));
     // A loop device over the same file, a partition of the disk, what is mapped on it: what is seen
     // there is as old.
     let device = DiskIdentity::of(names.first()?).ok();
@@ -126,7 +149,8 @@ fn probe(names: &[PathBuf], configurations: &Path) -> Option<Found> {
     };
     let is_it = |disk: &Path| is_named(disk) || is_of(disk);
     for (name, settings) in services(configurations) {
-        let cache_disks = settings.cache_disk.iter().map(|disk| disk.path());
+        let cache_disks = cache_disks_of(&settings, Path::to_owned);
+        let cache_disks = cache_disks.iter().map(PathBuf::as_path);
         let Some(cache_disk) =
             cache_disks.clone().find(|disk| is_it(disk)).or(cache_disks.clone().next())
         else {
@@ -187,7 +211,7 @@ fn probe(names: &[PathBuf], configurations: &Path) -> Option<Found> {
 }
 
 /// The services of this machine with their settings, by name.
-fn services(configurations: &Path) -> Vec<(String, Settings)> {
+pub(super) fn services(configurations: &Path) -> Vec<(String, Settings)> {
     let entries = std::fs::read_dir(configurations).into_iter().flatten().flatten();
     let mut files: Vec<PathBuf> = entries.map(|entry| entry.path()).collect();
     files.sort();
@@ -219,7 +243,7 @@ pub(super) enum Contents {
 }
 
 impl Contents {
-    fn superblock(&self) -> Option<&Superblock> {
+    pub(super) fn superblock(&self) -> Option<&Superblock> {
         match self {
             Contents::Cache(superblock) => Some(superblock),
             Contents::Unknown(_) | Contents::Nothing => None,
@@ -267,22 +291,38 @@ pub(super) fn read_cache(disks: &[&Path]) -> Contents {
 /// Both copies of what a disk says of itself. One that cannot be read stays empty, which is no
 /// label.
 fn read_copies<const BYTES: usize>(disk: &Path, offsets: [u64; 2]) -> Option<[[u8; BYTES]; 2]> {
-    let file = File::open(disk).ok()?;
+    let disk = DiskReader::open(disk).ok()?;
     let mut copies = [[0; BYTES]; 2];
     for (copy, offset) in copies.iter_mut().zip(offsets) {
-        let _ = file.read_exact_at(copy, offset);
+        let _ = disk.read_exact_at(copy, offset);
     }
     Some(copies)
 }
 
 pub(super) fn read_superblock(disk: &Path) -> Contents {
     const UNREADABLE: Contents = Contents::Unknown("cannot be read");
-    // A pipe would be waited for.
-    let Ok(kind) = std::fs::metadata(disk).map(|it| it.file_type()) else { return UNREADABLE };
-    if !kind.is_file() && !kind.is_block_device() {
-        return Contents::Unknown("is neither a file nor a block device");
+    let place = Place::of(disk);
+    if place.share.is_none() {
+        match directory_at(&place.disk) {
+            // What is in its shares is asked for by their names.
+            Ok(Ok(_)) => return Contents::Nothing,
+            Ok(Err(problem)) if !is_no_directory(&problem) => {
+                return Contents::Unknown("has a directory of shares that cannot be read");
+            }
+            _ => {}
+        }
     }
-    let Ok(file) = File::open(disk) else { return UNREADABLE };
+    let file = match DiskReader::open(disk) {
+        Ok(file) => file,
+        Err(error) if error.kind() == ErrorKind::Unsupported => {
+            return Contents::Unknown("is neither a file nor a block device");
+        }
+        // The disk is there, and has no such share: the cache gave it back.
+        Err(error) if place.share.is_some() && error.kind() == ErrorKind::NotFound => {
+            return Contents::Nothing;
+        }
+        Err(_) => return UNREADABLE,
+    };
     let mut copies = [[0; SUPERBLOCK_SIZE]; SUPERBLOCK_OFFSETS.len()];
     let (mut is_read, mut is_short) = (true, false);
     for (copy, offset) in copies.iter_mut().zip(SUPERBLOCK_OFFSETS) {
@@ -311,15 +351,14 @@ pub(super) fn read_superblock(disk: &Path) -> Contents {
 
 /// Whether a checkpoint lies where every cache has one, or an end mark near the end of the disk,
 /// where it is unless the cache has only a part of it. A wipe leaves neither.
-fn has_rest_of_a_cache(file: &File) -> bool {
+fn has_rest_of_a_cache(file: &DiskReader) -> bool {
     let mut magic = [0; 8];
     if file.read_exact_at(&mut magic, CHECKPOINTS_OFFSET).is_ok()
         && magic == checkpoint::MAGIC.to_le_bytes()
     {
         return true;
     }
-    // The end of a block device is found by seeking; its metadata says 0.
-    let end = (&*file).seek(SeekFrom::End(0)).unwrap_or(0) / LINE_SIZE * LINE_SIZE;
+    let end = file.length().unwrap_or(0) / LINE_SIZE * LINE_SIZE;
     // Behind the mark less than a segment is left.
     let start = end.saturating_sub(SEGMENT_SIZE_BYTES_MAX + END_MARK_BYTES as u64);
     let mut bytes = vec![0; (end - start) as usize];

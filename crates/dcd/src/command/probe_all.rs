@@ -18,7 +18,7 @@ use dcd_engine::Uuid;
 use dcd_engine::format::data_label::LabelState;
 use serde::Serialize;
 
-use super::probe::{Contents, read_cache, read_label};
+use super::probe::{Contents, cache_disks_of, read_cache, read_label};
 use crate::command::probe::{CONFIGURATIONS, ProbeArguments};
 use crate::config_file;
 use crate::error::CommandError;
@@ -219,8 +219,7 @@ fn of_settings(file: &Path, root: &Path) -> Vec<Cache> {
     let control = settings.control.as_deref().map(from_root);
     let mut caches: Vec<Cache> =
         control.and_then(|control| of_daemon(&control, root)).into_iter().collect();
-    let cache_disks: Vec<PathBuf> =
-        settings.cache_disk.iter().map(|disk| from_root(disk.path())).collect();
+    let cache_disks = cache_disks_of(&settings, from_root);
     let cache_disk = cache_disks.iter().map(|disk| disk.display().to_string());
     let cache_disk = cache_disk.collect::<Vec<_>>().join(", ");
     let data_disks: Vec<PathBuf> =

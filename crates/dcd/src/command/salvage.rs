@@ -2,7 +2,6 @@
 //! the data-disk. The cache-disk is only read.
 
 use std::fs::{File, OpenOptions};
-use std::io::ErrorKind;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
@@ -21,6 +20,7 @@ use serde_json::{Value, json};
 use crate::error::CommandError;
 use crate::image::CacheImage;
 use crate::image::salvage::{Base, Certainty, Salvage};
+use crate::image::share_of;
 use crate::output::count;
 use crate::progress::{Progress, Unit};
 use crate::stdout::{print, print_json};
@@ -44,6 +44,10 @@ pub struct SalvageArguments {
     /// The cache-disk.
     #[arg(long, value_name = "FILE|DEVICE")]
     pub cache_disk: DeviceSpec,
+    /// The share of the cache-disk, if several caches share it: its name, or the UUID of its cache
+    /// [default: that of the data-disk, or the only one].
+    #[arg(long, value_name = "NAME|UUID")]
+    pub share: Option<String>,
     /// Write what is found to this new file, each block at the place where the volume has it.
     #[arg(long, value_name = "FILE", conflicts_with = "data_disk")]
     pub to: Option<PathBuf>,
@@ -72,9 +76,11 @@ const RANGES_LISTED_MAX: usize = 20;
 const ZEROES_BYTES_MAX: u64 = 1 << 20;
 
 pub fn run(arguments: &SalvageArguments) -> Result<(), CommandError> {
-    let image = CacheImage::open(arguments.cache_disk.path())?;
+    let data_disks: Vec<&Path> = arguments.data_disk.iter().map(DeviceSpec::path).collect();
+    let cache_disk = share_of(&arguments.cache_disk, arguments.share.as_deref(), &data_disks)?;
+    let image = CacheImage::open(cache_disk.path())?;
     let superblock = image.need_superblock()?;
-    let target = Target::open(arguments, &superblock)?;
+    let target = Target::open(arguments, cache_disk.path(), &superblock)?;
     let mut progress = Progress::new("reading", Unit::Bytes);
     let salvage = Salvage::of(&image, &superblock, &mut |done, total| progress.update(done, total));
     progress.finish();
@@ -118,6 +124,7 @@ enum Target {
 impl Target {
     fn open(
         arguments: &SalvageArguments,
+        cache_disk: &Path,
         superblock: &Superblock,
     ) -> Result<Option<Target>, CommandError> {
         if let Some(path) = &arguments.to {
@@ -132,7 +139,7 @@ impl Target {
         if superblock.volume_bytes > 0 {
             return Err(CommandError::SalvageOfVolume);
         }
-        let (cache_disk, data_disk) = (arguments.cache_disk.path(), spec.path());
+        let data_disk = spec.path();
         if let Some((first, second, shared)) = same_disks(&[cache_disk, data_disk]) {
             let (first, second) = (first.to_owned(), second.to_owned());
             return Err(ServeError::SameDisk { first, second, shared }.into());
@@ -151,13 +158,6 @@ impl Target {
         Ok(Some(Target::Disk { disk, _cache_disk }))
     }
 
-    fn path(&self) -> &Path {
-        match self {
-            Target::File(_, path) => path,
-            Target::Disk { disk, .. } => disk.path(),
-        }
-    }
-
     /// The line at `offset`, or the part of it that is within `end`.
     fn read(&self, offset: u64, length: usize) -> Result<Buffer, CommandError> {
         match self {
@@ -173,32 +173,19 @@ impl Target {
     }
 
     fn write(&self, offset: u64, buffer: &Buffer) -> Result<(), CommandError> {
-        let mut done = 0;
-        while done < buffer.len() {
-            let bytes = &buffer.bytes()[done..];
-            let count = match self {
-                Target::File(file, _) => file.write_at(bytes, offset + done as u64),
-                Target::Disk { disk, .. } => {
-                    rustix::io::pwrite(disk, bytes, offset + done as u64).map_err(Into::into)
-                }
-            };
-            match count.map_err(CommandError::file("write", self.path()))? {
-                0 => {
-                    let full = std::io::Error::from(ErrorKind::WriteZero);
-                    return Err(CommandError::file("write", self.path())(full));
-                }
-                count => done += count,
+        match self {
+            Target::File(file, path) => {
+                file.write_all_at(buffer.bytes(), offset).map_err(CommandError::file("write", path))
             }
+            Target::Disk { disk, .. } => Ok(disk.write_all_at(offset, buffer.bytes())?),
         }
-        Ok(())
     }
 
     fn flush(&self) -> Result<(), CommandError> {
-        let result = match self {
-            Target::File(file, _) => file.sync_all(),
-            Target::Disk { disk, .. } => rustix::fs::fdatasync(disk).map_err(Into::into),
-        };
-        result.map_err(CommandError::file("flush", self.path()))
+        match self {
+            Target::File(file, path) => file.sync_all().map_err(CommandError::file("flush", path)),
+            Target::Disk { disk, .. } => Ok(disk.flush()?),
+        }
     }
 
     /// Writes what counts; zeroes first, which never lie over a copy. Returns how many bytes.

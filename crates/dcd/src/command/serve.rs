@@ -152,6 +152,7 @@ fn options(arguments: ServeArguments) -> Result<ServeOptions, CommandError> {
             new_legs: settings.new_leg,
             without: settings.without_leg,
         },
+        share: settings.share,
         data_disks: DataDisks {
             disks: settings.data_disk,
             replacements: settings.replace_member,

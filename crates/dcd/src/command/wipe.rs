@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 
 use dcd_daemon::device::device_file::{DeviceError, DeviceFile};
 use dcd_daemon::device::device_spec::DeviceSpec;
+use dcd_daemon::device::shares::disk_of;
 use dcd_daemon::device::wipe::{Wiped, wipe};
 use dcd_daemon::pair::book::PairBook;
 use dcd_daemon::pair::legs::{label_at, read_leg_label};
@@ -35,7 +36,7 @@ use crate::progress::{Progress, Unit};
 use crate::stdout::print;
 
 /// How long a daemon that has answered may take to let go of its disks.
-const PATIENCE: Duration = Duration::from_secs(30);
+pub const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A cache-disk that is to be wiped when its cache is detached: all of its legs.
 pub struct Wipe {
@@ -71,9 +72,6 @@ impl Wipe {
     /// Of the cache that a daemon serves, which knows its disks by names of its own.
     pub fn of_served(status: &StatusReport) -> Result<Wipe, CommandError> {
         let there = std::fs::read_link(format!("/proc/{}/cwd", status.pid)).unwrap_or_default();
-        let named: Result<DeviceSpec, _> = status.cache_disk.parse();
-        let named =
-            named.map_or_else(|_| status.cache_disk.clone().into(), |it| it.path().to_owned());
         let mut paths = Vec::new();
         for leg in status.legs.iter().filter(|leg| leg.state != "taken-out") {
             let Some(path) = leg.disk.as_ref().map(|disk| there.join(disk)) else { continue };
@@ -86,7 +84,7 @@ impl Wipe {
             }
         }
         if status.legs.is_empty() {
-            paths.push(there.join(named));
+            paths = disks_of_served(status);
         }
         let mut served = None;
         for path in &paths {
@@ -97,7 +95,8 @@ impl Wipe {
                     format!("it has cache {}, and {} is served", superblock.uuid, status.uuid),
                 ));
             }
-            File::options().write(true).open(path).map_err(CommandError::file("open", path))?;
+            let disk = disk_of(path);
+            File::options().write(true).open(&disk).map_err(CommandError::file("open", &disk))?;
             served = Some(superblock.uuid);
         }
         let Some(uuid) = served else {
@@ -111,60 +110,81 @@ impl Wipe {
         let opened = self.paths.iter().map(|path| open(path));
         let disks: Vec<DeviceFile> = opened.collect::<Result<_, _>>()?;
         // From the disks themselves, now that nobody else writes to them.
-        let disks = self.in_order(&disks)?;
-        let signals = Signals::install().map_err(ServeError::system("receive signals"))?;
-        for disk in disks {
-            let mut progress = Progress::new("wiping", Unit::Bytes);
-            let wiped = wipe(disk, &mut |done, total| {
-                progress.update(done, total);
-                signals.take().is_none()
-            });
-            progress.finish();
-            match wiped? {
-                Wiped::All => print(&format!("wiped: {} holds zeroes\n", disk.path().display()))?,
-                Wiped::UpTo(done) => {
-                    return Err(CommandError::WipeCancelled {
-                        path: disk.path().to_owned(),
-                        left: disk.size_bytes.saturating_sub(done),
-                    });
-                }
-            }
-        }
+        let disks = in_order(self.uuid, disks.iter())?;
+        overwrite(disks.into_iter())?;
         // The cache is no more, also if its end was not recorded.
         PairBook::from_environment(false).forget(self.uuid);
         Ok(())
     }
+}
 
-    /// Those that are not zero already. Each must say that the cache is detached, or be a leg that
-    /// one which says so knows to be older; these go first, while somebody can say it.
-    fn in_order<'a>(&self, disks: &'a [DeviceFile]) -> Result<Vec<&'a DeviceFile>, CommandError> {
-        let (mut older, mut detached, mut labels) = (Vec::new(), Vec::new(), Vec::new());
-        for disk in disks {
-            let [first, second] = SUPERBLOCK_OFFSETS.map(|at| disk.read_at(at, SUPERBLOCK_SIZE));
-            let (first, second) = (first?, second?);
-            labels.extend(read_leg_label(disk)?.ok());
-            match Superblock::newest(first.bytes(), second.bytes()) {
-                Ok(found) if found.uuid != self.uuid => {
-                    let why = format!("it has cache {}, not {}", found.uuid, self.uuid);
-                    return Err(not_wiped(disk.path(), why));
-                }
-                Ok(found) if found.state == CacheState::Detached => detached.push(disk),
-                Ok(_) => older.push(disk),
-                // Of several, one that was wiped before.
-                Err(_) if first.bytes().iter().all(|byte| *byte == 0) => {}
-                Err(error) => return Err(not_wiped(disk.path(), error.to_string())),
+/// Overwrites disks on which nothing depends.
+pub fn overwrite<'d>(disks: impl Iterator<Item = &'d DeviceFile>) -> Result<(), CommandError> {
+    let signals = Signals::install().map_err(ServeError::system("receive signals"))?;
+    for disk in disks {
+        let mut progress = Progress::new("wiping", Unit::Bytes);
+        let wiped = wipe(disk, &mut |done, total| {
+            progress.update(done, total);
+            signals.take().is_none()
+        });
+        progress.finish();
+        match wiped? {
+            Wiped::All => print(&format!("wiped: {} holds zeroes\n", disk.path().display()))?,
+            Wiped::UpTo(done) => {
+                return Err(CommandError::WipeCancelled {
+                    path: disk.path().to_owned(),
+                    left: disk.size_bytes.saturating_sub(done),
+                });
             }
         }
-        for disk in &older {
-            let is_older = !detached.is_empty()
-                && read_leg_label(disk)?.is_ok_and(|label| is_stale(&label, &labels));
-            if !is_older {
-                return Err(not_wiped(disk.path(), "it does not say that it is detached".into()));
-            }
-        }
-        older.extend(detached);
-        Ok(older)
     }
+    Ok(())
+}
+
+/// Those disks of a cache that are not zero already. Each must say that the cache is detached, or be
+/// a leg that one which says so knows to be older; these go first, while somebody can say it.
+pub fn in_order<'d>(
+    cache: Uuid,
+    disks: impl Iterator<Item = &'d DeviceFile>,
+) -> Result<Vec<&'d DeviceFile>, CommandError> {
+    let (mut older, mut detached, mut labels) = (Vec::new(), Vec::new(), Vec::new());
+    for disk in disks {
+        let [first, second] = SUPERBLOCK_OFFSETS.map(|at| disk.read_at(at, SUPERBLOCK_SIZE));
+        let (first, second) = (first?, second?);
+        labels.extend(read_leg_label(disk)?.ok());
+        match Superblock::newest(first.bytes(), second.bytes()) {
+            Ok(found) if found.uuid != cache => {
+                let why = format!("it has cache {}, not {cache}", found.uuid);
+                return Err(not_wiped(disk.path(), why));
+            }
+            Ok(found) if found.state == CacheState::Detached => detached.push(disk),
+            Ok(_) => older.push(disk),
+            // Of several, one that was wiped before.
+            Err(_) if first.bytes().iter().all(|byte| *byte == 0) => {}
+            Err(error) => return Err(not_wiped(disk.path(), error.to_string())),
+        }
+    }
+    for disk in &older {
+        let is_older = !detached.is_empty()
+            && read_leg_label(disk)?.is_ok_and(|label| is_stale(&label, &labels));
+        if !is_older {
+            return Err(not_wiped(disk.path(), "it does not say that it is detached".into()));
+        }
+    }
+    older.extend(detached);
+    Ok(older)
+}
+
+/// The cache-disks of a cache that a daemon serves: one, or all legs that it knows.
+pub fn disks_of_served(status: &StatusReport) -> Vec<PathBuf> {
+    let there = std::fs::read_link(format!("/proc/{}/cwd", status.pid)).unwrap_or_default();
+    if status.legs.is_empty() {
+        let named: Result<DeviceSpec, _> = status.cache_disk.parse();
+        let named =
+            named.map_or_else(|_| status.cache_disk.clone().into(), |it| it.path().to_owned());
+        return vec![there.join(named)];
+    }
+    status.legs.iter().filter_map(|leg| leg.disk.as_ref()).map(|disk| there.join(disk)).collect()
 }
 
 /// Whether a leg holds what is older, by the labels of all.

@@ -135,6 +135,30 @@ impl CommandError {
             CommandError::ReadAreaSmall { .. } => {
                 Some("at least 1M; 256M hold the start of a system and some programs".into())
             }
+            CommandError::SharesExist { path, .. } => Some(format!(
+                "for one more: --share SIZE; to be rid of one: dcd detach --cache-disk {} --data-disk ...; --force does not \
+                 overwrite them",
+                path.join("NAME").display()
+            )),
+            CommandError::IsAShare { path } => Some(format!(
+                "--share SIZE makes it; one that is there goes first: dcd detach --cache-disk {} --data-disk ...",
+                path.display()
+            )),
+            CommandError::LegIsAShare { .. } => Some(
+                "a leg that is added is a disk of its own; a cache with a share on each of two disks is made by dcd create --share, \
+                 with both"
+                    .into(),
+            ),
+            CommandError::SharedSize { .. } => Some("leave it out".into()),
+            CommandError::DiskOfSharesSmall { .. } => {
+                Some("take a smaller share or a larger disk; of a new file --cache-size is the size of all of it".into())
+            }
+            CommandError::HasShare { path, data_disk } => Some(format!(
+                "serve it, or detach it first: dcd detach --cache-disk {} --data-disk {}; if that is the share of another disk, which \
+                 only had this name, --force makes one all the same",
+                path.display(),
+                data_disk.display()
+            )),
             CommandError::CacheExists { .. } => {
                 Some("`dcd detach` parts it from its data-disk; --force overwrites it as it is".into())
             }

@@ -285,6 +285,53 @@ pub enum CommandError {
     /// No geometry fits.
     #[error(transparent)]
     Geometry(#[from] GeometryError),
+    /// Caches share the disk.
+    #[error("{} is shared by caches: {}", path.display(), names.join(", "))]
+    SharesExist {
+        /// The disk.
+        path: PathBuf,
+        /// Names of the shares.
+        names: Vec<String>,
+    },
+    /// A share of no size.
+    #[error("{} names a share of a cache-disk, and there is no --share", path.display())]
+    IsAShare {
+        /// The share.
+        path: PathBuf,
+    },
+    /// A share cannot become a leg.
+    #[error("{} is a share of a cache-disk, and has its cache", path.display())]
+    LegIsAShare {
+        /// The share.
+        path: PathBuf,
+    },
+    /// The size of a disk that has its size.
+    #[error("{} is shared already, and --cache-size is for a disk that is not", path.display())]
+    SharedSize {
+        /// The disk.
+        path: PathBuf,
+    },
+    /// A disk that has no room for what is asked for.
+    #[error(
+        "{} has {}: a directory and a share of that size need {}",
+        path.display(), format_size(*found), format_size(*least)
+    )]
+    DiskOfSharesSmall {
+        /// The disk.
+        path: PathBuf,
+        /// Its size.
+        found: u64,
+        /// What it would need.
+        least: u64,
+    },
+    /// A second cache for a disk.
+    #[error("{} has a share already: {}", data_disk.display(), path.display())]
+    HasShare {
+        /// The share.
+        path: PathBuf,
+        /// The data-disk.
+        data_disk: PathBuf,
+    },
     /// There is a cache already.
     #[error("{} already holds cache {uuid}", path.display())]
     CacheExists {

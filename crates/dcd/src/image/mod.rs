@@ -4,11 +4,14 @@
 //! [`log`] follows the log from a checkpoint as recovery does; [`segments`] looks at each segment
 //! for itself; [`dirty`] tells what only the cache holds.
 
-use std::fs::File;
-use std::io::{ErrorKind, Seek, SeekFrom};
-use std::os::unix::fs::{FileExt, FileTypeExt};
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
+use dcd_daemon::device::device_spec::DeviceSpec;
+use dcd_daemon::device::shares::{DiskReader, share_at};
+use dcd_daemon::pair::book::PairBook;
+use dcd_daemon::pair::share_choice::choose_shares;
+use dcd_daemon::serve::ServeError;
 use dcd_engine::format::checkpoint::{self, Checkpoint};
 use dcd_engine::format::end_mark::{self, END_MARK_BYTES};
 use dcd_engine::format::geometry::SUPERBLOCK_OFFSETS;
@@ -29,7 +32,7 @@ pub mod volume;
 pub struct CacheImage {
     /// Where it is.
     pub path: PathBuf,
-    file: File,
+    disk: DiskReader,
 }
 
 impl CacheImage {
@@ -39,15 +42,19 @@ impl CacheImage {
             ErrorKind::NotFound => {
                 CommandError::Missing { what: "the cache-disk", path: path.to_owned() }
             }
+            ErrorKind::Unsupported => CommandError::NotADisk { path: path.to_owned() },
             _ => CommandError::File { action: "open", path: path.to_owned(), source },
         };
-        // Looked at before opening: a pipe would be waited for, and a socket cannot be opened.
-        let kind = std::fs::metadata(path).map_err(failed)?.file_type();
-        if !kind.is_file() && !kind.is_block_device() {
-            return Err(CommandError::NotADisk { path: path.to_owned() });
+        match DiskReader::open(path) {
+            Ok(disk) => Ok(CacheImage { path: path.to_owned(), disk }),
+            Err(error) => {
+                // What is wrong with a share has more to it than that it is not there.
+                if let Ok(Err(problem)) = share_at(path) {
+                    return Err(ServeError::share(problem).into());
+                }
+                Err(failed(error))
+            }
         }
-        let file = File::open(path).map_err(failed)?;
-        Ok(CacheImage { path: path.to_owned(), file })
     }
 
     /// Bytes from `offset` on; fewer than asked for where the disk ends.
@@ -55,7 +62,7 @@ impl CacheImage {
         let mut buffer = Buffer::zeroed(length);
         let mut done = 0;
         while done < length {
-            match self.file.read_at(&mut buffer.bytes_mut()[done..], offset + done as u64) {
+            match self.disk.read_at(&mut buffer.bytes_mut()[done..], offset + done as u64) {
                 Ok(0) => break,
                 Ok(count) => done += count,
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
@@ -69,17 +76,12 @@ impl CacheImage {
     /// Whether nothing was ever written there, as far as a file system tells: then it need not be
     /// read to know that it is zero.
     pub fn is_hole(&self, offset: u64, length: u64) -> bool {
-        match rustix::fs::seek(&self.file, rustix::fs::SeekFrom::Data(offset)) {
-            Ok(data) => data >= offset + length,
-            // Nor was anything behind it.
-            Err(error) => error == rustix::io::Errno::NXIO,
-        }
+        self.disk.is_hole(offset, length)
     }
 
     /// Bytes of the cache-disk, where that can be told.
     pub fn length(&self) -> Option<u64> {
-        // The end of a block device is found by seeking; its metadata says 0.
-        (&self.file).seek(SeekFrom::End(0)).ok()
+        self.disk.length()
     }
 
     /// Both copies of the superblock.
@@ -133,6 +135,18 @@ impl CacheImage {
         let bytes = self.read(at, length)?;
         Ok(Checkpoint::decode(bytes.bytes(), uuid, geometry)?)
     }
+}
+
+/// The share of a cache-disk that is meant; of a disk without shares, the disk.
+pub fn share_of(
+    cache_disk: &DeviceSpec,
+    share: Option<&str>,
+    data_disks: &[&Path],
+) -> Result<DeviceSpec, CommandError> {
+    let mut disks = [cache_disk.clone()];
+    choose_shares(&mut disks, share, data_disks, &PairBook::from_environment(false))?;
+    let [disk] = disks;
+    Ok(disk)
 }
 
 /// The same, without the other.

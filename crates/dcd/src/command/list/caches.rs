@@ -4,13 +4,14 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use dcd_daemon::device::shares::{disk_of, share_at};
 use dcd_daemon::pair::record::{PairRecord, PairState};
 use dcd_daemon::report::status_report::StatusReport;
 use dcd_daemon::units_text::format_size;
 use dcd_engine::format::superblock::CacheState;
 use serde::Serialize;
 
-use super::Listed;
+use super::{InUse, Listed};
 use crate::command::probe::{Contents, read_superblock};
 use crate::output::{Align, Colour, Paint, Table};
 
@@ -71,11 +72,7 @@ impl State {
 }
 
 /// All of them: those that are served first. `in_use`: what processes of dcd have open.
-pub(super) fn caches(
-    records: &[PairRecord],
-    daemons: &[Listed],
-    in_use: &[(u32, PathBuf)],
-) -> Vec<Cache> {
+pub(super) fn caches(records: &[PairRecord], daemons: &[Listed], in_use: &[InUse]) -> Vec<Cache> {
     let mut caches: Vec<Cache> = daemons.iter().map(served).collect();
     let is_served = |uuid: &String| daemons.iter().any(|it| it.cache.as_ref() == Some(uuid));
     // Of copies of a folder with records the newest counts.
@@ -87,9 +84,16 @@ pub(super) fn caches(
         }
     }
     for (uuid, record) in newest.into_iter().filter(|(uuid, _)| !is_served(uuid)) {
-        let disk = record.cache_disk.path.canonicalize();
-        let user = in_use.iter().find(|(_, path)| disk.as_ref().is_ok_and(|disk| disk == path));
-        let user = user.map(|(process, _)| *process);
+        let path = &record.cache_disk.path;
+        let disk = disk_of(path).canonicalize();
+        // Who has another share has its disk open, too.
+        let share = share_at(path).ok().map(|share| share.ok().map(|it| it.window.offset_bytes));
+        let has_it = |open: &&InUse| {
+            let has_part =
+                share.is_none_or(|start| start.is_some_and(|it| open.parts.contains(&it)));
+            disk.as_ref().is_ok_and(|disk| *disk == open.path) && has_part
+        };
+        let user = in_use.iter().find(has_it).map(|open| open.process);
         // It cannot be asked, and is known by what it has open.
         match caches.iter_mut().find(|it| it.process.is_some() && it.process == user) {
             Some(served) if served.cache.is_none() => served.cache = Some(uuid),
@@ -194,12 +198,12 @@ fn recorded(uuid: String, record: &PairRecord, user: Option<u32>) -> Option<Cach
             }
         }
         _ if is_over => return None,
-        Contents::Unknown(why) if cache_disk.exists() => {
+        Contents::Unknown(why) if disk_of(cache_disk).exists() => {
             let what = format!("dcd check --cache-disk {cache}; dcd salvage --help");
             (State::Missing, Some(format!("{cache} {why}")), Some(what))
         }
         _ => {
-            let gone = !cache_disk.exists();
+            let gone = !disk_of(cache_disk).exists();
             let problem = if gone { "is not there" } else { "holds something else now" };
             // Whether it is one of several legs is not recorded.
             let what = format!(

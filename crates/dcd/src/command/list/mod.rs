@@ -13,6 +13,8 @@ use std::time::Duration;
 
 use clap::Args;
 use dcd_daemon::control::client::{ControlClient, for_people};
+use dcd_daemon::device::device_spec::DeviceSpec;
+use dcd_daemon::device::shares::{Place, directory_at, parts_locked, whole_name};
 use dcd_daemon::memory::files::{MemoryFate, MemoryFile, memory_files};
 use dcd_daemon::memory::places::directories_to_list;
 use dcd_daemon::pair::book::PairBook;
@@ -21,6 +23,7 @@ use dcd_daemon::units_text::format_size;
 use serde::Serialize;
 
 use self::caches::{Cache, caches};
+use crate::command::inspect_shares::{self, ShareReport, parts_of};
 use crate::error::CommandError;
 use crate::output::{Align, Colour, Paint, Table};
 use crate::stdout::{print, print_json};
@@ -29,7 +32,8 @@ use crate::stdout::{print, print_json};
 ///
 /// Those that a daemon serves, and those that were served here before, by the records of this
 /// machine: closed, killed, detached, or with a cache-disk that is missing. Of a cache that is not
-/// served it is only known whether it may hold what its data-disk does not.
+/// served it is only known whether it may hold what its data-disk does not. Of cache-disks that
+/// several caches share, all shares.
 ///
 /// Segment memory is what outlives a killed dcd. It is NEEDED where the last session of its cache
 /// ended without order: the next serve or detach brings what is in it to the disks, and it goes.
@@ -56,6 +60,8 @@ const PATIENCE: Duration = Duration::from_secs(2);
 #[derive(Serialize)]
 struct List {
     caches: Vec<Cache>,
+    /// Cache-disks that several caches share.
+    shared_disks: Vec<SharedDisk>,
     daemons: Vec<Listed>,
     memories: Vec<MemoryFile>,
 }
@@ -104,8 +110,47 @@ pub fn run(arguments: &ListArguments) -> Result<(), CommandError> {
         seen.push(real);
     }
     let caches = caches(&PairBook::from_environment(false).records(), &daemons, &in_use());
-    let list = List { caches, daemons, memories };
+    let shared_disks = shared_disks(&caches);
+    let list = List { caches, shared_disks, daemons, memories };
     if arguments.json { print_json(&list) } else { print(&describe(&list, Paint::for_stdout())) }
+}
+
+/// A cache-disk that several caches share.
+#[derive(Serialize)]
+struct SharedDisk {
+    cache_disk: PathBuf,
+    disk_bytes: u64,
+    free_bytes: u64,
+    shares: Vec<ShareReport>,
+}
+
+/// Those of which one of these caches has a share.
+fn shared_disks(caches: &[Cache]) -> Vec<SharedDisk> {
+    let mut disks: Vec<PathBuf> = Vec::new();
+    // Those of daemons are named as these see them.
+    for cache in caches {
+        let there = cache.process.map(|process| PathBuf::from(format!("/proc/{process}/cwd")));
+        let there = there.and_then(|there| fs::read_link(there).ok()).unwrap_or_default();
+        for named in cache.cache_disk.iter().flat_map(|named| named.split(", ")) {
+            let spec = named.parse::<DeviceSpec>();
+            let path = there.join(spec.as_ref().map_or(Path::new(named), |spec| spec.path()));
+            let place = Place::of(&path);
+            let disk = whole_name(&place.disk);
+            if place.share.is_some() && !disks.contains(&disk) {
+                disks.push(disk);
+            }
+        }
+    }
+    let shared = |disk: PathBuf| {
+        let directory = directory_at(&disk).ok()?.ok()?;
+        Some(SharedDisk {
+            shares: parts_of(&disk, &directory),
+            disk_bytes: directory.disk_bytes,
+            free_bytes: directory.free_bytes(),
+            cache_disk: disk,
+        })
+    };
+    disks.into_iter().filter_map(shared).collect()
 }
 
 fn describe(list: &List, paint: Paint) -> String {
@@ -115,6 +160,16 @@ fn describe(list: &List, paint: Paint) -> String {
     }
     if !list.caches.is_empty() {
         text += &caches::describe(&list.caches, paint);
+    }
+    for disk in &list.shared_disks {
+        let title = format!(
+            "shares of {}: {} free of {}",
+            disk.cache_disk.display(),
+            format_size(disk.free_bytes),
+            format_size(disk.disk_bytes)
+        );
+        text += &format!("\n{}\n", paint.paint(Colour::Title, &title));
+        text += &inspect_shares::table(&disk.shares).render(paint);
     }
     if !list.memories.is_empty() {
         if !text.is_empty() {
@@ -167,13 +222,25 @@ struct Process {
     words: Vec<String>,
 }
 
+/// A file or device that a process of dcd has open.
+struct InUse {
+    process: u32,
+    path: PathBuf,
+    /// First bytes of the parts of it that it has locked for itself.
+    parts: Vec<u64>,
+}
+
 /// Files and devices that other processes of dcd have open, as far as that can be seen.
-fn in_use() -> Vec<(u32, PathBuf)> {
+fn in_use() -> Vec<InUse> {
     let mut in_use = Vec::new();
     for process in all_processes().filter(|process| process.id != std::process::id()) {
         let open = fs::read_dir(format!("/proc/{}/fd", process.id)).into_iter().flatten();
-        let open = open.flatten().filter_map(|entry| fs::read_link(entry.path()).ok());
-        in_use.extend(open.map(|path| (process.id, path)));
+        for entry in open.flatten() {
+            let Ok(path) = fs::read_link(entry.path()) else { continue };
+            let info = format!("/proc/{}/fdinfo/{}", process.id, entry.file_name().display());
+            let parts = parts_locked(&fs::read_to_string(info).unwrap_or_default(), None);
+            in_use.push(InUse { process: process.id, path, parts });
+        }
     }
     in_use
 }
