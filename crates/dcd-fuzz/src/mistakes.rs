@@ -52,6 +52,8 @@ pub enum Runs {
     SwitchedModes,
     /// Caches on two legs.
     Legs,
+    /// Caches whose log grows and shrinks, by turns on one disk and on two legs.
+    Resizing,
     /// The driver under a simulated kernel: `dcd_daemon::serve::driver_runs`.
     Driver,
 }

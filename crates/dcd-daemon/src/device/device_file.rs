@@ -12,6 +12,7 @@ use std::fs;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::fs::{FallocateFlags, FileType, Mode, OFlags, Timespec, Timestamps, UTIME_OMIT};
@@ -328,6 +329,8 @@ pub struct DeviceFile {
     pub identity: DiskIdentity,
     /// Size in bytes when it was opened.
     pub size_bytes: u64,
+    /// A file that has fewer was cut off.
+    needed_bytes: AtomicU64,
     /// A block device (otherwise a regular file).
     pub is_block_device: bool,
     /// Whether I/O goes past the page cache.
@@ -535,6 +538,7 @@ impl DeviceFile {
             path: path.to_owned(),
             identity,
             size_bytes: stat.st_size as u64,
+            needed_bytes: AtomicU64::new(stat.st_size as u64),
             is_block_device,
             is_direct,
             logical_block_size: 512,
@@ -569,15 +573,32 @@ impl DeviceFile {
         })?;
         if !self.is_block_device {
             self.size_bytes = stat.st_size as u64;
+            self.set_needed_bytes(self.size_bytes);
         }
         self.check_size()
     }
 
-    /// Whether a file is shorter than it was when it was opened.
+    /// Whether a file is shorter than it was when it was opened, or than what of it is needed.
     pub(crate) fn is_cut_off(&self) -> bool {
+        let needed = self.needed_bytes.load(Ordering::Relaxed);
         !self.is_block_device
-            && rustix::fs::fstat(&self.file)
-                .is_ok_and(|stat| (stat.st_size as u64) < self.size_bytes)
+            && rustix::fs::fstat(&self.file).is_ok_and(|stat| (stat.st_size as u64) < needed)
+    }
+
+    /// So much of it is needed from now on.
+    pub(crate) fn set_needed_bytes(&self, bytes: u64) {
+        self.needed_bytes.store(bytes, Ordering::Relaxed);
+    }
+
+    /// Its size now: it may have been given another one since it was opened.
+    ///
+    /// # Errors
+    /// If it does not say.
+    pub fn size_now(&self) -> io::Result<u64> {
+        match self.is_block_device {
+            true => Ok(rustix::fs::seek(&self.file, rustix::fs::SeekFrom::End(0))?),
+            false => Ok(rustix::fs::fstat(&self.file)?.st_size as u64),
+        }
     }
 
     fn check_size(&self) -> Result<(), DeviceError> {
