@@ -27,6 +27,9 @@ pub enum RequestError {
     /// A request about the legs of the cache-disk cannot be met.
     #[error(transparent)]
     Leg(#[from] LegError),
+    /// The log cannot get another size.
+    #[error(transparent)]
+    Resize(#[from] ResizeError),
     /// Somebody wanted it no more.
     #[error("cancelled")]
     Cancelled,
@@ -79,6 +82,59 @@ pub enum LegError {
     /// None of them takes a label: nothing can be said of any.
     #[error("the legs take no labels")]
     NoLabels,
+}
+
+/// Why the log cannot grow or shrink.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum ResizeError {
+    /// It is as large as it can be on so many bytes.
+    #[error("the log has as many segments as fit: {segments}")]
+    Same {
+        /// How many.
+        segments: u32,
+    },
+    /// The smallest log takes more.
+    #[error("the smallest log needs {needed} bytes of the cache-disk")]
+    TooSmall {
+        /// Bytes needed.
+        needed: u64,
+    },
+    /// What lies behind the segments that it was made with does not move.
+    #[error(
+        "the read area, or the tables of the volume, lie behind the log and do not move: {needed} bytes of the cache-disk are needed"
+    )]
+    BehindLog {
+        /// Bytes needed.
+        needed: u64,
+    },
+    /// It has grown as often as it can.
+    #[error("the log has grown as often as it can")]
+    TooOften,
+    /// A disk is not so large.
+    #[error("the cache-disk has only {found} bytes, and {wanted} are wanted")]
+    BeyondDisk {
+        /// Bytes of the disk; of several legs, of the smallest.
+        found: u64,
+        /// Bytes wanted.
+        wanted: u64,
+    },
+    /// There is a bound on memory, and a larger log needs more.
+    #[error("a log of that size may need {needed} bytes of memory, and {most} are allowed")]
+    Memory {
+        /// Bytes that may be needed, clients included.
+        needed: u64,
+        /// Bytes allowed.
+        most: u64,
+    },
+    /// Its size is being changed.
+    #[error("the size of the log is being changed already")]
+    UnderWay,
+    /// A leg is being filled, up to where the log ends.
+    #[error("a leg of the cache-disk is being filled")]
+    LegIsFilled,
+    /// Changes go past the log, or are to.
+    #[error("nothing is logged in this mode")]
+    NotLogging,
 }
 
 /// Why a request about sequences cannot be met.

@@ -342,6 +342,7 @@ impl Session {
                 | RequestError::Stuck { .. }
                 | RequestError::Sequence(_)
                 | RequestError::Leg(_)
+                | RequestError::Resize(_)
                 | RequestError::Volume(_) => ErrorCode::Io,
                 RequestError::NoSpace => ErrorCode::NoSpace,
                 RequestError::ShuttingDown => ErrorCode::ShuttingDown,

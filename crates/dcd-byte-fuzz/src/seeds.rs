@@ -13,7 +13,7 @@ use dcd_engine::format::geometry::COPIES_PER_PAGE;
 use dcd_engine::format::leg_label::{LegLabel, Tag};
 use dcd_engine::format::record::{Entry, Record, RecordHeader};
 use dcd_engine::format::share_directory::{NewShare, ShareDirectory, ShareState};
-use dcd_engine::format::superblock::CacheState;
+use dcd_engine::format::superblock::{CacheState, Resized};
 use dcd_engine::units::{
     CopyPageIndex, FragmentMask, Line, MemberIndex, RecordNumber, SegmentIndex, SegmentSerial,
     SequenceId, SlotIndex,
@@ -459,7 +459,7 @@ fn share_directories() -> Vec<Vec<u8>> {
     seeds.iter().map(|bytes| [&[1], &bytes.bytes()[..1024]].concat()).collect()
 }
 
-fn superblocks() -> Vec<Vec<u8>> {
+fn superblocks_of_sessions() -> [Vec<u8>; 3] {
     let superblock = |generation, state, serial: &str| {
         let bytes = Superblock {
             uuid: UUID,
@@ -473,6 +473,7 @@ fn superblocks() -> Vec<Vec<u8>> {
             data_label_epoch: 0,
             has_end_mark: true,
             has_legs: false,
+            resized: None,
             memory: None,
             created_unix_seconds: 1_700_000_000,
         }
@@ -480,14 +481,37 @@ fn superblocks() -> Vec<Vec<u8>> {
         // The rest is zero, and comes by itself.
         [&[1], &bytes.bytes()[..208]].concat()
     };
-    vec![
+    [
         superblock(0, CacheState::Detached, ""),
         superblock(7, CacheState::Open, "WD-1"),
         superblock(8, CacheState::Closed, &"x".repeat(64)),
+    ]
+}
+
+fn superblocks() -> Vec<Vec<u8>> {
+    let mut superblocks = superblocks_of_sessions().to_vec();
+    superblocks.extend([
         [&[1], &CreationMark { end: 5 << 30 }.encode().bytes()[..24]].concat(),
         [&[1], &data_label().encode().bytes()[..80]].concat(),
         [&[1], &LegLabel::of_new(UUID, &[UUID], 0, Tag(7)).encode().bytes()[..920]].concat(),
-    ]
+        resized_superblock(),
+    ]);
+    superblocks
+}
+
+/// Of a log that has grown twice.
+fn resized_superblock() -> Vec<u8> {
+    let mut superblock = Superblock::decode(&{
+        let mut bytes = superblocks_of_sessions()[1][1..].to_vec();
+        bytes.resize(4096, 0);
+        bytes
+    })
+    .expect("it was encoded");
+    for bytes in [40 << 20, 80 << 20] {
+        superblock.geometry = superblock.geometry_on(bytes).expect("it fits");
+    }
+    superblock.resized = Some(Resized { session_epoch: 6, checkpoint_generation: 12 });
+    [&[1], &superblock.encode().bytes()[..512]].concat()
 }
 
 fn checkpoints() -> Vec<Vec<u8>> {

@@ -107,6 +107,8 @@ fn perform(
         | Operation::Volume(_)
         | Operation::FillLeg { .. }
         | Operation::TakeOutLeg { .. }
+        | Operation::Resize { .. }
+        | Operation::CancelResize { .. }
         | Operation::Detach
         | Operation::DetachAccepting { .. }
         | Operation::CancelDetach

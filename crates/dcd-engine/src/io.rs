@@ -14,7 +14,9 @@
 
 use std::ops::Range;
 
-pub use dcd_block::errors::{IoError, LegError, RequestError, SequenceError, VolumeError};
+pub use dcd_block::errors::{
+    IoError, LegError, RequestError, ResizeError, SequenceError, VolumeError,
+};
 
 use crate::buffer::Buffer;
 use crate::units::{Lba, LbaRange, LegIndex, MemberIndex, Time, Uuid};
@@ -163,6 +165,20 @@ pub enum Operation {
     TakeOutLeg {
         /// Its name.
         leg: Uuid,
+    },
+    /// Give the log another size: as large as it can be on so many bytes of the cache-disk, which
+    /// the driver knows to be there, on each of its legs. The reply comes when it has that size.
+    /// Shrinking moves what is in the last segments to the data-disk before; if that gets on no
+    /// more, it is answered with [`RequestError::Stuck`], and everything is as before.
+    Resize {
+        /// What the log may use, from the beginning of the cache-disk.
+        cache_disk_bytes: u64,
+    },
+    /// End a change of the log's size: it is answered with [`RequestError::Cancelled`], and the log
+    /// is as before. Harmless if it has been answered already, or is too late.
+    CancelResize {
+        /// The request that began it.
+        resize: RequestId,
     },
     /// Take no more requests, drain, mark the pair as detached (C31). If something is lost, it is
     /// answered with [`RequestError::Lost`] when all else is moved and the cache is closed, and the

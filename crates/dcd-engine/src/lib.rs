@@ -94,6 +94,7 @@ pub mod create;
 pub mod engine;
 pub mod error;
 pub mod format;
+mod growing_table;
 pub mod io;
 pub mod legs;
 pub mod line_hash;

@@ -82,6 +82,7 @@ mod tests {
             data_label_epoch: 0,
             has_end_mark: false,
             has_legs: false,
+            resized: None,
             memory: max_delay_milliseconds.map(|max_delay_milliseconds| MemoryIdentity {
                 boot_id: BOOT,
                 memory_id: [7; 16],

@@ -171,6 +171,32 @@ pub struct ModeReport {
     pub since: Option<Time>,
 }
 
+/// How far a change of the log's size is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ResizeReport {
+    /// Segments that it had.
+    pub segments_before: u32,
+    /// Segments that it is to have.
+    pub segments_wanted: u32,
+    /// What is being done.
+    pub state: ResizeState,
+    /// Of those that are given up, so many are still in use, or have to be looked at.
+    pub segments_left: u32,
+    /// Slots in them that have to go to the data-disk, as far as they were looked at.
+    pub lines_left: u64,
+    /// When it began.
+    pub since: Time,
+}
+
+/// What a change of the log's size is doing.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ResizeState {
+    /// What is in the last segments goes to the data-disk.
+    Emptying,
+    /// A checkpoint and the superblock are written that tell of it.
+    Writing,
+}
+
 /// How far a switch to another mode is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ModeState {
@@ -273,6 +299,8 @@ pub struct Status {
     pub uncached: Option<Uncached>,
     /// Whether changes go to the log.
     pub mode: ModeReport,
+    /// A change of the log's size that is under way.
+    pub resize: Option<ResizeReport>,
     /// Destaging is held back after errors until then.
     pub destage_retry_at: Option<Time>,
     /// Why what is dirty does not get to the data-disk, from the first error until nothing is left

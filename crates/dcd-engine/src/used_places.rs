@@ -44,6 +44,23 @@ impl UsedPlaces {
         all
     }
 
+    /// There are so many places from now on, if that is more; none of the new ones is in use.
+    pub fn grow(&mut self, places: usize) {
+        let mut words = places.div_ceil(BITS).max(1);
+        for level in &mut self.levels {
+            let len = level.len().max(words);
+            level.resize(len, 0);
+            words = len.div_ceil(BITS);
+        }
+        while let Some(below) = self.levels.last().filter(|words| words.len() > 1) {
+            let mut level = vec![0u64; below.len().div_ceil(BITS)];
+            for (at, _) in below.iter().enumerate().filter(|(_, word)| **word != 0) {
+                level[at / BITS] |= 1 << (at % BITS);
+            }
+            self.levels.push(level);
+        }
+    }
+
     /// Bytes of memory.
     pub fn memory_bytes(&self) -> usize {
         self.levels.iter().map(|words| words.capacity() * size_of::<u64>()).sum()
@@ -159,6 +176,22 @@ mod tests {
                 }
                 prop_assert!(used.iter().eq(model.iter().copied()));
             }
+        }
+    }
+
+    #[test]
+    fn one_that_has_grown_is_like_one_that_was_made_so_large() {
+        for (size, larger) in [(1, 64), (64, 65), (65, 4097), (5000, 1 << 19), (70, 70), (9, 3)] {
+            let mut used = UsedPlaces::new(size);
+            used.insert(size - 1);
+            used.insert(0);
+            used.grow(larger);
+            let levels: Vec<usize> = used.levels.iter().map(Vec::len).collect();
+            let made = UsedPlaces::new(larger.max(size));
+            assert_eq!(levels, made.levels.iter().map(Vec::len).collect::<Vec<usize>>());
+            used.insert(larger.max(size) - 1);
+            let expected = BTreeSet::from([0, size - 1, larger.max(size) - 1]);
+            assert!(used.iter().eq(expected), "{size} {larger}");
         }
     }
 

@@ -32,7 +32,7 @@ use dcd_engine::format::end_mark;
 use dcd_engine::format::leg_label::{LegLabel, Tag};
 use dcd_engine::format::record::{Entry, Record, RecordHeader};
 use dcd_engine::format::share_directory::{NewShare, ShareDirectory, ShareState};
-use dcd_engine::format::superblock::{CacheState, MemoryIdentity};
+use dcd_engine::format::superblock::{CacheState, MemoryIdentity, Resized};
 use dcd_engine::units::{
     CopyPageIndex, CopySlot, FragmentMask, Line, MemberIndex, RecordNumber, SegmentIndex,
     SegmentSerial, SequenceId, SlotIndex,
@@ -85,6 +85,7 @@ fn superblock() -> Superblock {
         data_label_epoch: 0,
         has_end_mark: false,
         has_legs: false,
+        resized: None,
         memory: None,
         created_unix_seconds: 1_750_000_000,
     }
@@ -179,6 +180,23 @@ fn superblock_labelled() -> Superblock {
         data_label_epoch: 6,
         memory: None,
         ..superblock_of_session()
+    }
+}
+
+/// Of a log that has grown twice and shrunk into its second annex, in the session that did so.
+fn superblock_resized() -> Superblock {
+    let made = Superblock { has_end_mark: true, ..superblock() };
+    let on = |superblock: Superblock, bytes: u64| Superblock {
+        geometry: superblock.geometry_on(bytes).expect("it fits"),
+        ..superblock
+    };
+    Superblock {
+        generation: EPOCH + 3,
+        resized: Some(Resized {
+            session_epoch: EPOCH,
+            checkpoint_generation: CHECKPOINT_GENERATION,
+        }),
+        ..on(on(on(made, 9 << 20), 17 << 20), 13 << 20)
     }
 }
 
@@ -384,6 +402,7 @@ fn write() {
         ("share-directory", share_directory().encode().bytes().to_vec()),
         ("superblock-legs", superblock_on_legs().encode().bytes().to_vec()),
         ("leg-label", leg_label().encode().bytes().to_vec()),
+        ("superblock-resized", superblock_resized().encode().bytes().to_vec()),
         ("end-mark", end_mark::encode(UUID).bytes().to_vec()),
         ("superblock-memory", superblock_with_memory().encode().bytes().to_vec()),
     ];
@@ -488,6 +507,9 @@ fn what_a_session_adds_is_read_and_written_as_ever() {
     let image = read_image("leg-label");
     assert_eq!(LegLabel::decode(&image), Ok(leg_label()));
     assert!(leg_label().encode().bytes() == image, "the same bytes");
+    let image = read_image("superblock-resized");
+    assert_eq!(Superblock::decode(&image), Ok(superblock_resized()));
+    assert!(superblock_resized().encode().bytes() == image, "the same bytes");
     let image = read_image("superblock-memory");
     assert_eq!(Superblock::decode(&image), Ok(superblock_with_memory()));
     assert!(superblock_with_memory().encode().bytes() == image, "the same bytes");

@@ -259,8 +259,9 @@ impl Host {
         let mut are_compared = false;
         loop {
             if self.engine().legs_are_alike() && !std::mem::replace(&mut are_compared, true) {
+                let end = self.engine().superblock().end() as usize;
                 let legs = self.legs_of().expect("it has some");
-                legs.compare().map_err(NotOpen::Violation)?;
+                legs.compare(end).map_err(NotOpen::Violation)?;
             }
             match self.engine().phase().clone() {
                 Phase::Opening if Some(ios) == ios_max => return Err(NotOpen::Interrupted),
@@ -722,6 +723,58 @@ impl Host {
 
     fn data_disk_sector(&self) -> u64 {
         u64::from(self.running.engine.as_ref().map_or(512, |e| e.data_disk().physical_sector_size))
+    }
+
+    // ---- a cache-disk of another size ---------------------------------------------------------
+
+    /// Somebody makes the cache-disk larger, all its legs. What is there then may be anything, but
+    /// the same on all.
+    pub fn make_cache_disk_larger(&mut self, bytes: u64) {
+        let before = self.cache_disk.len();
+        let length = before.max(bytes as usize);
+        self.cache_disk.resize(length);
+        let end = self.engine().superblock().end() as usize;
+        let is_unused = self.engine().resize_report().is_none() && !self.uses_behind(end);
+        let Some(legs) = &mut self.legs else { return };
+        legs.disk.resize(length);
+        if is_unused {
+            for offset in (end..length).step_by(4096) {
+                self.cache_disk.rot(offset, &[0; 4096]);
+                legs.disk.rot(offset, &[0; 4096]);
+            }
+        }
+    }
+
+    /// Somebody cuts the cache-disk, all its legs, behind what is in use. A kernel that still has
+    /// I/Os there keeps it.
+    pub fn cut_cache_disk(&mut self) {
+        let end = self.engine().superblock().end() as usize;
+        if self.uses_behind(end) {
+            return;
+        }
+        self.cache_disk.resize(end);
+        if let Some(legs) = &mut self.legs {
+            legs.disk.resize(end);
+        }
+    }
+
+    fn uses_behind(&self, end: usize) -> bool {
+        self.running.ios.iter().any(|flight| {
+            let is_cache = matches!(flight.io.device, Device::CacheDisk | Device::Leg(_));
+            let io_end = match &flight.io.operation {
+                IoOperation::Read { offset, buffer } => *offset + buffer.bytes().len() as u64,
+                IoOperation::Write { offset, data, .. } => {
+                    let length = match data {
+                        IoData::Owned(buffer) => buffer.bytes().len(),
+                        IoData::SegmentMemory(range) => range.len(),
+                    };
+                    *offset + length as u64
+                }
+                IoOperation::WriteZeroes { offset, length, .. } => offset + length,
+                IoOperation::Flush => 0,
+            };
+            is_cache && io_end > end as u64
+        })
     }
 
     // ---- crashing -----------------------------------------------------------------------------

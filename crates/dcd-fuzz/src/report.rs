@@ -184,6 +184,10 @@ pub struct Report {
     pub times_uncached: u64,
     /// Runs or their parts in which changes went past the log.
     pub times_past_the_log: u64,
+    /// Times the log has grown.
+    pub times_grown: u64,
+    /// Times it has shrunk.
+    pub times_shrunk: u64,
     /// Starts that were refused, where that is allowed.
     pub refused: u64,
     /// Blocks that failed to read, where that is allowed.
@@ -223,6 +227,8 @@ impl Report {
         }
         self.times_uncached += other.times_uncached;
         self.times_past_the_log += other.times_past_the_log;
+        self.times_grown += other.times_grown;
+        self.times_shrunk += other.times_shrunk;
         self.refused += other.refused;
         self.errors += other.errors;
         self.uncovered += other.uncovered;

@@ -76,6 +76,12 @@ enum Asked {
     Cancel,
     /// Something that comes too late, behind a request to close.
     TooLate,
+    /// To give the log another size.
+    Resize {
+        cuts: bool,
+        is_cancelled: bool,
+        segments_before: u32,
+    },
     /// About sequences: may be refused, and that harms nobody.
     Sequence,
 }
@@ -305,6 +311,8 @@ impl Run {
             Op::Grow { blocks } => self.grow(blocks, &mut random)?,
             Op::Configure => self.configure(&mut random)?,
             Op::Mode(mode) => self.want_mode(mode)?,
+            Op::Resize { eighths, cuts } => self.resize(eighths, cuts)?,
+            Op::CancelResize => self.cancel_resize()?,
         }
         if self.is_over {
             return Ok(());
@@ -558,6 +566,15 @@ impl Run {
                 return Err(Violation(format!("drained or detached, and {lost:?} are lost")));
             }
             Asked::Detach => {}
+            Asked::Resize { cuts, segments_before, .. } => {
+                let segments = self.host.engine().superblock().geometry.segments;
+                let (grown, shrunk) = (segments > segments_before, segments < segments_before);
+                self.report.times_grown += u64::from(grown);
+                self.report.times_shrunk += u64::from(shrunk);
+                if cuts && shrunk {
+                    self.host.cut_cache_disk();
+                }
+            }
             Asked::Drain { .. } | Asked::Close | Asked::Cancel | Asked::Sequence => {}
         }
         Ok(())
@@ -578,6 +595,19 @@ impl Run {
             {
                 return allowed.bypasses_fail || allowed.no_space;
             }
+            Asked::Resize { is_cancelled, .. } => match error {
+                // There is not always a size that fits.
+                RequestError::Resize(_) => return true,
+                RequestError::Cancelled => return is_cancelled,
+                RequestError::Io if self.host.engine().cache_disk_failure().is_some() => {
+                    return true;
+                }
+                RequestError::Stuck { .. } => {
+                    let has_lost = self.host.had_lost || !self.host.engine().lost().is_empty();
+                    return allowed.bypasses_fail || allowed.no_space || has_lost;
+                }
+                _ => {}
+            },
             Asked::TooLate => return error == RequestError::ShuttingDown,
             Asked::Cancel => return false,
             // Answered when a checkpoint knows of it: not where there will be none.
@@ -821,6 +851,27 @@ impl Run {
             return Err(Violation("a drain that was cancelled goes on".into()));
         }
         Ok(())
+    }
+
+    fn resize(&mut self, eighths: u8, cuts: bool) -> Result<(), Violation> {
+        let made = self.options.geometry().end() + END_MARK_BYTES as u64;
+        let cache_disk_bytes = made * u64::from(eighths) / 8;
+        self.host.make_cache_disk_larger(cache_disk_bytes);
+        let segments_before = self.host.engine().superblock().geometry.segments;
+        let asked = Asked::Resize { cuts, is_cancelled: false, segments_before };
+        self.ask(asked, Operation::Resize { cache_disk_bytes }, false)
+    }
+
+    fn cancel_resize(&mut self) -> Result<(), Violation> {
+        let mut resize = u64::MAX;
+        for (id, asked) in &mut self.asked {
+            if let Asked::Resize { is_cancelled, .. } = asked {
+                *is_cancelled = true;
+                resize = *id;
+            }
+        }
+        let operation = Operation::CancelResize { resize: RequestId(resize) };
+        self.ask(Asked::Cancel, operation, false)
     }
 
     /// The machine crashes, and then its data-disk has become larger (C32).

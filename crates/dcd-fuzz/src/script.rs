@@ -130,7 +130,19 @@ pub enum Op {
         /// Which one.
         Mode,
     ),
+    /// The log gets another size. The cache-disk is made larger before, if it has to be.
+    Resize {
+        /// Of what the cache-disk was made with, in eighths.
+        eighths: u8,
+        /// The cache-disk is cut behind what is in use, when the log has shrunk.
+        cuts: bool,
+    },
+    /// Nobody wants the log to have another size any more.
+    CancelResize,
 }
+
+/// In half of the runs from this seed on, on one disk or on legs, the log grows and shrinks.
+pub const RESIZED_FROM: u64 = 990_000_000;
 
 /// In half of the runs from this seed on the mode is switched.
 pub const MODES_FROM: u64 = 960_000_000;
@@ -215,6 +227,9 @@ impl Script {
         if seed >= MODES_FROM && random.one_in(2) {
             script.put_in_modes(&mut random);
         }
+        if seed >= RESIZED_FROM && random.one_in(2) {
+            script.put_in_resizes(&mut random);
+        }
         script
     }
 
@@ -242,6 +257,9 @@ impl Script {
         script.options.full_timeout_s = 20_000;
         // Of what has rotted on one leg only checksums can tell.
         script.options.verify_reads = true;
+        if seed >= RESIZED_FROM && random.one_in(2) {
+            script.put_in_resizes(&mut random);
+        }
         script
     }
 
@@ -270,6 +288,25 @@ impl Script {
                     Mode::PassThrough,
                 ]);
                 self.steps.push(Step(Op::Mode(mode), random.bits() as u32));
+            }
+            self.steps.push(step);
+        }
+    }
+
+    fn put_in_resizes(&mut self, random: &mut Random) {
+        let steps = std::mem::take(&mut self.steps);
+        self.options.segments = random.pick(&[u64::from(self.options.segments), 24, 40]) as u32;
+        let one_in = random.pick(&[5, 15, 40]);
+        for step in steps {
+            if random.one_in(one_in) {
+                let op = match random.one_in(5) {
+                    true => Op::CancelResize,
+                    false => {
+                        let eighths = random.pick(&[4, 6, 7, 8, 8, 9, 12, 16, 24]) as u8;
+                        Op::Resize { eighths, cuts: random.one_in(2) }
+                    }
+                };
+                self.steps.push(Step(op, random.bits() as u32));
             }
             self.steps.push(step);
         }

@@ -14,7 +14,7 @@ use crate::faults::{Demand, FaultKind};
 use crate::mistakes::{Mistake, Runs, all, turn_on};
 use crate::random::Random;
 use crate::run::replay;
-use crate::script::{MODES_FROM, Script};
+use crate::script::{MODES_FROM, RESIZED_FROM, Script};
 use crate::session::pairs;
 use crate::volume;
 use crate::volume::VolumeKind;
@@ -130,6 +130,14 @@ impl Case {
             Runs::Legs => {
                 let seed = seed.wrapping_add(index);
                 return Case::Pair(seed, Box::new(Script::on_legs(seed)));
+            }
+            Runs::Resizing => {
+                let seed = RESIZED_FROM.wrapping_add(seed).wrapping_add(index);
+                let script = match index % 2 {
+                    0 => Script::of_seed(seed),
+                    _ => Script::on_legs(seed),
+                };
+                return Case::Pair(seed, Box::new(script));
             }
             Runs::Volumes
             | Runs::Twin

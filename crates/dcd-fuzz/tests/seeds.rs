@@ -1,11 +1,13 @@
 //! Random runs with fixed seeds: crashes at random points in all ack modes, against the model.
 
 use dcd_fuzz::report::CopyUse;
+use dcd_fuzz::run::replay;
+use dcd_fuzz::script::Script;
 
 /// Settings change at any moment, in half of them.
 #[test]
 fn settings_may_change_at_any_moment() {
-    use dcd_fuzz::script::{CONFIGURED_FROM, Op, Script};
+    use dcd_fuzz::script::{CONFIGURED_FROM, Op};
     let seeds = CONFIGURED_FROM..CONFIGURED_FROM + 200;
     let has_changes =
         |seed: &u64| Script::of_seed(*seed).steps.iter().any(|it| it.0 == Op::Configure);
@@ -29,6 +31,34 @@ fn the_mode_may_be_switched_at_any_moment() {
         }
     }
     assert!(times_past > 300, "{times_past} times past the log");
+}
+
+/// So may the size of the log, up and down, and often does.
+#[test]
+fn the_log_may_grow_and_shrink_at_any_moment() {
+    use dcd_fuzz::script::RESIZED_FROM;
+    let number = |name: &str, otherwise: u64| {
+        std::env::var(name).map_or(otherwise, |text| text.parse().expect("a number"))
+    };
+    let (runs, first) = (number("DCD_RESIZED_RUNS", 100), number("DCD_RESIZED_SEED", 0));
+    let (mut grown, mut shrunk, mut crash_points) = (0, 0, 0);
+    let mut failures = Vec::new();
+    for seed in RESIZED_FROM + first..RESIZED_FROM + first + runs {
+        for script in [Script::of_seed(seed), Script::on_legs(seed)] {
+            let is_on_legs = script.options.legs.is_some();
+            match replay(&script, std::env::var("DCD_RESIZED_TRACE").is_ok()) {
+                Ok(report) => {
+                    grown += report.times_grown;
+                    shrunk += report.times_shrunk;
+                    crash_points += report.crash_points;
+                }
+                Err(failure) => failures.push((seed, is_on_legs, failure.step, failure.violation)),
+            }
+        }
+    }
+    println!("{crash_points} crash points, {grown} times grown, {shrunk} times shrunk");
+    assert!(failures.is_empty(), "{failures:#?}");
+    assert!(runs < 100 || grown > runs && shrunk > runs / 2, "{grown} {shrunk}");
 }
 
 #[test]

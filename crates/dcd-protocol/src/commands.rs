@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::legs::LegCommand;
+use crate::resize::ResizeAsked;
 use crate::sequences::SequenceCommand;
 use crate::settings::WantedSettings;
 use crate::volumes::VolumeCommand;
@@ -25,7 +26,7 @@ pub enum Command {
     Drain,
     /// Bring everything to the data-disk, mark the pair as detached, end.
     Detach,
-    /// End the drain or detach that was asked for on this connection.
+    /// End the drain, detach or change of the log's size that was asked for on this connection.
     Cancel,
     /// End the drains of all connections.
     CancelDrain,
@@ -55,6 +56,9 @@ pub struct Request {
     /// Something about the legs of the cache-disk.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub legs: Option<LegCommand>,
+    /// Another size of the log.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub resize: Option<ResizeAsked>,
     /// Something about settings.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub set: Option<WantedSettings>,
@@ -93,6 +97,12 @@ impl From<VolumeCommand> for Request {
 impl From<LegCommand> for Request {
     fn from(legs: LegCommand) -> Request {
         Request { legs: Some(legs), ..Request::default() }
+    }
+}
+
+impl From<ResizeAsked> for Request {
+    fn from(resize: ResizeAsked) -> Request {
+        Request { resize: Some(resize), ..Request::default() }
     }
 }
 

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use dcd_block::attributes::Attributes;
-use dcd_block::errors::{LegError, RequestError, SequenceError, VolumeError};
+use dcd_block::errors::{LegError, RequestError, ResizeError, SequenceError, VolumeError};
 use dcd_block::units::{Lba, MemberIndex};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Value, json};
@@ -120,6 +120,24 @@ codes! {
     LegTakenOut = "leg-taken-out",
     /// [`LegError::NoLabels`].
     NoLabels = "no-labels",
+    /// [`ResizeError::Same`].
+    SameSize = "same-size",
+    /// [`ResizeError::TooSmall`].
+    TooSmall = "too-small",
+    /// [`ResizeError::BehindLog`].
+    BehindLog = "behind-log",
+    /// [`ResizeError::TooOften`].
+    GrownTooOften = "grown-too-often",
+    /// [`ResizeError::BeyondDisk`].
+    BeyondDisk = "beyond-disk",
+    /// [`ResizeError::Memory`].
+    MemoryMax = "memory-max",
+    /// [`ResizeError::UnderWay`].
+    ResizeUnderWay = "resize-under-way",
+    /// [`ResizeError::LegIsFilled`].
+    LegIsFilled = "leg-is-filled",
+    /// [`ResizeError::NotLogging`].
+    NotLogging = "not-logging",
     /// [`VolumeError::NoVolume`].
     NoVolume = "no-volume",
     /// [`VolumeError::BadBlock`]: `"block"`.
@@ -319,6 +337,46 @@ fn code_of(reason: RequestError) -> (Code, About) {
         RequestError::Sequence(error) => (sequence_code(error), none),
         RequestError::Volume(error) => volume_code(error),
         RequestError::Leg(error) => (leg_code(error), none),
+        RequestError::Resize(error) => (resize_code(error), none),
+    }
+}
+
+fn resize_code(error: ResizeError) -> Code {
+    match error {
+        ResizeError::Same { .. } => Code::SameSize,
+        ResizeError::TooSmall { .. } => Code::TooSmall,
+        ResizeError::BehindLog { .. } => Code::BehindLog,
+        ResizeError::TooOften => Code::GrownTooOften,
+        ResizeError::BeyondDisk { .. } => Code::BeyondDisk,
+        ResizeError::Memory { .. } => Code::MemoryMax,
+        ResizeError::UnderWay => Code::ResizeUnderWay,
+        ResizeError::LegIsFilled => Code::LegIsFilled,
+        ResizeError::NotLogging => Code::NotLogging,
+    }
+}
+
+/// What a person can do about it.
+pub fn resize_hint(error: ResizeError) -> &'static str {
+    match error {
+        ResizeError::Same { .. } => {
+            "there is nothing to do; to grow it, make the cache-disk larger first: each of its legs"
+        }
+        ResizeError::TooSmall { .. } => "give a larger size",
+        ResizeError::BehindLog { .. } => {
+            "give a larger size, or drain and detach, and create a smaller cache"
+        }
+        ResizeError::TooOften => {
+            "shrink it to what it had before, and grow it by more at once; or drain and detach, and create a larger cache"
+        }
+        ResizeError::BeyondDisk { .. } => {
+            "make the cache-disk larger first, each of its legs; without a SIZE all of it is used"
+        }
+        ResizeError::Memory { .. } => {
+            "start it again with a larger memory-max, or with fewer connections"
+        }
+        ResizeError::UnderWay => "wait until that has ended: `dcd status` shows how far it is",
+        ResizeError::LegIsFilled => "wait until it is filled: `dcd cache-disk status` shows it",
+        ResizeError::NotLogging => "`dcd set mode=write-back` first; `dcd status` tells the mode",
     }
 }
 

@@ -9,6 +9,7 @@
 //! {"command":"drain"}     {"progress":{"done":3,"total":10}} ... {"ok":true}
 //! {"sequence":...}        see [`sequences`]
 //! {"legs":...}            see [`legs`]
+//! {"resize":...}          see [`resize`]
 //! {"volume":...}          see [`volumes`]
 //! {"set":...}             see [`settings`]
 //! anything else           {"ok":false,"code":"bad-request","error":"...","hint":"..."}
@@ -22,6 +23,7 @@ pub mod commands;
 pub mod failure;
 pub mod legs;
 pub mod lines;
+pub mod resize;
 pub mod sequences;
 pub mod settings;
 pub mod volumes;
@@ -30,6 +32,7 @@ pub use commands::{Command, DetachAsked, Progress, Request};
 pub use failure::{About, Code, Failure};
 pub use legs::{LegCommand, LegReport};
 pub use lines::{LINE_BYTES_MAX, read_line};
+pub use resize::{ResizeAsked, ResizeDone};
 pub use sequences::SequenceCommand;
 pub use settings::WantedSettings;
 pub use volumes::VolumeCommand;

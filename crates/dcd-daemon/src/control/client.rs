@@ -15,8 +15,8 @@ use dcd_protocol::legs::{LegCommand, LegReport};
 use dcd_protocol::sequences::RANGES_PER_LINE;
 use dcd_protocol::settings::SettingsAnswer;
 use dcd_protocol::{
-    Code, Command, DetachAsked, Failure, Progress, Request, SequenceCommand, VolumeCommand,
-    WantedSettings, read_line,
+    Code, Command, DetachAsked, Failure, Progress, Request, ResizeAsked, ResizeDone,
+    SequenceCommand, VolumeCommand, WantedSettings, read_line,
 };
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::de::DeserializeOwned;
@@ -204,7 +204,7 @@ impl ControlClient {
         ControlClient { path: path.to_owned(), reader, signals: None, patience }
     }
 
-    /// From now on a SIGINT or SIGTERM cancels the drain or detach that is asked for, and the
+    /// From now on a SIGINT or SIGTERM cancels the drain, detach or resize that is asked for, and the
     /// answer to that is waited for. A second one does not wait.
     pub fn cancel_by_signal(mut self) -> io::Result<ControlClient> {
         self.signals = Some(Signals::install()?);
@@ -306,6 +306,20 @@ impl ControlClient {
         let answer = self.answer(&mut |_| {}, ANSWER_BYTES_MAX)?;
         SettingsAnswer::deserialize(&answer)
             .map_err(|_| self.no_answer(answer.to_string().as_bytes()))
+    }
+
+    /// Gives the log another size; `progress` is told how far it is.
+    ///
+    /// # Errors
+    /// What the daemon says against it, or that it does not answer.
+    pub fn resize(
+        &mut self,
+        asked: ResizeAsked,
+        progress: &mut dyn FnMut(Progress),
+    ) -> Result<ResizeDone, ControlError> {
+        self.write(&Request::from(asked).line())?;
+        let answer = self.answer(progress, ANSWER_BYTES_MAX)?;
+        ResizeDone::deserialize(&answer).map_err(|_| self.no_answer(answer.to_string().as_bytes()))
     }
 
     /// The legs of the cache-disk.

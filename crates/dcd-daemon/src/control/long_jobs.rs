@@ -32,6 +32,8 @@ pub(super) enum Long {
     Detaching(DrainTicket),
     Detach,
     Shutdown,
+    /// Another size of the log.
+    Resize(DrainTicket),
 }
 
 impl Long {
@@ -40,7 +42,7 @@ impl Long {
             Long::Drain(ticket) => under_way.drains.push(ticket),
             Long::Detaching(ticket) => under_way.detaching.push(ticket),
             Long::Detach => under_way.detaches += 1,
-            Long::Shutdown => {}
+            Long::Shutdown | Long::Resize(_) => {}
         }
     }
 
@@ -50,7 +52,7 @@ impl Long {
             Long::Drain(ticket) => under_way.drains.retain(|known| *known != ticket),
             Long::Detaching(ticket) => under_way.detaching.retain(|known| *known != ticket),
             Long::Detach => under_way.detaches -= 1,
-            Long::Shutdown => {}
+            Long::Shutdown | Long::Resize(_) => {}
         }
     }
 
@@ -58,6 +60,7 @@ impl Long {
     fn cancel(self, shared: &Shared) {
         match self {
             Long::Drain(ticket) | Long::Detaching(ticket) => shared.submitter.cancel_drain(ticket),
+            Long::Resize(ticket) => shared.submitter.cancel_resize(ticket),
             Long::Detach if shared.under_way().detaches == 1 => shared.submitter.cancel_detach(),
             Long::Detach | Long::Shutdown => {}
         }
@@ -65,7 +68,11 @@ impl Long {
 
     /// What to say when it was cancelled.
     fn cancelled(self, shared: &Shared) -> Value {
-        let what = if matches!(self, Long::Drain(_)) { "drain" } else { "detach" };
+        let what = match self {
+            Long::Drain(_) => "drain",
+            Long::Detaching(_) | Long::Detach | Long::Shutdown => "detach",
+            Long::Resize(_) => return resize_cancelled(),
+        };
         let left = shared.submitter.status().map(|status| status.dirty_lines);
         let (left, hint) = match left {
             Some(lines) => (
@@ -85,6 +92,14 @@ impl Long {
     }
 }
 
+fn resize_cancelled() -> Value {
+    let error = "the change of the log's size was cancelled: it has the size that it had";
+    let hint = "serving goes on; begin again with `dcd cache-disk resize`";
+    let mut value = failure(Code::Cancelled, error, hint);
+    value["cancelled"] = true.into();
+    value
+}
+
 /// What to say when something is lost. The list is remembered: it may be accepted by who was told
 /// of it.
 pub(super) fn lost(shared: &Shared, job: Long, lines: u64, listed: &mut Vec<LbaRange>) -> Value {
@@ -94,6 +109,7 @@ pub(super) fn lost(shared: &Shared, job: Long, lines: u64, listed: &mut Vec<LbaR
     let report = LostReport::of(lines, listed);
     let (what, hint) = match job {
         Long::Drain(_) => ("drained, but not all", NOT_DRAINED_HINT),
+        Long::Resize(_) => ("the log has the size that it had", NOT_DRAINED_HINT),
         Long::Detaching(_) | Long::Detach | Long::Shutdown => ("not detached", NOT_DETACHED_HINT),
     };
     let mut value = failure(Code::Lost, &format!("{what}: {}", report.words()), hint);
@@ -111,6 +127,7 @@ pub(super) fn stuck(shared: &Shared, job: Long, lines: u64, zero_lines: u64) -> 
         asked.unwrap_or_else(|| (StuckReport::of(lines, zero_lines, None), false));
     let (what, again) = match job {
         Long::Drain(_) => ("not drained", "drain"),
+        Long::Resize(_) => ("the log has the size that it had", "cache-disk resize"),
         Long::Detaching(_) | Long::Detach | Long::Shutdown => ("not detached", "detach"),
     };
     let goes_on = match serves {
@@ -158,6 +175,10 @@ pub(super) fn wait_with_progress(
     let submitter = &shared.submitter;
     let dirty = || {
         let status = submitter.status()?;
+        if matches!(job, Long::Resize(_)) {
+            let left = status.resize.map_or(0, |resize| resize.lines_left);
+            return Some((left, status.obstacle.is_some()));
+        }
         Some((status.dirty_lines + status.zero_lines, status.obstacle.is_some()))
     };
     let mut total = dirty().map_or(0, |(left, _)| left);

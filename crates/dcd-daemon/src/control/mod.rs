@@ -71,8 +71,8 @@ use dcd_engine::Operation;
 use dcd_engine::units::LbaRange;
 use dcd_protocol::LegCommand;
 use dcd_protocol::{
-    Code, Command, DetachAsked, LINE_BYTES_MAX, Request, SequenceCommand, VolumeCommand,
-    WantedSettings, read_line,
+    Code, Command, DetachAsked, LINE_BYTES_MAX, Request, ResizeAsked, ResizeDone, SequenceCommand,
+    VolumeCommand, WantedSettings, read_line,
 };
 use rustix::event::{EventfdFlags, eventfd};
 use serde_json::{Value, json};
@@ -211,6 +211,8 @@ pub enum Asked {
     Volume(VolumeCommand),
     /// Something about the legs of the cache-disk.
     Legs(LegCommand),
+    /// Another size of the log.
+    Resize(ResizeAsked),
     /// Settings are to be listed, or changed.
     Set(WantedSettings),
     /// Something else; this is the answer.
@@ -220,7 +222,7 @@ pub enum Asked {
 }
 
 const COMMANDS_HINT: &str = "send {\"command\":\"status\"}; there are ping, status, metrics, flush, drain, detach, \
-     cancel, cancel-drain, cancel-detach, record, shutdown, {\"sequence\":\"list\"}, {\"volume\":\"status\"}, {\"legs\":\"status\"}, {\"set\":{}}";
+     cancel, cancel-drain, cancel-detach, record, shutdown, {\"sequence\":\"list\"}, {\"volume\":\"status\"}, {\"legs\":\"status\"}, {\"resize\":{}}, {\"set\":{}}";
 
 /// Reads on to the end of a line that is not blank. `None` when the client has gone.
 pub fn read_command(from: &mut impl BufRead) -> io::Result<Option<Asked>> {
@@ -247,6 +249,7 @@ pub fn read_command(from: &mut impl BufRead) -> io::Result<Option<Asked>> {
             Ok(Request { sequence: Some(sequence), .. }) => Asked::Sequence(sequence),
             Ok(Request { volume: Some(volume), .. }) => Asked::Volume(volume),
             Ok(Request { legs: Some(legs), .. }) => Asked::Legs(legs),
+            Ok(Request { resize: Some(asked), .. }) => Asked::Resize(asked),
             Ok(Request { set: Some(wanted), .. }) => Asked::Set(wanted),
             Ok(Request { command: None, .. }) => Asked::Refused(failure(
                 Code::BadRequest,
@@ -301,6 +304,7 @@ fn serve_client(stream: &UnixStream, shared: &Shared, place: &Place) -> io::Resu
                 volumes::run(stream, &shared.submitter, &shared.facts, command)
             }
             Asked::Legs(command) => legs::run(stream, &shared.submitter, &shared.facts, command),
+            Asked::Resize(asked) => resize(&mut reader, shared, asked, &mut listed),
             Asked::Set(wanted) => {
                 Ok(settings::run(shared.settings.as_ref(), &shared.submitter, &wanted))
             }
@@ -311,6 +315,38 @@ fn serve_client(stream: &UnixStream, shared: &Shared, place: &Place) -> io::Resu
         place.end();
         answered?;
     }
+}
+
+/// Gives the log another size, and tells which it has then.
+fn resize(
+    reader: &mut BufReader<&UnixStream>,
+    shared: &Shared,
+    asked: ResizeAsked,
+    listed: &mut Vec<LbaRange>,
+) -> io::Result<Value> {
+    let submitter = &shared.submitter;
+    let size = || {
+        submitter.ask(|snapshot| {
+            let superblock = snapshot.core.engine()?.superblock();
+            Some((superblock.end(), superblock.geometry))
+        })
+    };
+    let before = size().flatten().map_or(0, |(_, geometry)| geometry.segments);
+    let ticket = submitter.new_ticket();
+    let mut answer = with_progress(reader, shared, Long::Resize(ticket), listed, |done| {
+        submitter.resize(ticket, asked.bytes, done);
+    })?;
+    if let (Some((bytes, geometry)), true) = (size().flatten(), answer["ok"] == true) {
+        let done = ResizeDone {
+            bytes,
+            segments: geometry.segments,
+            segments_before: before,
+            segment_size_bytes: geometry.segment_size_bytes,
+        };
+        answer = json!(done);
+        answer["ok"] = true.into();
+    }
+    Ok(answer)
 }
 
 /// Whether it is answered at once, whatever the disks do.

@@ -16,6 +16,7 @@ use std::fs;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::fs::{
@@ -362,6 +363,8 @@ pub struct DeviceFile {
     pub identity: DiskIdentity,
     /// Size in bytes when it was opened.
     pub size_bytes: u64,
+    /// A file that has fewer was cut off.
+    needed_bytes: AtomicU64,
     /// A block device (otherwise a regular file).
     pub is_block_device: bool,
     /// Whether I/O goes past the page cache.
@@ -587,6 +590,7 @@ impl DeviceFile {
             return Err(ShareProblem::Beyond { path: self.path.clone(), end, found }.into());
         }
         self.window = Some(window);
+        self.set_needed_bytes(window.size_bytes);
         self.size_bytes = window.size_bytes;
         self.identity = self.identity.within(window.offset_bytes..end);
         Ok(())
@@ -690,6 +694,7 @@ impl DeviceFile {
             guard: Guard::Ours,
             identity,
             size_bytes: stat.st_size as u64,
+            needed_bytes: AtomicU64::new(stat.st_size as u64),
             is_block_device,
             is_direct,
             logical_block_size: 512,
@@ -727,15 +732,37 @@ impl DeviceFile {
             self.whole_bytes = stat.st_size as u64;
             // A share is as large as it was made.
             self.size_bytes = self.window.map_or(self.whole_bytes, |window| window.size_bytes);
+            self.set_needed_bytes(self.size_bytes);
         }
         self.check_size()
     }
 
-    /// Whether a file is shorter than it was when it was opened.
+    /// Whether a file is shorter than it was when it was opened, or than what of it is needed.
     pub(crate) fn is_cut_off(&self) -> bool {
-        let end = self.window.map_or(self.size_bytes, |window| window.end());
+        let begin = self.window.map_or(0, |window| window.offset_bytes);
+        let end = begin + self.needed_bytes.load(Ordering::Relaxed);
         !self.is_block_device
             && rustix::fs::fstat(&self.file).is_ok_and(|stat| (stat.st_size as u64) < end)
+    }
+
+    /// So much of it is needed from now on.
+    pub(crate) fn set_needed_bytes(&self, bytes: u64) {
+        self.needed_bytes.store(bytes, Ordering::Relaxed);
+    }
+
+    /// Its size now: it may have been given another one since it was opened. A share is as large as
+    /// it was made.
+    ///
+    /// # Errors
+    /// If it does not say.
+    pub fn size_now(&self) -> io::Result<u64> {
+        if let Some(window) = &self.window {
+            return Ok(window.size_bytes);
+        }
+        match self.is_block_device {
+            true => Ok(rustix::fs::seek(&self.file, SeekFrom::End(0))?),
+            false => Ok(rustix::fs::fstat(&self.file)?.st_size as u64),
+        }
     }
 
     /// Where bytes of this disk are in what is open: the one place that knows of windows. Whatever

@@ -113,6 +113,16 @@ impl Disk {
         &self.file
     }
 
+    /// How large it is now, in bytes; of one in the times of a model no more than that has.
+    ///
+    /// # Errors
+    /// If it does not say.
+    pub fn size_now(&self) -> std::io::Result<u64> {
+        let size = self.file.size_now()?;
+        let most = self.model.as_ref().map_or(u64::MAX, |model| model.capacity_bytes());
+        Ok(size.min(most))
+    }
+
     /// Whether a client's trim gives space back.
     pub fn can_give_back_space(&self) -> bool {
         self.file.can_give_back_space()

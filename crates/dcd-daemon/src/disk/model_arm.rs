@@ -38,6 +38,11 @@ impl<J> ModelArm<J> {
         ModelArm { drive, jobs: HashMap::new(), next_id: 0, due: VecDeque::new(), done: Vec::new() }
     }
 
+    /// Bytes that the model has.
+    pub fn capacity_bytes(&self) -> u64 {
+        self.drive.capacity_bytes()
+    }
+
     /// Queues a job. What the model cannot have is due at once: the real disk says what is wrong.
     pub fn push(&mut self, now: Time, work: ModelWork, job: J) {
         self.advance(now);

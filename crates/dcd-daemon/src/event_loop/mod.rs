@@ -28,12 +28,12 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use dcd_engine::config::ConfigError;
-use dcd_engine::io::LegError;
+use dcd_engine::io::{LegError, ResizeError};
 use dcd_engine::units::LbaRange;
 use dcd_engine::volume::attributes::{AttributeChange, Attributes};
 use dcd_engine::{
-    Buffer, Device, EngineConfig, Input, Io, IoDone, MemoryUse, Operation, Output, Phase, Reply,
-    Request, RequestError, RequestId, Time, VolumeRequest,
+    Buffer, Device, EngineConfig, Geometry, Input, Io, IoDone, MemoryUse, Operation, Output, Phase,
+    Reply, Request, RequestError, RequestId, Time, VolumeRequest,
 };
 use rustix::event::PollFlags;
 
@@ -159,9 +159,14 @@ pub struct EventLoop<C> {
     settings_are_wanted: bool,
     /// The segment memory of a cache.
     memory: Option<MemoryWatch>,
+    /// Whether there is memory for a log like this.
+    may_grow: Option<MayGrow>,
     /// The core has ended; it is told nothing more.
     is_closing: bool,
 }
+
+/// Judges a log of another size.
+pub(crate) type MayGrow = Box<dyn Fn(&Geometry, &EngineConfig) -> Result<(), ResizeError>>;
 
 /// The disks below the core.
 struct Disks {
@@ -296,6 +301,7 @@ impl<C: Core> EventLoop<C> {
             stop_requests: VecDeque::new(),
             settings_are_wanted: false,
             memory,
+            may_grow: None,
             is_closing: false,
         };
         // A core that has just been opened begins when it is told that time has passed.
@@ -331,6 +337,11 @@ impl<C: Core> EventLoop<C> {
     /// Takes at most so many NBD clients at a time.
     pub fn set_clients_max(&mut self, clients_max: usize) {
         self.nbd.set_clients_max(clients_max);
+    }
+
+    /// Memory is bounded: a larger log has to fit, too.
+    pub(crate) fn set_may_grow(&mut self, may_grow: MayGrow) {
+        self.may_grow = Some(may_grow);
     }
 
     /// Memory is bounded: see [`NbdServer::spare_memory`].
@@ -393,12 +404,68 @@ impl<C: Core> EventLoop<C> {
 
     /// Ends a drain, if it has not ended yet.
     pub fn cancel_drain(&mut self, ticket: DrainTicket) {
+        if let Some(drain) = self.request_of(ticket) {
+            self.request(Operation::CancelDrain { drain }, Completion::new(|_| ()));
+        }
+    }
+
+    fn request_of(&self, ticket: DrainTicket) -> Option<RequestId> {
         let mut pending = self.pending.iter();
         let index = pending.position(|p| p.as_ref().is_some_and(|p| p.ticket == Some(ticket)));
-        if let Some(index) = index {
-            let drain = RequestId(index as u64);
-            let nobody = Completion::new(|_| ());
-            self.request(Operation::CancelDrain { drain }, nobody);
+        index.map(|index| RequestId(index as u64))
+    }
+
+    /// How large the log may be is a question to the disks, and asked now: they may have been given
+    /// another size.
+    fn start_resize(
+        &mut self,
+        ticket: DrainTicket,
+        bytes: Option<u64>,
+        received: Time,
+        completion: Completion,
+    ) {
+        let (origin, kind) = (Origin::Thread(completion), RequestKind::Other);
+        let pending = Pending { origin, kind, received, ticket: Some(ticket), asked: None };
+        let disks = self.disks.cache.iter().flat_map(CacheSide::iter);
+        let sizes: std::io::Result<Vec<u64>> = disks.map(Disk::size_now).collect();
+        let found = sizes.map(|sizes| sizes.into_iter().min().unwrap_or(0));
+        let wanted = match (found, bytes) {
+            (Err(_), _) => Err(RequestError::Io),
+            (Ok(found), Some(wanted)) if wanted > found => {
+                Err(ResizeError::BeyondDisk { found, wanted }.into())
+            }
+            (Ok(found), bytes) => self.check_memory(bytes.unwrap_or(found)),
+        };
+        match wanted {
+            Ok(cache_disk_bytes) => {
+                self.start(pending, Operation::Resize { cache_disk_bytes }, false);
+            }
+            Err(error) => {
+                let reply =
+                    Reply { id: RequestId(0), result: Err(error), buffer: None, answer: None };
+                self.answer(pending, reply);
+            }
+        }
+    }
+
+    /// Whether a log on so many bytes has the memory that it may need.
+    fn check_memory(&self, cache_disk_bytes: u64) -> Result<u64, RequestError> {
+        if let (Some(may_grow), Some(engine)) = (&self.may_grow, self.core.engine()) {
+            let superblock = engine.superblock();
+            let geometry = superblock.geometry_on(cache_disk_bytes)?;
+            if geometry.segments > superblock.geometry.segments {
+                may_grow(&geometry, engine.config())?;
+            }
+        }
+        Ok(cache_disk_bytes)
+    }
+
+    /// The log may have got another size: what lies behind it may be cut off, and nothing else.
+    fn note_size(&self) {
+        let Some(engine) = self.core.engine() else { return };
+        let end = engine.superblock().end();
+        for disk in self.disks.cache.iter().flat_map(CacheSide::iter) {
+            disk.file().set_needed_bytes(end);
         }
     }
 
@@ -791,6 +858,9 @@ impl<C: Core> EventLoop<C> {
         let pending = self.pending.get_mut(index).and_then(Option::take);
         let pending = pending.expect("the core answers each request once");
         self.pending_free.push(index as u32);
+        if pending.ticket.is_some() {
+            self.note_size();
+        }
         let Pending { kind, received, asked, .. } = pending;
         self.answered.push(Answered { kind, received, asked });
         self.answer(pending, reply);
@@ -852,6 +922,15 @@ impl<C: Core> EventLoop<C> {
                     self.start_drain(ticket, received, completion);
                 }
                 Message::CancelDrain(ticket) => self.cancel_drain(ticket),
+                Message::Resize { ticket, bytes, received, completion } => {
+                    self.start_resize(ticket, bytes, received, completion);
+                }
+                Message::CancelResize(ticket) => {
+                    if let Some(resize) = self.request_of(ticket) {
+                        let nobody = Completion::new(|_| ());
+                        self.request(Operation::CancelResize { resize }, nobody);
+                    }
+                }
                 Message::Stop { kind, terms, completion } => {
                     let completion = Some(completion);
                     self.stop_requests.push_back(StopRequest::Stop { kind, terms, completion });

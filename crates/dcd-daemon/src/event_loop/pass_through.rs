@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use dcd_engine::io::LegError;
+use dcd_engine::io::{LegError, ResizeError};
 use dcd_engine::stats::Status;
 use dcd_engine::units::LbaRange;
 use dcd_engine::{
@@ -76,7 +76,10 @@ impl PassThrough {
             // What was acknowledged is on the data-disk already; only its flush is missing.
             Operation::Flush | Operation::Drain => self.io(id, IoOperation::Flush, false),
             // A flush ends soon, and a disk without a cache has nothing else to cancel.
-            Operation::CancelDrain { .. } | Operation::CancelDetach => self.reply(id, Ok(()), None),
+            Operation::CancelDrain { .. }
+            | Operation::CancelDetach
+            | Operation::CancelResize { .. } => self.reply(id, Ok(()), None),
+            Operation::Resize { .. } => self.reply(id, Err(ResizeError::NotLogging.into()), None),
             Operation::Sequence(_) => {
                 self.reply(id, Err(SequenceError::NoReadArea.into()), None);
             }

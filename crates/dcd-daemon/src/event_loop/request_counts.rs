@@ -68,6 +68,8 @@ impl RequestCounts {
             | Operation::Volume(_)
             | Operation::FillLeg { .. }
             | Operation::TakeOutLeg { .. }
+            | Operation::Resize { .. }
+            | Operation::CancelResize { .. }
             | Operation::Detach
             | Operation::DetachAccepting { .. }
             | Operation::CancelDetach

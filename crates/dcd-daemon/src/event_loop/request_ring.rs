@@ -86,6 +86,8 @@ impl AskedRequest {
             | Operation::Volume(_)
             | Operation::FillLeg { .. }
             | Operation::TakeOutLeg { .. }
+            | Operation::Resize { .. }
+            | Operation::CancelResize { .. }
             | Operation::Detach
             | Operation::DetachAccepting { .. }
             | Operation::CancelDetach

@@ -39,6 +39,8 @@ impl RequestKind {
             | Operation::Volume(_)
             | Operation::FillLeg { .. }
             | Operation::TakeOutLeg { .. }
+            | Operation::Resize { .. }
+            | Operation::CancelResize { .. }
             | Operation::Detach
             | Operation::DetachAccepting { .. }
             | Operation::CancelDetach

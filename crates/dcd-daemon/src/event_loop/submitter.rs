@@ -87,7 +87,7 @@ impl Snapshot<'_> {
     }
 }
 
-/// Names a drain, for whoever wants to cancel it.
+/// Names a drain, or a change of the log's size, for whoever wants to cancel it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct DrainTicket(u64);
 
@@ -112,6 +112,14 @@ pub(crate) enum Message {
         completion: Completion,
     },
     CancelDrain(DrainTicket),
+    /// Give the log another size; without bytes all that the cache-disk has.
+    Resize {
+        ticket: DrainTicket,
+        bytes: Option<u64>,
+        received: Time,
+        completion: Completion,
+    },
+    CancelResize(DrainTicket),
     Query(Box<dyn FnOnce(&Snapshot<'_>) + Send>),
     Configure {
         config: Box<EngineConfig>,
@@ -195,6 +203,23 @@ impl Submitter {
     /// Ends a drain, whose completion is told; nothing happens if it has ended.
     pub fn cancel_drain(&self, ticket: DrainTicket) {
         self.send(Message::CancelDrain(ticket));
+    }
+
+    /// Begins to give the log another size: as large as it can be on so many bytes of the
+    /// cache-disk, or on all of them. The ticket is one of [`Submitter::new_ticket`].
+    pub fn resize(
+        &self,
+        ticket: DrainTicket,
+        bytes: Option<u64>,
+        completion: impl FnOnce(Reply) + Send + 'static,
+    ) {
+        let completion = Completion::new(completion);
+        self.send(Message::Resize { ticket, bytes, received: self.clock.now(), completion });
+    }
+
+    /// Ends that, whose completion is told; nothing happens if it has ended.
+    pub fn cancel_resize(&self, ticket: DrainTicket) {
+        self.send(Message::CancelResize(ticket));
     }
 
     /// Has `function` look at the state on the thread of the event loop. It is dropped uncalled

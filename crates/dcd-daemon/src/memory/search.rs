@@ -346,6 +346,7 @@ mod tests {
                 data_label_epoch: 0,
                 has_end_mark: false,
                 has_legs: false,
+                resized: None,
                 memory: None,
             };
             Place::of(name, superblock)

@@ -3,7 +3,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use dcd_engine::stats::{Counters, ModeReport, ModeState, RecoveryReport, Status, Uncached};
+use dcd_engine::stats::{
+    Counters, ModeReport, ModeState, RecoveryReport, ResizeReport, ResizeState, Status, Uncached,
+};
 use dcd_engine::units::{BLOCK_SIZE, LINE_SIZE};
 use dcd_engine::{AckMode, Engine, Mode};
 
@@ -73,6 +75,9 @@ pub struct StatusReport {
     /// Whether changes go to the log, and the switch under way.
     #[serde(default)]
     pub mode: ModeSummary,
+    /// A change of the log's size that is under way.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resize: Option<ResizeSummary>,
     /// When writes are acknowledged: `memory`, `log` or `durable`.
     pub ack: String,
     /// Whether changes are refused.
@@ -354,6 +359,49 @@ impl ModeSummary {
     }
 }
 
+/// How far a change of the log's size is.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub struct ResizeSummary {
+    /// Segments that it had.
+    pub segments_before: u32,
+    /// Segments that it is to have.
+    pub segments_wanted: u32,
+    /// `emptying`, while what is in its last segments goes to the data-disk; `writing`, while a
+    /// checkpoint is made that tells of it.
+    pub state: String,
+    /// Of those that are given up, so many are still in use.
+    pub segments_left: u32,
+    /// Lines in them.
+    pub lines_left: u64,
+    /// Since when it has been under way, in seconds.
+    pub seconds: f64,
+}
+
+impl ResizeSummary {
+    fn of(status: &Status) -> Option<ResizeSummary> {
+        let ResizeReport {
+            segments_before,
+            segments_wanted,
+            state,
+            segments_left,
+            lines_left,
+            since,
+        } = status.resize?;
+        let state = match state {
+            ResizeState::Emptying => "emptying",
+            ResizeState::Writing => "writing",
+        };
+        Some(ResizeSummary {
+            segments_before,
+            segments_wanted,
+            state: state.to_owned(),
+            segments_left,
+            lines_left,
+            seconds: status.now.since(since).0 as f64 / 1e9,
+        })
+    }
+}
+
 fn dead_loops(facts: &DaemonFacts) -> Vec<String> {
     let dead = facts.dead_loops.get().into_iter().flatten();
     dead.filter(|it| it.is_there()).map(|it| it.words(None)).collect()
@@ -423,6 +471,7 @@ impl StatusReport {
             data_disk: facts.data_disk.clone(),
             data_offset_bytes: facts.data_offset_bytes,
             mode: ModeSummary::of(status),
+            resize: ResizeSummary::of(status),
             ack: ack_name(ack).to_owned(),
             read_only: status.read_only,
             tcp_ack: facts.tcp_durable.map(|is_durable| match is_durable {

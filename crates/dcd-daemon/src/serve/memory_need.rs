@@ -86,6 +86,12 @@ impl MemoryNeed {
         }
     }
 
+    /// What is needed with so many NBD clients, if there are any.
+    pub fn total_with(&self, clients: Clients, count: usize) -> u64 {
+        let count = if clients.nbd { count as u64 } else { 0 };
+        self.total().saturating_add(CLIENT_BYTES.saturating_mul(count))
+    }
+
     /// What is needed at least, with one NBD client if there are any.
     pub fn least(&self, clients: Clients) -> u64 {
         self.total().saturating_add(if clients.nbd { CLIENT_BYTES } else { 0 })

@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::rc::Rc;
 
+use dcd_engine::io::ResizeError;
 use dcd_engine::volume::format::area::VolumeArea;
 use dcd_engine::volume::format::header::{VOLUME_HEADER_BYTES, VolumeHeader};
 use dcd_engine::volume::format::label::MemberLabel;
@@ -19,7 +20,7 @@ use crate::device::identity::same_disks;
 use crate::device::shares::whole_name;
 use crate::disk::Disk;
 use crate::event_loop::clock::Clock;
-use crate::event_loop::{DataSide, EventLoop, Parts};
+use crate::event_loop::{DataSide, EventLoop, MayGrow, Parts};
 use crate::frontend::nbd::Export;
 use crate::frontend::nbd::server::CONNECTIONS_MAX;
 use crate::memory::places::{others_write, trusted_owners};
@@ -113,6 +114,7 @@ pub(crate) fn open_pair_on(
     // A segment has one buffer at a time.
     config.segment_buffers = config.segment_buffers.min(superblock.geometry.segments);
     let clients_max = clients_max(options, &superblock, &config, &below)?;
+    let may_grow = may_grow(options, &superblock, &config, &below, clients_max);
     let (memory, segment_memory) =
         find_memory(options, &superblock, &found.side, &below, &mut config)?;
     found.side.iter_mut().for_each(|disk| disk.set_segment_memory(memory.mapping()));
@@ -149,7 +151,7 @@ pub(crate) fn open_pair_on(
         write_leg_label(found.disk().file(), label).map_err(ServeError::device("cache-disk"))?;
     }
     let description = format!("{} behind {} (dcd)", options.data_disks, options.cache_disks);
-    let event_loop = EventLoop::new(Parts {
+    let mut event_loop = EventLoop::new(Parts {
         core: engine,
         cache_side: Some(found.side),
         memory: Some(MemoryWatch::new(memory, superblock.uuid)),
@@ -163,6 +165,7 @@ pub(crate) fn open_pair_on(
         quiet: options.quiet,
     })
     .map_err(ServeError::system("make an io_uring"))?;
+    may_grow.into_iter().for_each(|may_grow| event_loop.set_may_grow(may_grow));
     Ok(Pair {
         event_loop,
         superblock,
@@ -228,6 +231,27 @@ fn clients_max(
         needed: need.least(limit.clients),
         parts: need.words(),
     })
+}
+
+/// The same question of a log of another size, beside so many clients.
+fn may_grow(
+    options: &PairOptions,
+    superblock: &Superblock,
+    config: &EngineConfig,
+    below: &Below,
+    clients_max: usize,
+) -> Option<MayGrow> {
+    let limit = options.memory?;
+    let of_volume = below.memory_bytes(superblock, config);
+    Some(Box::new(move |geometry, config| {
+        let mut need = MemoryNeed::of(geometry, config, limit.clients);
+        need.add("volume", of_volume);
+        let needed = need.total_with(limit.clients, clients_max);
+        match needed > limit.bytes {
+            true => Err(ResizeError::Memory { needed, most: limit.bytes }),
+            false => Ok(()),
+        }
+    }))
 }
 
 /// Finds the segment memory of the last session or makes new one, and notes in the settings which

@@ -10,6 +10,7 @@
 use std::collections::VecDeque;
 use std::ops::Range;
 
+use crate::growing_table::GrowingTable;
 use crate::line_hash::LineHash;
 use crate::line_map::{LineMap, LineValue};
 use crate::units::{Line, SegmentSerial, SlotIndex};
@@ -53,9 +54,9 @@ struct Forgotten {
 pub struct CleanLines {
     slots_per_segment: u32,
     /// Of each segment, the filling that is known of.
-    serials: Vec<u64>,
+    serials: GrowingTable<u64>,
     /// Of each slot: its line, and one.
-    lines: Vec<u64>,
+    lines: GrowingTable<u64>,
     /// The slot of each line.
     slots: LineMap<SlotAndOne>,
     /// So many lines are taken out at once.
@@ -75,8 +76,8 @@ impl CleanLines {
         let slots = (segments * slots_per_segment) as usize;
         CleanLines {
             slots_per_segment,
-            serials: vec![0; segments as usize],
-            lines: vec![EMPTY; slots],
+            serials: GrowingTable::new(segments as usize),
+            lines: GrowingTable::new(slots),
             slots: LineMap::new(slots, hash),
             at_once: at_once as u64,
             forgotten: VecDeque::new(),
@@ -85,7 +86,14 @@ impl CleanLines {
 
     /// Bytes of memory; of what is kept by slot also those that nothing has touched.
     pub fn memory_bytes(&self) -> usize {
-        (self.serials.len() + self.lines.len()) * size_of::<u64>() + self.slots.memory_bytes()
+        self.serials.memory_bytes() + self.lines.memory_bytes() + self.slots.memory_bytes()
+    }
+
+    /// There are so many segments from now on. What is known of those that are gone is not found: no
+    /// segment has such a serial.
+    pub(crate) fn set_segments(&mut self, segments: u32) {
+        self.serials.set_len(segments as usize);
+        self.lines.set_len((segments * self.slots_per_segment) as usize);
     }
 
     /// The line is in this slot, of a segment with this serial, and on the data-disk.

@@ -34,7 +34,7 @@ impl Engine {
         }
         let ahead_max = match self.config.limits.announced_ahead {
             usize::MAX => usize::MAX,
-            most => most.min((self.log.segments.total() as usize / AHEAD_PART).max(2)),
+            most => most.min((self.log.segments.limit() as usize / AHEAD_PART).max(2)),
         };
         let ahead = self.log.segments.free().len() + self.log.announced().len();
         let is_enough = ahead > SEGMENTS_RESERVED as usize + ahead_max / 2;

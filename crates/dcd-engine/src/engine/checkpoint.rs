@@ -23,9 +23,11 @@ use crate::buffer::Buffer;
 use crate::copies::PageWrite;
 use crate::engine::Disk;
 use crate::engine::gather::Gathering;
+use crate::format::Geometry;
 use crate::format::checkpoint::{
     Checkpoint, CheckpointWriter, Ending, HEADER_SIZE, ITEM_SIZE, LiveSlot, LogPosition,
 };
+use crate::format::end_mark::{self, END_MARK_BYTES};
 use crate::io::{IoError, RequestError, RequestId};
 use crate::log::lookup_table::Walker;
 use crate::units::{Duration, RecordNumber, SegmentIndex, SegmentSerial, Time};
@@ -43,6 +45,10 @@ const GATHERED_WRITES_MAX: u32 = 8;
 pub(super) enum Step {
     Write,
     Flush,
+    /// One copy of the superblock that tells of another size of the log.
+    Superblock {
+        is_second: bool,
+    },
 }
 
 /// The checkpoint under way, if any.
@@ -88,8 +94,17 @@ enum State {
     WaitDurable(Box<Picture>, Ending),
     Writing(Box<Picture>),
     Flushing(Box<Picture>),
+    /// It is durable, and counts when both copies of the superblock are that name it
+    /// ([`super::resize`]): which is written next, and whether it is under way.
+    Telling(Box<Picture>, Telling),
     /// It counts no more, and another may be begun when its writes have ended.
     Dropped,
+}
+
+#[derive(Clone, Copy)]
+struct Telling {
+    is_second: bool,
+    is_under_way: bool,
 }
 
 struct Picture {
@@ -100,6 +115,8 @@ struct Picture {
     /// Copy pages that it names and that are not on the disk yet.
     pages: Vec<PageWrite>,
     reusable: Vec<SegmentIndex>,
+    /// The log has another size with it.
+    size: Option<Geometry>,
     /// It counts when all records up to this one are durable.
     after: RecordNumber,
     /// It listed nothing when it was begun.
@@ -154,7 +171,12 @@ impl Checkpointing {
             State::Writing(_) if self.writes_left == 0 => self.fail(),
             State::Writing(_) => self.write_failed = true,
             State::Flushing(_) => self.is_distrusted = true,
-            State::None | State::Gathering(..) | State::WaitDurable(..) | State::Dropped => {}
+            // What was flushed is durable.
+            State::None
+            | State::Gathering(..)
+            | State::WaitDurable(..)
+            | State::Telling(..)
+            | State::Dropped => {}
         }
     }
 
@@ -184,11 +206,36 @@ impl Checkpointing {
             State::Gathering(picture, _)
             | State::WaitDurable(picture, _)
             | State::Writing(picture)
-            | State::Flushing(picture) => Some(picture),
+            | State::Flushing(picture)
+            | State::Telling(picture, _) => Some(picture),
         };
         picture.is_none_or(|picture| picture.reusable.is_empty())
             && !self.has_listed_in_vain
             && self.unlisted == UnlistedDamage::None
+    }
+
+    /// Whether that under way tells of another size of the log.
+    pub(super) fn tells_of_size(&self) -> bool {
+        match &self.state {
+            State::None | State::Dropped => false,
+            State::Gathering(picture, _)
+            | State::WaitDurable(picture, _)
+            | State::Writing(picture)
+            | State::Flushing(picture)
+            | State::Telling(picture, _) => picture.size.is_some(),
+        }
+    }
+
+    /// Whether that under way makes one of these segments free.
+    pub(super) fn frees(&self, is_one: impl Fn(SegmentIndex) -> bool) -> bool {
+        match &self.state {
+            State::None | State::Dropped => false,
+            State::Gathering(picture, _)
+            | State::WaitDurable(picture, _)
+            | State::Writing(picture)
+            | State::Flushing(picture)
+            | State::Telling(picture, _) => picture.reusable.iter().copied().any(is_one),
+        }
     }
 
     /// The same, for somebody who wants to know when it is durable.
@@ -226,6 +273,12 @@ impl Engine {
                 self.start_flush(Disk::CacheDisk, Purpose::Checkpoint(Step::Flush));
                 true
             }
+            State::Telling(picture, telling) if !telling.is_under_way => {
+                self.write_size(telling.is_second);
+                let telling = Telling { is_under_way: true, ..telling };
+                self.checkpoint.state = State::Telling(picture, telling);
+                true
+            }
             other => {
                 self.checkpoint.state = other;
                 false
@@ -250,7 +303,7 @@ impl Engine {
 
     fn checkpoint_is_due(&self) -> bool {
         let counts = self.log.segments.counts();
-        let total = self.log.segments.total();
+        let total = self.log.segments.limit();
         let since = self.log.newest_serial().0 - self.checkpoint.last_serial.0;
         let someone_waits = self.someone_waits_for_destaging();
         let few = (total / 16).max(3);
@@ -264,8 +317,9 @@ impl Engine {
         let few_free = few_free && self.log.announced().len() == 0 && !self.can_announce();
         // With writers waiting, one segment is worth it; else several, or checkpoints would come
         // one after the other while the cache is nearly full.
-        let worth_it = counts.empty >= (total / 32).max(2)
-            || counts.empty > 0 && (someone_waits || self.table.lines() == 0);
+        let empty = self.log.segments.empty_in_use();
+        let worth_it =
+            empty >= (total / 32).max(2) || empty > 0 && (someone_waits || self.table.lines() == 0);
         is_long_ago || few_free && worth_it && !self.log.segments.reusable(1).is_empty()
     }
 
@@ -273,7 +327,7 @@ impl Engine {
     /// that a start reads little; when it is full, and whatever is logged takes the place of
     /// something else, so that the cache-disk writes little more than the log.
     fn checkpoint_segments(&self, is_full: bool) -> u64 {
-        let part = u64::from(self.log.segments.total() / self.config.limits.checkpoint_part);
+        let part = u64::from(self.log.segments.limit() / self.config.limits.checkpoint_part);
         let index_bytes = self.table.lines() as u64 * ITEM_SIZE as u64;
         let log_bytes = match is_full {
             true => index_bytes * LOG_FOR_INDEX_WHEN_FULL,
@@ -289,6 +343,16 @@ impl Engine {
             self.table.end_walk(Walker::Checkpoint);
             self.zeroes_rebuilt.picture_dropped();
         }
+    }
+
+    /// The same of one that tells of another size; tells whether it was.
+    pub(super) fn drop_checkpoint_of_size(&mut self) -> bool {
+        let is_unwritten =
+            matches!(self.checkpoint.state, State::Gathering(..) | State::WaitDurable(..));
+        if is_unwritten {
+            self.drop_checkpoint();
+        }
+        is_unwritten
     }
 
     /// The rest of the index is gathered at once, if nothing else happens.
@@ -317,7 +381,8 @@ impl Engine {
         let mut free = self.log.segments.free().clone();
         free.extend(self.log.announced());
         let mut reusable = Vec::new();
-        if !self.may_announce() {
+        let size = self.resize.geometry_to_list();
+        if !self.may_announce() && size.is_none() {
             let most = match self.someone_waits_for_destaging() {
                 true => usize::MAX,
                 false => self.config.limits.listed_free.saturating_sub(free.len()),
@@ -340,11 +405,17 @@ impl Engine {
             self.checkpoint.unlisted = UnlistedDamage::InPicture;
         }
         self.table.begin_walk(Walker::Checkpoint);
+        let geometry = size.unwrap_or(self.superblock.geometry);
+        if let (Some(size), Some(legs)) = (size, &mut self.legs) {
+            let mark = self.superblock.end_mark_offset_with(&size);
+            legs.extend_end(mark + END_MARK_BYTES as u64);
+        }
         let picture = Picture {
-            offset: self.superblock.geometry.checkpoint_offsets[listed.area()],
+            offset: geometry.checkpoint_offsets[listed.area()],
             listed,
             pages,
             reusable,
+            size,
             after: self.log.newest_record(),
             is_empty: self.cache_is_empty(),
         };
@@ -367,7 +438,8 @@ impl Engine {
         self.log.seal();
         picture.after = self.log.newest_record();
         self.want_durable(picture.after);
-        let ending = gathering.finish(&picture.listed, &self.superblock.geometry);
+        let geometry = picture.size.unwrap_or(self.superblock.geometry);
+        let ending = gathering.finish(&picture.listed, &geometry);
         self.checkpoint.state = State::WaitDurable(picture, ending);
     }
 
@@ -408,6 +480,10 @@ impl Engine {
         for PageWrite { page, generation, bytes } in std::mem::take(&mut picture.pages) {
             self.write_piece(self.superblock.geometry.copy_page_offset(page, generation), bytes);
         }
+        if let Some(size) = picture.size {
+            let offset = self.superblock.end_mark_offset_with(&size);
+            self.write_piece(offset, end_mark::encode(self.superblock.uuid));
+        }
         let mut rest = ending.bytes.as_slice();
         let mut offset = picture.offset;
         if ending.taken > 0 {
@@ -439,7 +515,10 @@ impl Engine {
             (Step::Flush, State::Flushing(_))
                 if result.is_ok() && !self.checkpoint.is_distrusted =>
             {
-                self.checkpoint_durable();
+                self.checkpoint_flushed();
+            }
+            (Step::Superblock { is_second }, State::Telling(..)) => {
+                self.size_told(is_second, result.is_ok());
             }
             (Step::Flush, State::Flushing(_)) => self.checkpoint.fail(),
             _ => unreachable!("a checkpoint waits for what it started"),
@@ -456,11 +535,31 @@ impl Engine {
         }
     }
 
-    /// Step 5.
-    fn checkpoint_durable(&mut self) {
+    fn checkpoint_flushed(&mut self) {
         let State::Flushing(picture) = std::mem::take(&mut self.checkpoint.state) else {
             unreachable!("looked at");
         };
+        let Some(size) = picture.size else { return self.checkpoint_durable(picture) };
+        self.tell_size(size, picture.listed.generation);
+        let telling = Telling { is_second: false, is_under_way: false };
+        self.checkpoint.state = State::Telling(picture, telling);
+    }
+
+    /// A copy of the superblock was written; again, if that has failed: nobody knows which counts.
+    fn size_told(&mut self, is_second: bool, is_durable: bool) {
+        let State::Telling(picture, _) = std::mem::take(&mut self.checkpoint.state) else {
+            unreachable!("looked at");
+        };
+        if is_second && is_durable {
+            self.size_is_durable();
+            return self.checkpoint_durable(picture);
+        }
+        let telling = Telling { is_second: is_second || is_durable, is_under_way: false };
+        self.checkpoint.state = State::Telling(picture, telling);
+    }
+
+    /// Step 5.
+    fn checkpoint_durable(&mut self, picture: Box<Picture>) {
         self.checkpoint.generation = picture.listed.generation;
         self.checkpoint.has_listed_in_vain = false;
         self.witnesses.checkpoint_durable();

@@ -34,6 +34,7 @@ impl Engine {
         self.copies.check_invariants();
         self.check_readers();
         self.check_tables();
+        self.check_size();
         for (line, mask) in &self.poisoned {
             assert!(self.table.find(*line).mask().and(*mask).is_empty());
             assert!(self.line_mask(*line).contains(*mask));

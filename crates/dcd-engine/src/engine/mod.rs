@@ -29,6 +29,7 @@ mod promote;
 mod purge;
 mod read;
 mod recover;
+mod resize;
 mod sequences;
 mod stuck;
 mod uncached;
@@ -48,7 +49,6 @@ use crate::config::{AckMode, ConfigError, DataDiskInfo, EngineConfig, Mode, SEGM
 use crate::copies::clean_lines::CleanLines;
 use crate::copies::{Copies, Sequence, SlotState};
 use crate::error::{FormatError, OpenError, VolumeOpenError};
-use crate::format::geometry::CHECKPOINTS_OFFSET;
 use crate::format::superblock::DATA_DISK_BLOCKS_MAX;
 use crate::format::{Geometry, Superblock};
 use crate::io::{
@@ -220,6 +220,7 @@ pub struct Engine {
     /// Whether changes go to the log, and the switch under way.
     mode: mode::ModeSwitch,
     purge: purge::Purge,
+    resize: resize::Resizing,
     below: Below,
     /// If the cache-disk is on several.
     legs: Option<Box<Legs>>,
@@ -398,6 +399,7 @@ impl Engine {
             passing_by: None,
             mode: mode::ModeSwitch::default(),
             purge: purge::Purge::default(),
+            resize: resize::Resizing::default(),
             below,
             legs,
             behind_legs: Vec::new(),
@@ -427,6 +429,7 @@ impl Engine {
         self.now = now;
         self.checkpoint.input_came();
         self.purge.go_on();
+        self.resize.input_came();
         self.go_on_searching();
         if let Some(recovery) = &mut self.recovery {
             recovery.input_came();
@@ -555,6 +558,11 @@ impl Engine {
             Operation::Volume(wanted) => self.volume_request(request.id, wanted),
             Operation::FillLeg { leg } => self.fill_leg(request.id, leg),
             Operation::TakeOutLeg { leg } => self.take_out_leg(request.id, leg),
+            Operation::Resize { cache_disk_bytes } => self.resize(request.id, cache_disk_bytes),
+            Operation::CancelResize { resize } => {
+                self.cancel_resize(resize);
+                self.reply(request.id, Ok(()), None);
+            }
             Operation::Detach => self.close(request.id, close::Kind::Detach, Vec::new()),
             Operation::DetachAccepting { lost } => {
                 self.close(request.id, close::Kind::Detach, lost);
@@ -639,6 +647,7 @@ impl Engine {
             moved |= self.advance_destage();
             self.purge.turn_of_destaging_is_over();
             moved |= self.advance_log_again();
+            moved |= self.advance_resize();
             moved |= self.advance_announcing();
             moved |= self.advance_checkpoint();
             moved |= self.advance_uncached();
@@ -680,6 +689,7 @@ impl Engine {
             self.drain_wake_up(),
             self.detach_wake_up(),
             self.mode_wake_up(),
+            self.resize_wake_up(),
             self.destage_wake_up(),
             self.clean_checkpoint_wake_up(),
             self.prefetch_wake_up(),
@@ -1037,7 +1047,8 @@ impl Engine {
         if self.phase == Phase::Opening {
             return true;
         }
-        if (CHECKPOINTS_OFFSET..geometry.segments_offset).contains(&offset) {
+        let areas = geometry.checkpoint_offsets[1] + geometry.checkpoint_area_bytes;
+        if (geometry.checkpoint_offsets[0]..areas).contains(&offset) {
             return false;
         }
         let segment = geometry.segment_at(offset);
@@ -1075,6 +1086,7 @@ impl Engine {
             cache_disk_clean: self.log_use.is_clean(),
             uncached: self.uncached_for_status(),
             mode: self.mode(),
+            resize: self.resize_report(),
             destage_retry_at: self.destage.retry_at(self.now),
             destage_trouble: self.destage_trouble(),
             obstacle: self.obstacle(),

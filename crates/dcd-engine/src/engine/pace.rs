@@ -79,7 +79,7 @@ impl Pace {
 impl Engine {
     /// Share of the segments that hold something, in percent.
     fn utilisation_percent(&self) -> u64 {
-        let total = u64::from(self.log.segments.total());
+        let total = u64::from(self.log.segments.limit());
         let counts = self.log.segments.counts();
         u64::from(counts.buffered + counts.dirty) * 100 / total
     }
@@ -105,6 +105,7 @@ impl Engine {
         self.pace.above_marks
             || self.destage.is_draining()
             || self.mode.wants_destage()
+            || self.resize.wants_destage()
             || self.someone_waits_for_destaging()
             || self.purge_waits_for_destaging()
             || self.close.is_some()
@@ -115,7 +116,7 @@ impl Engine {
     pub(super) fn watch_marks(&mut self) {
         let counts = self.log.segments.counts();
         let dirty = u64::from(counts.dirty + counts.buffered);
-        let total = u64::from(self.log.segments.total());
+        let total = u64::from(self.log.segments.limit());
         if dirty * 100 >= u64::from(self.config.dirty_high_percent) * total {
             self.pace.above_marks = true;
         } else if dirty * 100 < u64::from(self.config.dirty_low_percent) * total {

@@ -262,7 +262,9 @@ impl Engine {
         let clean = self.clean.as_ref().filter(|_| !self.has_no_use_for_copies())?;
         let (slot, serial) = clean.find(line)?;
         let (segment, _) = self.superblock.geometry.locate(slot);
-        let is_there = self.log.segments.get(segment).serial() == serial;
+        let segments = &self.log.segments;
+        // One that is retired gets no new readers, or it could never go.
+        let is_there = !segments.is_retired(segment) && segments.get(segment).serial() == serial;
         is_there.then(|| (slot, self.table.checksum(slot)))
     }
 

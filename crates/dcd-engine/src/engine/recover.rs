@@ -536,13 +536,7 @@ impl Engine {
     /// Step 2.
     fn start_chain(&mut self) {
         // The session that the superblock speaks of began with a checkpoint.
-        let epoch_min = match self.superblock.state {
-            CacheState::Open => self.superblock.generation,
-            // A new cache of which only the first superblock copy was written has generation 0.
-            CacheState::Closed | CacheState::Detached => {
-                self.superblock.generation.saturating_sub(1)
-            }
-        };
+        let epoch_min = self.superblock.session_epoch_min();
         let marks_page = self.log.memory()[..CONTROL_SIZE].to_vec();
         let total = self.log.segments.total() as usize;
         let recovery = self.recovery();
@@ -699,6 +693,8 @@ impl Engine {
     fn write_superblock(&mut self) {
         self.superblock.count(!self.config.data_disk_read_only);
         self.superblock.state = CacheState::Open;
+        // Checkpoints of the sessions before count no more at all.
+        self.superblock.resized = None;
         // Nothing is acknowledged before this is durable, so whoever misses the memory later has
         // this to know it by.
         self.superblock.memory = self.config.memory.clone();

@@ -292,7 +292,7 @@ impl Engine {
         let per_segment = u64::from(self.superblock.geometry.slots_per_segment());
         // One buffer less than there are: the one being filled may have little room left.
         let buffers = self.log.buffers_for_requests() - 1;
-        let segments = buffers.min(self.log.segments.total() / 2 - 2);
+        let segments = buffers.min(self.log.segments.limit() / 2 - 2);
         let lines = (per_segment - 2) * u64::from(segments);
         (lines * FRAGMENTS_PER_LINE).min(MAX_ATOMIC_BYTES / BLOCK_SIZE)
     }

@@ -1,5 +1,7 @@
 //! Where things are on the cache-disk.
 
+use super::end_mark::END_MARK_BYTES;
+use crate::io::ResizeError;
 use crate::units::{CopyPageIndex, CopySlot, LINE_SIZE, SegmentIndex, SlotIndex};
 
 /// Byte addresses of the two superblock copies: far enough apart to be in different physical
@@ -21,6 +23,11 @@ pub const POISONED_LINES_MAX: u64 = 8192;
 /// Most witnesses (checksums of data-disk places) that a checkpoint has room for.
 pub const WITNESSES_MAX: u64 = 256;
 
+/// How often a log can grow by an [annex](Annexes).
+pub const ANNEXES_MAX: usize = 15;
+/// Most slots: their numbers have 31 bits.
+const SLOTS_MAX: u64 = 1 << 31;
+
 /// Copy slots that a copy page lists.
 pub const COPIES_PER_PAGE: u32 = 248;
 /// What a copy page takes of the read area: its slots, and two places for the page itself.
@@ -31,16 +38,48 @@ pub const COPY_PAGE_SPACE_BYTES: u64 = (COPIES_PER_PAGE as u64 + 2) * LINE_SIZE;
 pub struct Geometry {
     /// Size of a segment.
     pub segment_size_bytes: u64,
-    /// Number of segments.
+    /// Number of segments, all annexes included.
     pub segments: u32,
-    /// Where each checkpoint area begins.
+    /// Where each checkpoint area begins that is in use: those of the last annex, if there is one.
     pub checkpoint_offsets: [u64; 2],
     /// Size of a checkpoint area.
     pub checkpoint_area_bytes: u64,
     /// Where segment 0 begins.
     pub segments_offset: u64,
-    /// Copy pages of the read area, which begins behind the last segment; 0: there is none.
+    /// Segments that it was made with; fewer are in use if it was shrunk.
+    pub segments_made: u32,
+    /// Copy pages of the read area, which begins behind the segments that it was made with; 0:
+    /// there is none.
     pub copy_pages: u32,
+    /// What it has grown by.
+    pub annexes: Annexes,
+}
+
+/// What a log has grown by: each time two checkpoint areas with room for the index of all segments
+/// up to here, some segments, and a place for the end mark, behind everything else. So nothing that
+/// exists ever moves.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Annexes {
+    /// Where the first begins; the others follow. 0: there is none.
+    pub offset: u64,
+    /// Segments of each as it was made, of the last perhaps more than are in use; then 0.
+    pub segments: [u32; ANNEXES_MAX],
+}
+
+impl Annexes {
+    /// How many there are.
+    pub fn count(&self) -> usize {
+        self.segments.iter().take_while(|segments| **segments > 0).count()
+    }
+}
+
+/// Where one annex is.
+struct Annex {
+    offset: u64,
+    checkpoint_area_bytes: u64,
+    segments_offset: u64,
+    first: u32,
+    segments: u32,
 }
 
 /// A cache-disk on which no geometry fits.
@@ -125,7 +164,7 @@ impl Geometry {
         {
             return Err(GeometryError::SegmentSize { found: segment_size_bytes });
         }
-        let most = (1u64 << 31) * LINE_SIZE;
+        let most = SLOTS_MAX * LINE_SIZE;
         if cache_disk_bytes > most {
             return Err(GeometryError::TooLarge { found: cache_disk_bytes, most });
         }
@@ -154,18 +193,20 @@ impl Geometry {
             checkpoint_offsets: [CHECKPOINTS_OFFSET, CHECKPOINTS_OFFSET + area],
             checkpoint_area_bytes: area,
             segments_offset: CHECKPOINTS_OFFSET + 2 * area,
+            segments_made: segments as u32,
             copy_pages,
+            annexes: Annexes::default(),
         })
     }
 
-    /// Bytes of cache-disk in use.
+    /// Where what the log was made with ends, its read area included: a volume area begins here.
     pub fn end(&self) -> u64 {
         self.read_area_offset() + u64::from(self.copy_pages) * COPY_PAGE_SPACE_BYTES
     }
 
-    /// Where the read area begins: behind the last segment.
+    /// Where the read area begins: behind the segments that the log was made with.
     pub fn read_area_offset(&self) -> u64 {
-        self.segments_offset + u64::from(self.segments) * self.segment_size_bytes
+        self.segments_offset + u64::from(self.segments_made) * self.segment_size_bytes
     }
 
     /// Copy slots in the read area.
@@ -201,18 +242,40 @@ impl Geometry {
 
     /// Byte address of a segment.
     pub fn segment_offset(&self, segment: SegmentIndex) -> u64 {
-        self.segments_offset + u64::from(segment.0) * self.segment_size_bytes
+        let (first, offset) = self.part_of(segment);
+        offset + u64::from(segment.0 - first) * self.segment_size_bytes
     }
 
     /// The segment that has this byte of the cache-disk, if one has.
     pub(crate) fn segment_at(&self, offset: u64) -> Option<SegmentIndex> {
-        let index = offset.checked_sub(self.segments_offset)? / self.segment_size_bytes;
-        (index < u64::from(self.segments)).then_some(SegmentIndex(index as u32))
+        let within = |first: u32, start: u64, segments: u32| {
+            let index = offset.checked_sub(start)? / self.segment_size_bytes;
+            (index < u64::from(segments)).then(|| SegmentIndex(first + index as u32))
+        };
+        let made = within(0, self.segments_offset, self.segments_made);
+        let found = made.or_else(|| {
+            self.annex_places().find_map(|it| within(it.first, it.segments_offset, it.segments))
+        });
+        found.filter(|segment| segment.0 < self.segments)
     }
 
     /// Byte address of a slot.
     pub fn slot_offset(&self, slot: SlotIndex) -> u64 {
-        self.segments_offset + u64::from(slot.0) * LINE_SIZE
+        let (segment, slot_in_segment) = self.locate(slot);
+        self.segment_offset(segment) + u64::from(slot_in_segment) * LINE_SIZE
+    }
+
+    /// The first segment of those that lie behind one another with this one, and where it is.
+    fn part_of(&self, segment: SegmentIndex) -> (u32, u64) {
+        // As mostly.
+        if segment.0 < self.segments_made {
+            return (0, self.segments_offset);
+        }
+        let mut annexes = self.annex_places();
+        let annex = annexes.find(|it| segment.0 < it.first + it.segments);
+        // One that is not in the log: what has read its number from damaged bytes finds nothing
+        // there that has its checksum.
+        annex.map_or((0, self.segments_offset), |it| (it.first, it.segments_offset))
     }
 
     /// The slot `index_in_segment` of a segment.
@@ -224,6 +287,178 @@ impl Geometry {
     pub fn locate(&self, slot: SlotIndex) -> (SegmentIndex, u32) {
         let per_segment = self.slots_per_segment();
         (SegmentIndex(slot.0 / per_segment), slot.0 % per_segment)
+    }
+}
+
+// ---- a log that has grown or shrunk -----------------------------------------------------------
+
+impl Geometry {
+    fn annex_places(&self) -> impl DoubleEndedIterator<Item = Annex> {
+        let mut places: [Option<Annex>; ANNEXES_MAX] = [const { None }; ANNEXES_MAX];
+        let (mut offset, mut first) = (self.annexes.offset, self.segments_made);
+        for (place, segments) in places.iter_mut().zip(self.annexes.segments) {
+            if segments == 0 {
+                break;
+            }
+            let annex = self.annex(offset, first, segments);
+            offset = self.annex_end(&annex);
+            first += segments;
+            *place = Some(annex);
+        }
+        places.into_iter().flatten()
+    }
+
+    fn annex(&self, offset: u64, first: u32, segments: u32) -> Annex {
+        let all = u64::from(first) + u64::from(segments);
+        let area = checkpoint_area_bytes(all, self.segment_size_bytes, self.copy_pages);
+        let segments_offset = offset + 2 * area;
+        Annex { offset, checkpoint_area_bytes: area, segments_offset, first, segments }
+    }
+
+    /// Where an annex ends, its end mark included.
+    fn annex_end(&self, annex: &Annex) -> u64 {
+        let segments = u64::from(annex.segments) * self.segment_size_bytes;
+        annex.segments_offset + segments + END_MARK_BYTES as u64
+    }
+
+    /// Segments that there is a place for: in use, or given up by shrinking.
+    fn places(&self) -> u64 {
+        let annexes = self.annexes.segments.iter().map(|segments| u64::from(*segments));
+        u64::from(self.segments_made) + annexes.sum::<u64>()
+    }
+
+    /// As it was made.
+    pub(crate) fn as_made(&self) -> Geometry {
+        self.with_segments(self.segments_made)
+    }
+
+    /// Whether the log has another size than it was made with.
+    pub fn is_resized(&self) -> bool {
+        self.segments != self.segments_made
+    }
+
+    /// Where the last segment ends, if the log has another size than it was made with: all that is
+    /// in use lies before it, and the end mark there.
+    pub fn resized_end(&self) -> Option<u64> {
+        let last = SegmentIndex(self.segments - 1);
+        self.is_resized().then(|| self.segment_offset(last) + self.segment_size_bytes)
+    }
+
+    /// The same log with so many segments, of those for which there is a place.
+    fn with_segments(self, segments: u32) -> Geometry {
+        let mut geometry = Geometry { segments, ..self };
+        let mut first = self.segments_made;
+        for annex in &mut geometry.annexes.segments {
+            let is_used = first < segments;
+            first += *annex;
+            *annex = if is_used { *annex } else { 0 };
+        }
+        if geometry.annexes.count() == 0 {
+            geometry.annexes.offset = 0;
+        }
+        let area = (self.segments_offset - CHECKPOINTS_OFFSET) / 2;
+        let (offset, area) = geometry
+            .annex_places()
+            .next_back()
+            .map_or((CHECKPOINTS_OFFSET, area), |it| (it.offset, it.checkpoint_area_bytes));
+        geometry.checkpoint_offsets = [offset, offset + area];
+        geometry.checkpoint_area_bytes = area;
+        geometry
+    }
+
+    /// What is on a cache-disk whose log has these annexes and so many segments; `made` is how it
+    /// was made, and what lies behind that, a volume and an end mark, ends at `annexes.offset`, if
+    /// there are annexes. `None` if no log can be so.
+    pub(crate) fn resized_as(made: Geometry, annexes: Annexes, segments: u32) -> Option<Geometry> {
+        let all = Geometry { annexes, ..made };
+        let count = annexes.count();
+        let is_in_order = annexes.segments[count..].iter().all(|segments| *segments == 0);
+        let slots = all.places().checked_mul(u64::from(made.slots_per_segment()))?;
+        let before_last =
+            all.places() - annexes.segments[..count].last().map_or(0, |last| u64::from(*last));
+        let is_last_used = count == 0 || u64::from(segments) > before_last;
+        let is_possible = is_in_order
+            && slots <= SLOTS_MAX
+            && (count > 0) == (annexes.offset > 0)
+            && is_last_used
+            && u64::from(segments) <= all.places()
+            && u64::from(segments) >= SEGMENTS_MIN
+            && annexes.offset < SLOTS_MAX * LINE_SIZE * 2;
+        is_possible.then(|| all.with_segments(segments))
+    }
+
+    /// The same log on so many bytes of the cache-disk, with an end mark: as many segments as fit.
+    /// Nothing that stays in use has another place. `made_end`: where what the cache-disk was made
+    /// with ends, the volume area and the end mark included; `is_alone`: it is the log's last
+    /// segment that ends there, but for the mark.
+    ///
+    /// # Errors
+    /// If it is too small, or has grown too often.
+    pub fn resized(
+        &self,
+        cache_disk_bytes: u64,
+        made_end: u64,
+        is_alone: bool,
+    ) -> Result<Geometry, ResizeError> {
+        let mark = END_MARK_BYTES as u64;
+        let size = self.segment_size_bytes;
+        let fitting = |offset: u64| cache_disk_bytes.saturating_sub(offset + mark) / size;
+        let mut annexes = self.annex_places().rev();
+        let reached = annexes.find(|it| fitting(it.segments_offset) > 0);
+        let segments = match reached {
+            Some(it) => u64::from(it.first) + fitting(it.segments_offset).min(it.segments.into()),
+            None if cache_disk_bytes >= made_end => u64::from(self.segments_made),
+            None if !is_alone => {
+                return Err(ResizeError::BehindLog { needed: made_end });
+            }
+            None => fitting(self.segments_offset).min(self.segments_made.into()),
+        };
+        if segments < SEGMENTS_MIN {
+            let needed = self.segments_offset + SEGMENTS_MIN * size + mark;
+            return Err(ResizeError::TooSmall { needed });
+        }
+        let within = self.with_segments(segments as u32);
+        if segments < self.places() {
+            return Ok(within);
+        }
+        match self.another_annex(cache_disk_bytes, made_end) {
+            Ok(Some(annexes)) => {
+                let all = Geometry { annexes, ..*self };
+                Ok(all.with_segments(all.places() as u32))
+            }
+            Err(error) if within.segments == self.segments => Err(error),
+            _ => Ok(within),
+        }
+    }
+
+    /// With one annex more, if there is room for it.
+    fn another_annex(
+        &self,
+        cache_disk_bytes: u64,
+        made_end: u64,
+    ) -> Result<Option<Annexes>, ResizeError> {
+        let last = self.annex_places().next_back();
+        let offset = last.map_or(made_end, |annex| self.annex_end(&annex));
+        let first = self.places() as u32;
+        let slots_max = SLOTS_MAX / u64::from(self.slots_per_segment());
+        let room = cache_disk_bytes.saturating_sub(offset) / self.segment_size_bytes;
+        let mut segments = room.min(slots_max - u64::from(first)) as u32;
+        while segments > 0
+            && self.annex_end(&self.annex(offset, first, segments)) > cache_disk_bytes
+        {
+            segments -= 1;
+        }
+        if segments == 0 {
+            return Ok(None);
+        }
+        let mut annexes = self.annexes;
+        let count = annexes.count();
+        let place = annexes.segments.get_mut(count).ok_or(ResizeError::TooOften)?;
+        *place = segments;
+        if annexes.offset == 0 {
+            annexes.offset = offset;
+        }
+        Ok(Some(annexes))
     }
 }
 
@@ -264,7 +499,9 @@ mod tests {
             checkpoint_offsets: [131_072, 131_072 + 335_872],
             checkpoint_area_bytes: 335_872,
             segments_offset: 131_072 + 2 * 335_872,
+            segments_made: 121,
             copy_pages: 0,
+            annexes: Annexes::default(),
         };
         assert_eq!(geometry, expected);
         assert_eq!(SUPERBLOCK_OFFSETS, [0, 65_536]);
@@ -353,5 +590,103 @@ mod tests {
         let (begin, end) = (geometry.segments_offset, geometry.read_area_offset());
         assert_eq!([at(begin - 1), at(end)], [None, None]);
         assert_eq!(at(end - 1), Some(SegmentIndex(geometry.segments - 1)));
+    }
+
+    /// As it was made, with an end mark: (geometry, where that ends).
+    fn made() -> (Geometry, u64) {
+        let geometry = Geometry::fit((16 << 20) - 4096, 128 << 10).unwrap();
+        (geometry, geometry.end() + 4096)
+    }
+
+    #[test]
+    fn a_log_that_grows_and_shrinks_has_every_slot_where_it_was() {
+        let (first, made_end) = made();
+        let mut geometry = first;
+        let mut known: Vec<u64> = Vec::new();
+        for size in [64 << 20, 33 << 20, 40 << 20, 200 << 20, 20 << 20, 12 << 20, 16 << 20] {
+            let next = geometry.resized(size, made_end, true).unwrap();
+            let end = next.resized_end().map_or(made_end, |end| end + 4096);
+            assert!(end <= size && size - end < 3 << 20, "{size}: {next:?}");
+            for segment in 0..next.segments {
+                let offset = next.segment_offset(SegmentIndex(segment));
+                match known.get(segment as usize) {
+                    Some(known) => assert_eq!(offset, *known, "{segment} has not moved"),
+                    None => known.push(offset),
+                }
+                assert!(offset + (128 << 10) < size);
+                assert_eq!(next.segment_at(offset), Some(SegmentIndex(segment)));
+                assert_eq!(next.segment_at(offset + (128 << 10) - 1), Some(SegmentIndex(segment)));
+                let slot = next.slot(SegmentIndex(segment), 31);
+                assert_eq!(next.slot_offset(slot), offset + 31 * 4096);
+            }
+            // The areas hold the index of all, and lie in front of their own segments.
+            let needed = checkpoint_area_bytes(next.segments.into(), 128 << 10, 0);
+            assert!(next.checkpoint_area_bytes >= needed);
+            assert_eq!(next.segment_at(next.checkpoint_offsets[0]), None);
+            assert_eq!(next.segment_at(next.checkpoint_offsets[1]), None);
+            assert_eq!(Geometry::resized_as(first, next.annexes, next.segments), Some(next));
+            geometry = next;
+        }
+        assert_eq!(geometry, first, "as large as it was made");
+    }
+
+    #[test]
+    fn what_lies_behind_the_log_stays() {
+        let geometry = Geometry::fit_with_copies(16 << 20, 128 << 10, 3).unwrap();
+        let made_end = geometry.end() + 4096;
+        let grown = geometry.resized(64 << 20, made_end, false).unwrap();
+        assert!(grown.segments > geometry.segments);
+        assert_eq!(grown.read_area_offset(), geometry.read_area_offset());
+        assert_eq!(grown.annexes.offset, made_end);
+        assert_eq!(grown.resized(made_end, made_end, false), Ok(geometry));
+        let error = ResizeError::BehindLog { needed: made_end };
+        assert_eq!(grown.resized(made_end - 1, made_end, false), Err(error));
+    }
+
+    #[test]
+    fn it_cannot_be_smaller_than_the_smallest_nor_grow_for_ever() {
+        let (geometry, made_end) = made();
+        let needed = geometry.segments_offset + 16 * (128 << 10) + 4096;
+        assert_eq!(geometry.resized(needed, made_end, true).map(|it| it.segments), Ok(16));
+        let error = geometry.resized(needed - 1, made_end, true);
+        assert_eq!(error, Err(ResizeError::TooSmall { needed }));
+        assert!(geometry.resized(0, made_end, true).is_err());
+        let mut grown = geometry;
+        let mut size = 16 << 20;
+        for _ in 0..ANNEXES_MAX {
+            size += 2 << 20;
+            let next = grown.resized(size, made_end, true).unwrap();
+            assert!(next.segments > grown.segments);
+            assert_eq!(next.resized(size, made_end, true), Ok(next), "it has all that fits");
+            grown = next;
+        }
+        assert_eq!(grown.resized(2 * size, made_end, true), Err(ResizeError::TooOften));
+        let less = grown.resized(size - (1 << 20), made_end, true).unwrap();
+        assert!(less.segments < grown.segments);
+        assert_eq!(less.resized(2 * size, made_end, true), Ok(grown), "what there is a place for");
+        // Slot numbers have 31 bits.
+        let most = geometry.resized(1 << 50, made_end, true).unwrap();
+        assert!(u64::from(most.segments) * 32 <= 1 << 31);
+        assert!(u64::from(most.segments) * 32 > (1 << 31) - 64);
+    }
+
+    #[test]
+    fn what_no_log_can_be_is_refused() {
+        let (geometry, made_end) = made();
+        let grown = geometry.resized(64 << 20, made_end, true).unwrap();
+        let twice = grown.resized(96 << 20, made_end, true).unwrap();
+        let as_read = |change: &dyn Fn(&mut Annexes), segments| {
+            let mut annexes = twice.annexes;
+            change(&mut annexes);
+            Geometry::resized_as(geometry, annexes, segments)
+        };
+        assert_eq!(as_read(&|_| (), twice.segments), Some(twice));
+        assert_eq!(as_read(&|_| (), twice.segments + 1), None, "more than there are");
+        assert_eq!(as_read(&|_| (), grown.segments), None, "the last is not in use");
+        assert_eq!(as_read(&|_| (), 3), None);
+        assert_eq!(as_read(&|it| it.segments[5] = 1, twice.segments), None, "a gap");
+        assert_eq!(as_read(&|it| it.offset = 0, twice.segments), None);
+        assert_eq!(as_read(&|it| it.segments[1] = u32::MAX, twice.segments), None);
+        assert_eq!(as_read(&|it| it.offset = u64::MAX / 2, twice.segments), None);
     }
 }

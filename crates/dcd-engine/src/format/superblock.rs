@@ -9,11 +9,12 @@ use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 use super::COUNTER_END;
 use super::checksum::crc32c_with_hole;
 use super::end_mark::END_MARK_BYTES;
-use super::geometry::{COPY_PAGE_SPACE_BYTES, Geometry, SUPERBLOCK_OFFSETS};
+use super::geometry::{ANNEXES_MAX, Annexes, COPY_PAGE_SPACE_BYTES, Geometry, SUPERBLOCK_OFFSETS};
 use super::layout::{FieldLayout, layout_of};
 use super::preamble::{CHECKSUM_OFFSET, Preamble};
 use crate::buffer::Buffer;
 use crate::error::FormatError;
+use crate::io::ResizeError;
 use crate::units::{BLOCK_SIZE, LINE_SIZE, Uuid};
 
 /// "dcdSUPER" in ASCII, read as a little-endian number.
@@ -36,6 +37,10 @@ pub const FEATURE_LABELLED: u64 = 4;
 /// Incompatible feature: the cache-disk is on several disks, each with a
 /// [label](super::leg_label). A program that did not know of it would write to one of them alone.
 pub const FEATURE_LEGS: u64 = 8;
+/// Incompatible feature: the log has not the size that it was made with, or was given another one
+/// in this session. A program that did not know of it would take other bytes for its segments and
+/// checkpoints.
+pub const FEATURE_RESIZED: u64 = 16;
 /// Compatible feature: an [end mark](super::end_mark) lies behind everything else.
 pub const FEATURE_END_MARK: u64 = 1;
 /// Longest name of the place of a segment memory, in bytes.
@@ -133,6 +138,19 @@ pub struct Superblock {
     pub has_legs: bool,
     /// Which segment memory the session has; `None` if none is open, or its driver did not say.
     pub memory: Option<MemoryIdentity>,
+    /// What follows from a change of the log's size in this session, or the last.
+    pub resized: Option<Resized>,
+}
+
+/// A superblock that was written in the middle of a session, because the log has got another size.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Resized {
+    /// The session: its records and checkpoints have this epoch, although the generation of the
+    /// superblock is higher.
+    pub session_epoch: u64,
+    /// The first checkpoint that knows of the size. No older one counts any more, wherever it is:
+    /// it may speak of segments that are gone.
+    pub checkpoint_generation: u64,
 }
 
 /// The superblock on the cache-disk, format version 2.
@@ -169,11 +187,18 @@ pub(crate) struct SuperblockOnDisk {
     pub(crate) memory_max_delay_milliseconds: U32,
     pub(crate) reserved_after_memory: U32,
     pub(crate) data_label_epoch: U64,
-    pub(crate) unused: [u8; 3728],
+    pub(crate) session_epoch: U64,
+    pub(crate) checkpoint_generation_min: U64,
+    pub(crate) annexes_offset: U64,
+    pub(crate) segments_in_use: U32,
+    pub(crate) annex_segments: [U32; ANNEXES_MAX],
+    pub(crate) unused: [u8; 3640],
 }
 
 const _: () = assert!(size_of::<SuperblockOnDisk>() == SUPERBLOCK_SIZE);
 const _: () = assert!(std::mem::offset_of!(SuperblockOnDisk, checksum) == CHECKSUM_OFFSET);
+// What is not zero is in the first sector: no crash can tear a copy.
+const _: () = assert!(std::mem::offset_of!(SuperblockOnDisk, unused) <= 512);
 
 /// Every field of a copy, in order: what `docs/disk-format.md` says in words.
 pub fn layout() -> Vec<FieldLayout> {
@@ -208,6 +233,11 @@ pub fn layout() -> Vec<FieldLayout> {
         memory_max_delay_milliseconds,
         reserved_after_memory,
         data_label_epoch,
+        session_epoch,
+        checkpoint_generation_min,
+        annexes_offset,
+        segments_in_use,
+        annex_segments,
         unused,
     })
 }
@@ -222,7 +252,9 @@ impl SuperblockOnDisk {
             checkpoint_offsets: self.checkpoint_offsets.map(|o| o.get()),
             checkpoint_area_bytes: self.checkpoint_area_bytes.get(),
             segments_offset: self.segments_offset.get(),
+            segments_made: self.segments.get(),
             copy_pages: self.copy_pages.get(),
+            annexes: Annexes::default(),
         };
         let has_read_area = self.features_incompatible.get() & FEATURE_READ_AREA != 0;
         if has_read_area != (geometry.copy_pages > 0) {
@@ -239,7 +271,52 @@ impl SuperblockOnDisk {
         if size.and_then(fit) != Some(geometry) {
             return Err(field("segments", geometry.segments.into()));
         }
-        Ok(geometry)
+        self.resized_geometry(geometry)
+    }
+
+    /// What has become of a log that was made like this.
+    fn resized_geometry(&self, made: Geometry) -> Result<Geometry, FormatError> {
+        let field = |field, found| FormatError::Field { what: WHAT, field, found };
+        let annexes = Annexes {
+            offset: self.annexes_offset.get(),
+            segments: self.annex_segments.map(|segments| segments.get()),
+        };
+        let segments = self.segments_in_use.get();
+        if self.features_incompatible.get() & FEATURE_RESIZED == 0 {
+            return match (segments, annexes == Annexes::default()) {
+                (0, true) => Ok(made),
+                (0, false) => Err(field("annexes_offset", annexes.offset)),
+                _ => Err(field("segments_in_use", segments.into())),
+            };
+        }
+        let volume_bytes = self.volume_bytes.get();
+        let behind = made.end().saturating_add(volume_bytes);
+        let ends = [behind, behind.saturating_add(END_MARK_BYTES as u64)];
+        if annexes.offset > 0 && !ends.contains(&annexes.offset) {
+            return Err(field("annexes_offset", annexes.offset));
+        }
+        let is_alone = made.copy_pages == 0 && volume_bytes == 0;
+        if !is_alone && segments < made.segments {
+            return Err(field("segments_in_use", segments.into()));
+        }
+        let geometry = Geometry::resized_as(made, annexes, segments);
+        // The bit says something.
+        let geometry = geometry.filter(|it| it.is_resized() || self.session_epoch.get() > 0);
+        geometry.ok_or_else(|| field("segments_in_use", segments.into()))
+    }
+
+    fn resized(&self) -> Result<Option<Resized>, FormatError> {
+        let field = |field, found| FormatError::Field { what: WHAT, field, found };
+        let (epoch, checkpoint) = (self.session_epoch.get(), self.checkpoint_generation_min.get());
+        let may_be = self.features_incompatible.get() & FEATURE_RESIZED != 0;
+        if epoch > self.generation.get() || epoch > 0 && !may_be {
+            return Err(field("session_epoch", epoch));
+        }
+        if checkpoint >= COUNTER_END || (checkpoint > 0) != (epoch > 0) {
+            return Err(field("checkpoint_generation_min", checkpoint));
+        }
+        let resized = Resized { session_epoch: epoch, checkpoint_generation: checkpoint };
+        Ok((epoch > 0).then_some(resized))
     }
 
     fn data_disk(&self) -> Result<DataDiskInfo, FormatError> {
@@ -272,13 +349,54 @@ impl Superblock {
 
     /// Byte address of the end mark, if there is one.
     pub fn end_mark_offset(&self) -> Option<u64> {
-        self.has_end_mark.then(|| self.geometry.end() + self.volume_bytes)
+        self.has_end_mark.then(|| self.end_without_mark())
+    }
+
+    /// Byte address of the end mark if the log were like this.
+    pub(crate) fn end_mark_offset_with(&self, geometry: &Geometry) -> u64 {
+        let made = || geometry.end() + self.volume_bytes;
+        geometry.resized_end().unwrap_or_else(made)
     }
 
     /// Bytes of the cache-disk in use.
     pub fn end(&self) -> u64 {
         let mark = if self.has_end_mark { END_MARK_BYTES as u64 } else { 0 };
-        self.geometry.end() + self.volume_bytes + mark
+        self.end_without_mark() + mark
+    }
+
+    fn end_without_mark(&self) -> u64 {
+        self.end_mark_offset_with(&self.geometry)
+    }
+
+    /// The log on so many bytes of the cache-disk, with as many segments as fit; it has an end mark
+    /// then.
+    ///
+    /// # Errors
+    /// If it cannot be.
+    pub fn geometry_on(&self, cache_disk_bytes: u64) -> Result<Geometry, ResizeError> {
+        let mark = END_MARK_BYTES as u64;
+        let made_end = match self.geometry.annexes.offset {
+            0 => self.geometry.end() + self.volume_bytes + mark,
+            offset => offset,
+        };
+        let is_alone = self.geometry.copy_pages == 0 && self.volume_bytes == 0;
+        self.geometry.resized(cache_disk_bytes, made_end, is_alone)
+    }
+
+    /// The epoch that records and checkpoints have at least that count: of the session that is open
+    /// or was the last.
+    pub fn session_epoch_min(&self) -> u64 {
+        match (self.resized, self.state) {
+            (Some(resized), _) => resized.session_epoch,
+            (None, CacheState::Open) => self.generation,
+            // A new cache of which only the first superblock copy was written has generation 0.
+            (None, CacheState::Closed | CacheState::Detached) => self.generation.saturating_sub(1),
+        }
+    }
+
+    /// The oldest checkpoint that counts.
+    pub fn checkpoint_generation_min(&self) -> u64 {
+        self.resized.map_or(0, |resized| resized.checkpoint_generation)
     }
 
     /// Byte address of the copy that holds this generation first.
@@ -301,6 +419,10 @@ impl Superblock {
         }
     }
 
+    fn is_or_was_resized(&self) -> bool {
+        self.geometry.is_resized() || self.resized.is_some()
+    }
+
     /// The bytes of a copy.
     ///
     /// # Panics
@@ -314,7 +436,8 @@ impl Superblock {
         let features = feature(self.geometry.copy_pages > 0, FEATURE_READ_AREA)
             | feature(self.volume_bytes > 0, FEATURE_VOLUME)
             | feature(self.data_offset_bytes > 0, FEATURE_LABELLED)
-            | feature(self.has_legs, FEATURE_LEGS);
+            | feature(self.has_legs, FEATURE_LEGS)
+            | feature(self.is_or_was_resized(), FEATURE_RESIZED);
         disk.features_incompatible = features.into();
         disk.features_compatible = feature(self.has_end_mark, FEATURE_END_MARK).into();
         disk.volume_bytes = self.volume_bytes.into();
@@ -332,9 +455,20 @@ impl Superblock {
         disk.generation = self.generation.into();
         disk.segments_offset = self.geometry.segments_offset.into();
         disk.segment_size_bytes = (self.geometry.segment_size_bytes as u32).into();
-        disk.segments = self.geometry.segments.into();
-        disk.checkpoint_offsets = self.geometry.checkpoint_offsets.map(U64::from);
-        disk.checkpoint_area_bytes = self.geometry.checkpoint_area_bytes.into();
+        // How it was made, and then what has become of it.
+        let made = self.geometry.as_made();
+        disk.segments = made.segments.into();
+        disk.checkpoint_offsets = made.checkpoint_offsets.map(U64::from);
+        disk.checkpoint_area_bytes = made.checkpoint_area_bytes.into();
+        if self.is_or_was_resized() {
+            disk.segments_in_use = self.geometry.segments.into();
+            disk.annexes_offset = self.geometry.annexes.offset.into();
+            disk.annex_segments = self.geometry.annexes.segments.map(U32::from);
+        }
+        if let Some(resized) = self.resized {
+            disk.session_epoch = resized.session_epoch.into();
+            disk.checkpoint_generation_min = resized.checkpoint_generation.into();
+        }
         disk.data_disk_blocks = self.data_disk.blocks.into();
         disk.data_disk_logical_block_size = self.data_disk.logical_block_size.into();
         disk.data_disk_physical_sector_size = self.data_disk.physical_sector_size.into();
@@ -350,7 +484,8 @@ impl Superblock {
     pub fn decode(bytes: &[u8]) -> Result<Superblock, FormatError> {
         let (disk, _) = PREAMBLE.verify::<SuperblockOnDisk>(bytes)?;
         let incompatible = disk.features_incompatible.get();
-        let known = FEATURE_READ_AREA | FEATURE_VOLUME | FEATURE_LABELLED | FEATURE_LEGS;
+        let known =
+            FEATURE_READ_AREA | FEATURE_VOLUME | FEATURE_LABELLED | FEATURE_LEGS | FEATURE_RESIZED;
         let unknown = incompatible & !known | disk.features_read_only_compatible.get();
         if unknown != 0 {
             return Err(FormatError::Features { unknown });
@@ -417,6 +552,7 @@ impl Superblock {
             has_end_mark: disk.features_compatible.get() & FEATURE_END_MARK != 0,
             has_legs: incompatible & FEATURE_LEGS != 0,
             memory,
+            resized: disk.resized()?,
         })
     }
 
@@ -461,6 +597,7 @@ mod tests {
             has_end_mark: false,
             has_legs: false,
             memory: None,
+            resized: None,
         }
     }
 
@@ -611,18 +748,69 @@ mod tests {
     }
 
     #[test]
+    fn another_size_of_the_log_comes_back_and_is_a_feature() {
+        let made = Superblock { has_end_mark: true, ..superblock(9) };
+        let on = |superblock: &Superblock, bytes| Superblock {
+            geometry: superblock.geometry_on(bytes).unwrap(),
+            ..superblock.clone()
+        };
+        let grown = on(&made, 64 << 20);
+        let resized = Some(Resized { session_epoch: 7, checkpoint_generation: 3 });
+        let told = Superblock { resized, ..grown.clone() };
+        let smaller = on(&told, 40 << 20);
+        let back_again = on(&told, 17 << 20);
+        assert_eq!(back_again.geometry, made.geometry);
+        let shrunk = on(&made, 10 << 20);
+        for superblock in [&grown, &told, &smaller, &back_again, &shrunk] {
+            let bytes = superblock.encode();
+            assert_eq!(Superblock::decode(bytes.bytes()).as_ref(), Ok(superblock));
+            assert!(bytes.bytes()[512..].iter().all(|byte| *byte == 0), "no crash tears it");
+        }
+        assert_eq!((told.session_epoch_min(), grown.session_epoch_min()), (7, 9));
+        assert_eq!((told.checkpoint_generation_min(), grown.checkpoint_generation_min()), (3, 0));
+        assert_eq!(grown.end_mark_offset(), grown.geometry.resized_end());
+        assert!(grown.end() <= 64 << 20 && shrunk.end() <= 10 << 20);
+        assert_eq!(back_again.end(), made.end());
+
+        let forged = |change: &dyn Fn(&mut SuperblockOnDisk)| {
+            let mut disk = SuperblockOnDisk::read_from_bytes(told.encode().bytes()).unwrap();
+            change(&mut disk);
+            disk.checksum = crc32c_with_hole(disk.as_bytes(), CHECKSUM_OFFSET).into();
+            match Superblock::decode(disk.as_bytes()) {
+                Err(FormatError::Field { field, .. }) => field,
+                other => panic!("{other:?}"),
+            }
+        };
+        let no_bit = |disk: &mut SuperblockOnDisk| disk.features_incompatible = 0.into();
+        assert_eq!(forged(&no_bit), "segments_in_use");
+        assert_eq!(forged(&|disk| disk.annexes_offset += U64::new(4096)), "annexes_offset");
+        assert_eq!(forged(&|disk| disk.segments_in_use = 12.into()), "segments_in_use");
+        assert_eq!(forged(&|disk| disk.session_epoch = 10.into()), "session_epoch");
+        let checkpoint = "checkpoint_generation_min";
+        assert_eq!(forged(&|disk| disk.checkpoint_generation_min = 0.into()), checkpoint);
+        let nothing = |disk: &mut SuperblockOnDisk| {
+            disk.session_epoch = 0.into();
+            disk.checkpoint_generation_min = 0.into();
+            disk.annexes_offset = 0.into();
+            disk.annex_segments = [0.into(); ANNEXES_MAX];
+            disk.segments_in_use = disk.segments;
+        };
+        assert_eq!(forged(&nothing), "segments_in_use");
+    }
+
+    #[test]
     fn newer_versions_and_features_are_refused() {
         let mut disk = SuperblockOnDisk::read_from_bytes(superblock(4).encode().bytes()).unwrap();
-        disk.features_incompatible = 16.into();
+        disk.features_incompatible = 32.into();
         disk.checksum = crc32c_with_hole(disk.as_bytes(), CHECKSUM_OFFSET).into();
-        assert_eq!(Superblock::decode(disk.as_bytes()), Err(FormatError::Features { unknown: 16 }));
+        assert_eq!(Superblock::decode(disk.as_bytes()), Err(FormatError::Features { unknown: 32 }));
         // A feature of both kinds is as unknown as one of either.
-        disk.features_read_only_compatible = 16.into();
+        disk.features_read_only_compatible = 32.into();
         disk.checksum = crc32c_with_hole(disk.as_bytes(), CHECKSUM_OFFSET).into();
-        assert_eq!(Superblock::decode(disk.as_bytes()), Err(FormatError::Features { unknown: 16 }));
+        assert_eq!(Superblock::decode(disk.as_bytes()), Err(FormatError::Features { unknown: 32 }));
         disk.features_incompatible = 0.into();
         disk.checksum = crc32c_with_hole(disk.as_bytes(), CHECKSUM_OFFSET).into();
-        assert_eq!(Superblock::decode(disk.as_bytes()), Err(FormatError::Features { unknown: 16 }));
+        assert_eq!(Superblock::decode(disk.as_bytes()), Err(FormatError::Features { unknown: 32 }));
         disk.version = 3.into();
         assert!(matches!(
             Superblock::decode(disk.as_bytes()),

@@ -67,7 +67,8 @@ fn next_piece(at: u64, until: u64, most: u64) -> Option<(u64, u64)> {
     }
     let next_label = LEG_LABEL_OFFSETS.into_iter().find(|label| *label > at);
     let end = until.min(at + most).min(next_label.unwrap_or(u64::MAX));
-    (at < end).then_some((at, end - at))
+    // The log may have shrunk meanwhile.
+    (at < end).then(|| (at, end - at))
 }
 
 impl Copying {

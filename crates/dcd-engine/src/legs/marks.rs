@@ -65,6 +65,14 @@ impl Marks {
         })
     }
 
+    /// So many bytes of the cache-disk have regions, if there are not more already: what was marked
+    /// stays so. A log has no more bytes than the smallest regions have numbers for.
+    pub(super) fn extend_to(&mut self, end_bytes: u64) {
+        let count = u32::try_from(end_bytes.div_ceil(self.region_bytes)).unwrap_or(u32::MAX);
+        assert!(count <= REGIONS_MAX, "regions are numbered");
+        self.count = self.count.max(count);
+    }
+
     /// Regions of the cache-disk.
     pub(super) fn count(&self) -> u32 {
         self.count

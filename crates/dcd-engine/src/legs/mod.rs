@@ -318,6 +318,17 @@ pub struct Legs {
 }
 
 impl Legs {
+    /// So much of the cache-disk is in use from now on.
+    pub(crate) fn set_end(&mut self, end_bytes: u64) {
+        self.end = end_bytes;
+        self.marks.extend_to(end_bytes);
+    }
+
+    /// More of the cache-disk is about to be used.
+    pub(crate) fn extend_end(&mut self, end_bytes: u64) {
+        self.set_end(self.end.max(end_bytes));
+    }
+
     /// # Errors
     /// If the labels have regions that are too small for this disk.
     pub(crate) fn open(

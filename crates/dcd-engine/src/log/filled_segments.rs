@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 use zerocopy::FromZeros;
 
 use crate::config::DestagePolicyKind;
+use crate::growing_table::GrowingTable;
 use crate::units::{SegmentIndex, SegmentSerial};
 
 /// Segments that are in a segment buffer, or dirty.
@@ -15,7 +16,7 @@ pub(super) struct FilledSegments {
     dirty: BTreeSet<(SegmentSerial, SegmentIndex)>,
     /// Dirty segments with the same number of live slots are a list each, in the order in which
     /// they came to have so many. Of each segment the one before it, and the one behind it.
-    neighbours: Vec<Ends>,
+    neighbours: GrowingTable<Ends>,
     /// Of each list, by live slots, the last and the first.
     lists: Vec<Ends>,
 }
@@ -44,9 +45,14 @@ impl FilledSegments {
         FilledSegments {
             buffered: BTreeSet::new(),
             dirty: BTreeSet::new(),
-            neighbours: Ends::new_vec_zeroed(count as usize + 1).expect("there is memory"),
+            neighbours: GrowingTable::new(count as usize + 1),
             lists: Vec::new(),
         }
+    }
+
+    /// There are so many segments from now on.
+    pub(super) fn set_count(&mut self, count: u32) {
+        self.neighbours.set_len(count as usize + 1);
     }
 
     pub(super) fn insert_buffered(&mut self, index: SegmentIndex, serial: SegmentSerial) {

@@ -9,6 +9,7 @@
 
 use std::ops::Range;
 
+use crate::growing_table::GrowingTable;
 use crate::line_hash::LineHash;
 use crate::line_map::{LineMap, LineValue};
 use crate::log::regions::Regions;
@@ -172,7 +173,7 @@ pub struct LookupTable {
     regions: Regions,
     scattered: Scattered,
     /// CRC-32C of each slot, live or not; see [`LookupTable::checksum`].
-    slot_checksums: Vec<u32>,
+    slot_checksums: GrowingTable<u32>,
     /// Of each walker, the first bucket that it has not visited.
     walks: [Option<usize>; 4],
 }
@@ -200,7 +201,7 @@ impl LookupTable {
             lines_max: data_slots as usize,
             regions: Regions::new(disk_lines),
             scattered: Scattered::default(),
-            slot_checksums: vec![0; slots as usize],
+            slot_checksums: GrowingTable::new(slots as usize),
             walks: [None; 4],
         }
     }
@@ -212,6 +213,13 @@ impl LookupTable {
             regions: self.regions.emptied(),
             ..LookupTable::new(slots, data_slots, 0, self.hash)
         }
+    }
+
+    /// The cache has so many slots from now on, of which so many hold data at most. Buckets stay as
+    /// many as they are: with more lines each is larger.
+    pub(crate) fn set_slots(&mut self, slots: u32, data_slots: u32) {
+        self.slot_checksums.set_len(slots as usize);
+        self.lines_max = data_slots as usize;
     }
 
     /// Lines in the table: all of them are newer than the data-disk.
@@ -228,7 +236,7 @@ impl LookupTable {
     pub fn memory_bytes(&self) -> usize {
         self.lines.memory_bytes()
             + self.scattered.memory_bytes()
-            + self.slot_checksums.capacity() * size_of::<u32>()
+            + self.slot_checksums.memory_bytes()
     }
 
     /// Whether the line is in the log, at least in part.

@@ -621,6 +621,34 @@ impl Log {
         }
     }
 
+    // ---- a log that grows and shrinks ---------------------------------------------------------
+
+    /// The log has another size.
+    pub(crate) fn geometry_is(&mut self, geometry: Geometry) {
+        self.geometry = geometry;
+    }
+
+    /// The segment that is being filled.
+    pub(crate) fn current_segment(&self) -> Option<SegmentIndex> {
+        self.buffers[self.current?.0 as usize].segment
+    }
+
+    /// Whether [`Log::pass_segment`] has a segment and a buffer.
+    pub(crate) fn can_pass_segment(&self) -> bool {
+        self.segments.next_is_ready() && self.buffers_in_use() < self.buffers_for_requests()
+    }
+
+    /// The log goes on behind the next free segment: that gets a record which holds nothing.
+    ///
+    /// # Panics
+    /// If there is none, or no buffer for it: see [`Log::can_pass_segment`].
+    pub(crate) fn pass_segment(&mut self) {
+        self.close_segment();
+        let buffer = self.fill_next_segment();
+        self.open_record(buffer);
+        self.close_segment();
+    }
+
     // ---- logging again elsewhere --------------------------------------------------------------
 
     /// After a failed write or flush (C22): copies every record that is not durable, as it is and

@@ -7,6 +7,9 @@
 //! ```
 //! The papers keep a free list and a dirty list (USENIX'99 section 3.2); *empty* is between them:
 //! nothing in it is live, but a start would not know that yet.
+//!
+//! While the log is being shrunk, its last segments are *retired*: an empty one stays empty. One that
+//! a start would fill next is free all the same, until the log has come through it.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::ops::Range;
@@ -15,6 +18,7 @@ use zerocopy::FromZeros;
 
 use super::filled_segments::FilledSegments;
 use crate::config::DestagePolicyKind;
+use crate::growing_table::GrowingTable;
 use crate::stats::SegmentCounts;
 use crate::units::{SegmentIndex, SegmentSerial};
 use crate::used_places::UsedPlaces;
@@ -69,7 +73,13 @@ impl Segment {
 
 /// All segments.
 pub(crate) struct SegmentTable {
-    segments: Vec<Segment>,
+    segments: GrowingTable<Segment>,
+    /// Those from this one on are retired.
+    limit: u32,
+    /// Of them, the empty ones, which are in no list, and the live slots.
+    retired_empty: u32,
+    retired_live_slots: u64,
+    retired_readers: u64,
     free: VecDeque<SegmentIndex>,
     filled: FilledSegments,
     /// Live slots of all.
@@ -93,7 +103,11 @@ impl SegmentTable {
     /// `count` empty segments.
     pub(crate) fn new(count: u32) -> SegmentTable {
         SegmentTable {
-            segments: Segment::new_vec_zeroed(count as usize).expect("there is memory"),
+            segments: GrowingTable::new(count as usize),
+            limit: count,
+            retired_empty: 0,
+            retired_live_slots: 0,
+            retired_readers: 0,
             free: VecDeque::new(),
             filled: FilledSegments::new(count),
             live_slots: 0,
@@ -129,7 +143,12 @@ impl SegmentTable {
 
     /// Segments that may be filled, now or when a record has announced them.
     pub(crate) fn usable(&self) -> u32 {
-        self.counts.free + self.counts.empty - self.empty_for_checkpoint.len() as u32
+        self.counts.free + self.empty_in_use() - self.empty_for_checkpoint.len() as u32
+    }
+
+    /// The empty ones that are not retired.
+    pub(crate) fn empty_in_use(&self) -> u32 {
+        self.counts.empty - self.retired_empty
     }
 
     /// Segments that may be filled, in the order in which they will be.
@@ -153,10 +172,7 @@ impl SegmentTable {
         *self.count(state) += 1;
         self.segments[index.0 as usize].state = state;
         match old {
-            SegmentState::Empty => {
-                self.empty.remove(index.0 as usize);
-                self.empty_for_checkpoint.remove(&index);
-            }
+            SegmentState::Empty => self.unlist_empty(index),
             SegmentState::Buffered(_) => self.filled.remove_buffered(index, serial),
             SegmentState::Dirty => self.filled.remove_dirty(index, serial, live_slots),
             SegmentState::Free | SegmentState::Announced => {}
@@ -170,10 +186,22 @@ impl SegmentTable {
     }
 
     fn list_empty(&mut self, index: SegmentIndex) {
-        match self.only_a_checkpoint_may_name(index) {
-            false => self.empty.insert(index.0 as usize),
-            true => self.empty_for_checkpoint.insert(index),
-        };
+        if self.is_retired(index) {
+            self.retired_empty += 1;
+        } else if self.only_a_checkpoint_may_name(index) {
+            self.empty_for_checkpoint.insert(index);
+        } else {
+            self.empty.insert(index.0 as usize);
+        }
+    }
+
+    fn unlist_empty(&mut self, index: SegmentIndex) {
+        if self.is_retired(index) {
+            self.retired_empty -= 1;
+        } else {
+            self.empty.remove(index.0 as usize);
+            self.empty_for_checkpoint.remove(&index);
+        }
     }
 
     fn only_a_checkpoint_may_name(&self, index: SegmentIndex) -> bool {
@@ -251,6 +279,7 @@ impl SegmentTable {
         let segment = &mut self.segments[index.0 as usize];
         segment.live_slots += 1;
         self.live_slots += 1;
+        self.retired_live_slots += u64::from(index.0 >= self.limit);
         if segment.live_slots == 1 {
             self.live.insert(index.0 as usize);
         }
@@ -265,6 +294,7 @@ impl SegmentTable {
         assert!(segment.live_slots > 0, "a dead slot cannot die");
         segment.live_slots -= 1;
         self.live_slots -= 1;
+        self.retired_live_slots -= u64::from(index.0 >= self.limit);
         if segment.live_slots == 0 {
             self.live.remove(index.0 as usize);
         }
@@ -307,12 +337,14 @@ impl SegmentTable {
     /// A read of a slot has started.
     pub(crate) fn add_reader(&mut self, index: SegmentIndex) {
         self.segments[index.0 as usize].readers += 1;
+        self.retired_readers += u64::from(self.is_retired(index));
     }
 
     /// A read of a slot has ended.
     pub(crate) fn drop_reader(&mut self, index: SegmentIndex) {
         let readers = &mut self.segments[index.0 as usize].readers;
         *readers = readers.checked_sub(1).expect("a read that had started");
+        self.retired_readers -= u64::from(self.is_retired(index));
     }
 
     /// The first empty segments that a checkpoint made now may list as free, in place order, at
@@ -339,6 +371,101 @@ impl SegmentTable {
         }
     }
 
+    // ---- a log that grows and shrinks ---------------------------------------------------------
+
+    /// How many are not retired.
+    pub(crate) fn limit(&self) -> u32 {
+        self.limit
+    }
+
+    /// Whether it is never to be filled again.
+    pub(crate) fn is_retired(&self, index: SegmentIndex) -> bool {
+        index.0 >= self.limit
+    }
+
+    /// Those from this one on are retired, too, or those before it no longer: a few at a time.
+    pub(crate) fn retire_from(&mut self, limit: u32) {
+        let changed = || (limit.min(self.limit)..limit.max(self.limit)).map(SegmentIndex);
+        let of_changed = |count: fn(&Segment) -> u32| -> u64 {
+            changed().map(|index| u64::from(count(self.get(index)))).sum()
+        };
+        let live_slots = of_changed(|segment| segment.live_slots);
+        let readers = of_changed(|segment| segment.readers);
+        let is_empty = |index: &SegmentIndex| self.get(*index).state == SegmentState::Empty;
+        let empty: Vec<SegmentIndex> = changed().filter(is_empty).collect();
+        empty.iter().for_each(|index| self.unlist_empty(*index));
+        if limit < self.limit {
+            self.retired_live_slots += live_slots;
+            self.retired_readers += readers;
+        } else {
+            self.retired_live_slots -= live_slots;
+            self.retired_readers -= readers;
+        }
+        self.limit = limit;
+        empty.into_iter().for_each(|index| self.list_empty(index));
+    }
+
+    /// Retired segments that are not empty.
+    pub(crate) fn retired_in_use(&self) -> u32 {
+        self.total() - self.limit - self.retired_empty
+    }
+
+    /// Live slots of retired segments.
+    pub(crate) fn retired_live_slots(&self) -> u64 {
+        self.retired_live_slots
+    }
+
+    /// Whether slots of retired segments are being read.
+    pub(crate) fn retired_are_read(&self) -> bool {
+        self.retired_readers > 0
+    }
+
+    /// Retired segments with live slots, in place order.
+    pub(crate) fn retired_live(&self) -> impl Iterator<Item = SegmentIndex> {
+        self.live_from(SegmentIndex(self.limit)).map(|(index, _)| index)
+    }
+
+    /// Whether a retired segment is among those that are filled next.
+    pub(crate) fn must_fill_retired(&self) -> bool {
+        self.free.iter().any(|index| self.is_retired(*index))
+    }
+
+    /// The retired segments, all of them empty, are gone.
+    ///
+    /// # Panics
+    /// If one is not empty.
+    pub(crate) fn cut(&mut self) {
+        assert_eq!(self.retired_in_use(), 0, "what is cut off holds nothing");
+        assert_eq!(self.retired_readers, 0, "nobody reads what is cut off");
+        self.counts.empty -= self.retired_empty;
+        self.retired_empty = 0;
+        self.segments.set_len(self.limit as usize);
+        self.filled.set_count(self.limit);
+    }
+
+    /// There are so many from now on: the new ones are empty. A few at a time.
+    ///
+    /// # Panics
+    /// If some are retired.
+    pub(crate) fn grow(&mut self, total: u32) {
+        let before = self.total();
+        assert!(self.limit == before && total >= before);
+        self.segments.set_len(total as usize);
+        self.filled.set_count(total);
+        self.live.grow(total as usize);
+        self.empty.grow(total as usize);
+        self.limit = total;
+        self.counts.empty += total - before;
+        for index in before..total {
+            // One that was cut off has its last serial still. The others are memory that nothing
+            // has touched.
+            if self.segments[index as usize].serial != 0 {
+                self.segments[index as usize].serial = 0;
+            }
+            self.list_empty(SegmentIndex(index));
+        }
+    }
+
     /// Recovery: what the segment holds is of this filling.
     pub(crate) fn found_filling(&mut self, index: SegmentIndex, serial: SegmentSerial) {
         self.segments[index.0 as usize].serial = serial.0;
@@ -361,10 +488,17 @@ impl SegmentTable {
     pub(crate) fn check_invariants(&self) {
         let mut counted = SegmentTable::new(0);
         let free = BTreeSet::from_iter(&self.free);
+        let mut retired_empty = 0;
         for (index, segment) in self.iter() {
             *counted.count(segment.state) += 1;
             let holds = match segment.state {
                 SegmentState::Free => free.contains(&index) && segment.live_slots == 0,
+                SegmentState::Empty if self.is_retired(index) => {
+                    retired_empty += 1;
+                    let is_listed = self.empty_for_checkpoint.contains(&index)
+                        || self.empty.contains(index.0 as usize);
+                    segment.live_slots == 0 && !is_listed
+                }
                 SegmentState::Empty => {
                     let for_checkpoint = self.empty_for_checkpoint.contains(&index);
                     segment.live_slots == 0
@@ -381,6 +515,13 @@ impl SegmentTable {
             assert!(holds, "{index:?}: {segment:?}, free {:?}", self.free);
         }
         assert_eq!(counted.counts, self.counts);
+        let retired = self.iter().filter(|(index, _)| self.is_retired(*index));
+        let retired_live = retired.map(|(_, segment)| u64::from(segment.live_slots)).sum();
+        assert_eq!(
+            (retired_empty, retired_live),
+            (self.retired_empty, self.retired_live_slots),
+            "retired segments: empty ones, live slots"
+        );
         assert_eq!((free.len(), self.free.len()), (self.counts.free as usize, free.len()));
         assert_eq!(self.live_slots, self.iter().map(|(_, s)| u64::from(s.live_slots)).sum::<u64>());
         let in_state = |is: fn(&Segment) -> bool| {

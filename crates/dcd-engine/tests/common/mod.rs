@@ -117,6 +117,12 @@ impl Disk {
         self.rot(offset, &[byte]);
     }
 
+    /// It has so many bytes from now on.
+    pub fn set_length(&mut self, bytes: u64) {
+        self.current.resize(bytes as usize, 0);
+        self.durable.resize(bytes as usize, 0);
+    }
+
     pub fn flush(&mut self) {
         for (at, bytes) in self.volatile.drain(..) {
             self.durable[at..at + bytes.len()].copy_from_slice(&bytes);

@@ -123,6 +123,8 @@ impl FaultyDisk {
     pub fn resize(&mut self, len: usize) {
         self.current.resize(len);
         self.durable.resize(len);
+        // What is cut off never lands.
+        self.volatile.retain(|write| write.offset + write.bytes.len() <= len);
     }
 
     /// How many writes are in the volatile cache.

@@ -437,7 +437,10 @@ impl Legs {
             return;
         }
         let mut older = if which == 0 { first.clone() } else { self.disk.clone() };
+        let length = older.len();
         older.restore(image);
+        // The log may have had another size then.
+        older.resize(length);
         let Ok(old_label) = label_of(&older) else { return };
         let is_same = old_label.membership.tag == true_label.membership.tag
             && old_label.number + 2 >= true_label.number;

@@ -314,8 +314,9 @@ impl Machine {
         let mut are_compared = false;
         loop {
             if self.engine().legs_are_alike() && !std::mem::replace(&mut are_compared, true) {
+                let end = self.running.engine().superblock().end() as usize;
                 let legs = self.legs_of().expect("it has some");
-                legs.compare().map_err(NotOpen::Violation)?;
+                legs.compare(end).map_err(NotOpen::Violation)?;
             }
             if let Some((at, member, error)) = self.state.fails_at
                 && ios >= at

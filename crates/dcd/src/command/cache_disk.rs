@@ -1,4 +1,5 @@
-//! `dcd cache-disk`: the legs of a cache-disk that is on several disks, of a running dcd.
+//! `dcd cache-disk`: the size of the log, and the legs of a cache-disk that is on several disks, of
+//! a running dcd.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -10,18 +11,19 @@ use dcd_daemon::device::device_file::DeviceFile;
 use dcd_daemon::device::device_spec::DeviceSpec;
 use dcd_daemon::device::shares::Place;
 use dcd_daemon::serve::ServeError;
-use dcd_daemon::units_text::format_size;
+use dcd_daemon::units_text::{format_size, parse_size};
 use dcd_engine::units::Uuid;
-use dcd_protocol::{LegCommand, LegReport};
+use dcd_protocol::{LegCommand, LegReport, ResizeAsked, ResizeDone};
 use serde_json::json;
 
+use crate::command::drain;
 use crate::daemons;
 use crate::error::CommandError;
 use crate::output::{Align, Paint, Table};
 use crate::progress::{Progress, Unit};
 use crate::stdout::{print, print_json};
 
-/// The legs of a cache-disk that is on several disks.
+/// The legs of a cache-disk that is on several disks, and the size of the log.
 ///
 /// Each leg holds all of the log, so that one of them may fail: dcd goes on with the others, and
 /// says so. `dcd create` with several --cache-disk makes such a cache, and `dcd serve --new-leg
@@ -88,6 +90,28 @@ Example:
         /// Do not wait until it is filled.
         #[arg(long)]
         no_wait: bool,
+    },
+    /// Give the log another size, while dcd serves: up to SIZE, or to the end of the cache-disk.
+    ///
+    /// To grow it, make the cache-disk larger first (all legs, if there are several): the file with
+    /// `truncate`, a logical volume with `lvextend`. Nothing that is there moves. To shrink it, what
+    /// is in its last segments goes to the data-disk before; then the cache-disk may be cut to the
+    /// size that is told.
+    ///
+    /// Ctrl-C, SIGTERM or the end of this command cancel it: the log has the size that it had, and
+    /// the exit code is 7. When nothing more gets to the data-disk for the daemon's --drain-timeout,
+    /// it ends likewise, with exit code 8.
+    #[command(after_help = "\
+Examples:
+  lvextend -L 200G vg/cache && dcd cache-disk resize --control /run/sdb.ctl
+  dcd cache-disk resize 100G --control /run/sdb.ctl && lvreduce -L 100G vg/cache")]
+    Resize {
+        /// Bytes of the cache-disk that may be used, from its beginning: 100G, for example. Without
+        /// it all that there are.
+        #[arg(value_name = "SIZE", value_parser = parse_size)]
+        size: Option<u64>,
+        #[command(flatten)]
+        of: Of,
     },
     /// Do without a leg from now on: when this is answered the disk may be unplugged.
     ///
@@ -177,6 +201,18 @@ pub fn run(arguments: &CacheDiskArguments) -> Result<(), CommandError> {
                 (false, Some(())) => print("filled: it is in sync\n"),
             }
         }
+        What::Resize { size, of } => {
+            let mut client = drain::connect(&of.control)?;
+            let mut progress = Progress::new("emptying", Unit::Bytes);
+            let asked = ResizeAsked { bytes: *size };
+            let done = client.resize(asked, &mut |so_far| progress.lines(so_far));
+            progress.finish();
+            let done = done?;
+            match of.json {
+                true => print_json(&json!(done)),
+                false => print(&resized(&done)),
+            }
+        }
         What::TakeOut { leg, of } => {
             let mut client = daemons::connect(&of.control)?;
             client.ask_legs(LegCommand::TakeOut { leg: leg.to_string() })?;
@@ -186,6 +222,22 @@ pub fn run(arguments: &CacheDiskArguments) -> Result<(), CommandError> {
             }
         }
     }
+}
+
+fn resized(done: &ResizeDone) -> String {
+    let size =
+        |segments: u32| format_size(u64::from(segments).saturating_mul(done.segment_size_bytes));
+    let (what, and) = match done.segments > done.segments_before {
+        true => ("grown", ""),
+        false => ("shrunk", ": it may be cut to so many"),
+    };
+    format!(
+        "{what}: the log has {} ({} segments, {} before)\n{} bytes of the cache-disk are used{and}\n",
+        size(done.segments),
+        done.segments,
+        done.segments_before,
+        done.bytes,
+    )
 }
 
 /// Has a disk become a leg; its name.

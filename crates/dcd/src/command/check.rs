@@ -261,11 +261,7 @@ fn check_checkpoints(
         }
     }
     // Each session begins with a checkpoint, before its superblock is written.
-    let sessions = match superblock.state {
-        CacheState::Open => superblock.generation,
-        CacheState::Closed | CacheState::Detached => superblock.generation.saturating_sub(1),
-    };
-    if checkpoint.epoch < sessions {
+    if checkpoint.epoch < superblock.session_epoch_min() {
         let generation = checkpoint.generation;
         let message = format!("the newest checkpoint is lost; generation {generation} is too old");
         report.problem("checkpoint", message, None);

@@ -210,6 +210,7 @@ fn superblock_json(superblock: &Superblock) -> Value {
         "state": state_name(superblock.state),
         "segment_size_bytes": geometry.segment_size_bytes,
         "segments": geometry.segments,
+        "segments_made": geometry.segments_made,
         "segments_offset": geometry.segments_offset,
         "checkpoint_offsets": geometry.checkpoint_offsets,
         "checkpoint_area_bytes": geometry.checkpoint_area_bytes,
@@ -222,6 +223,11 @@ fn superblock_json(superblock: &Superblock) -> Value {
         "data_offset_bytes": superblock.data_offset_bytes,
         "data_label_epoch": superblock.data_label_epoch,
         "end_mark_offset": superblock.end_mark_offset(),
+        // Of a log that has grown or shrunk.
+        "annexes_offset": geometry.annexes.offset,
+        "annex_segments": &geometry.annexes.segments[..geometry.annexes.count()],
+        "session_epoch": superblock.resized.map(|resized| resized.session_epoch),
+        "checkpoint_generation_min": superblock.resized.map(|resized| resized.checkpoint_generation),
         "has_legs": superblock.has_legs,
         // Of the open session: which memory it has.
         "memory_place": superblock.memory.as_ref().map(|memory| &memory.place),

@@ -225,6 +225,13 @@ fn state_with_its_log(report: &StatusReport) -> (String, Colour) {
         let lines = count(report.destage_blocked_lines, "line");
         let words = format!("serves; the data-disk does not take {lines} of 4 KiB");
         return (words, Colour::Warning);
+    } else if let Some(resize) = &report.resize {
+        let left = format_size(resize.lines_left.saturating_mul(LINE_SIZE));
+        let what = match resize.segments_wanted > resize.segments_before {
+            true => "serves, and its log grows".to_owned(),
+            false => format!("serves, and its log shrinks: {left} to go"),
+        };
+        return (what, Colour::Good);
     } else if report.draining {
         ("serves, and is draining", Colour::Good)
     } else {

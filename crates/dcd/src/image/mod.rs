@@ -16,7 +16,7 @@ use dcd_engine::format::checkpoint::{self, Checkpoint};
 use dcd_engine::format::end_mark::{self, END_MARK_BYTES};
 use dcd_engine::format::geometry::SUPERBLOCK_OFFSETS;
 use dcd_engine::format::superblock::SUPERBLOCK_SIZE;
-use dcd_engine::{Buffer, Superblock};
+use dcd_engine::{Buffer, FormatError, Superblock};
 
 use crate::error::CommandError;
 pub use crate::error::image::ImageError;
@@ -129,6 +129,13 @@ impl CacheImage {
         let (uuid, geometry) = (superblock.uuid, &superblock.geometry);
         let header = self.read(at, checkpoint::HEADER_SIZE)?;
         let header = Checkpoint::decode_header(header.bytes(), uuid, geometry)?;
+        if header.generation < superblock.checkpoint_generation_min() {
+            return Err(ImageError::Format(FormatError::Field {
+                what: "the checkpoint",
+                field: "generation",
+                found: header.generation,
+            }));
+        }
         let length = checkpoint::HEADER_SIZE as u64 + header.payload_bytes;
         // A damaged header cannot get here, but a forged one could ask for all memory.
         let length = length.min(geometry.checkpoint_area_bytes) as usize;

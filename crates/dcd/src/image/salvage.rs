@@ -383,10 +383,7 @@ impl Salvage {
 /// Whether no newer checkpoint than this one is known to have been durable, as a start finds it,
 /// too: a session begins with one of its own, and records tell of the newest that was there.
 fn is_newest(base: Option<(u64, u64)>, records: &[FoundRecord], superblock: &Superblock) -> bool {
-    let session = match superblock.state {
-        CacheState::Open => superblock.generation,
-        CacheState::Closed | CacheState::Detached => superblock.generation.saturating_sub(1),
-    };
+    let session = superblock.session_epoch_min();
     let told_of = records.iter().map(|found| found.record.header.checkpoint_generation);
     let told_of = told_of.max().unwrap_or(0);
     base.is_some_and(|(generation, epoch)| generation >= told_of && epoch >= session)
@@ -406,11 +403,14 @@ fn checkpoints(
     let mut damaged: Option<DamagedCheckpoint> = None;
     for offset in geometry.checkpoint_offsets {
         let Ok(header) = image.read(offset, checkpoint::HEADER_SIZE) else { continue };
-        let Ok(CheckpointHeader { payload_bytes, .. }) =
+        let Ok(CheckpointHeader { payload_bytes, generation, .. }) =
             Checkpoint::decode_header(header.bytes(), uuid, geometry)
         else {
             continue;
         };
+        if generation < superblock.checkpoint_generation_min() {
+            continue;
+        }
         let length = checkpoint::HEADER_SIZE as u64 + payload_bytes;
         let length = length.min(geometry.checkpoint_area_bytes) as usize;
         let Ok(bytes) = image.read(offset, length) else { continue };

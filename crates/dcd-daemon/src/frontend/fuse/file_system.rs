@@ -421,6 +421,7 @@ fn errno(error: RequestError) -> Errno {
         RequestError::Sequence(_)
         | RequestError::Volume(_)
         | RequestError::Leg(_)
+        | RequestError::Resize(_)
         | RequestError::Lost { .. }
         | RequestError::Stuck { .. } => Errno::EIO,
     }

@@ -88,6 +88,7 @@ impl From<RequestError> for Failure {
             | RequestError::Stuck { .. }
             | RequestError::Sequence(_)
             | RequestError::Leg(_)
+            | RequestError::Resize(_)
             | RequestError::Volume(_) => Failure::new(ErrorCode::Io, "cancelled"),
         }
     }

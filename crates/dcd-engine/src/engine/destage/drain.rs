@@ -48,6 +48,11 @@ pub(in crate::engine) struct Headway {
 }
 
 impl Left {
+    /// So many live slots, and nothing to be zeroed.
+    pub(in crate::engine) fn of_slots(slots: u64) -> Left {
+        Left { slots, zero_lines: 0 }
+    }
+
     pub(in crate::engine) fn zero_lines(&self) -> u64 {
         self.zero_lines
     }
@@ -157,7 +162,12 @@ impl Engine {
 
     /// Whether somebody waits for a drain who waits for readers only.
     pub(in crate::engine) fn a_drain_is_held_up(&self) -> bool {
-        self.destage.drains.iter().any(|drain| drain.headway.is_held_up) || self.mode.is_held_up()
+        self.destage.drains.iter().any(|drain| drain.headway.is_held_up)
+            || self.is_waiting_held_up()
+    }
+
+    fn is_waiting_held_up(&self) -> bool {
+        self.mode.is_held_up() || self.resize.is_held_up()
     }
 
     // ---- headway ------------------------------------------------------------------------------

@@ -32,7 +32,7 @@ use std::ops::Range;
 use self::batch::Batch;
 use self::completion::Completions;
 use self::drain::Drain;
-pub(super) use self::drain::Headway;
+pub(super) use self::drain::{Headway, Left};
 use self::search::Search;
 use self::trouble::Trouble;
 use self::zeroes::{BadZeroes, ZeroWork};
@@ -417,9 +417,10 @@ impl Engine {
             self.destage.tight_victim = Some((victim, serial));
             return Some(victim);
         }
+        let retired = self.retired_victim(|engine, index| engine.is_candidate(index, blocked));
         let policy = self.policy_now();
         let is_suitable = |index| self.is_candidate(index, blocked);
-        let victim = self.log.segments.first_to_destage(policy, is_suitable)?;
+        let victim = retired.or_else(|| self.log.segments.first_to_destage(policy, is_suitable))?;
         if is_tight {
             self.destage.tight_victim = Some((victim, self.log.segments.get(victim).serial()));
         }

@@ -43,17 +43,24 @@ pub(super) struct Loading {
 impl Engine {
     pub(super) fn load_newest_checkpoint(&mut self) {
         let (uuid, geometry) = (self.superblock.uuid, self.superblock.geometry);
+        let lost = self.superblock.checkpoint_generation_min();
         let recovery = self.recovery();
         let newest = (0..2)
             .filter_map(|area| Some((recovery.areas[area].as_ref().ok()?, area)))
             .max_by_key(|((generation, _), _)| *generation);
-        let Some(((_, header), area)) = newest else {
+        let Some(((generation, header), area)) = newest else {
             let problem = |area: &Result<_, FormatError>| area.as_ref().err().cloned();
             let [first, second] =
                 recovery.areas.each_ref().map(|area| problem(area).expect("none is valid"));
             let is_detached = self.superblock.state == CacheState::Detached;
             return self.fail_open(OpenError::Checkpoint { is_detached, first, second });
         };
+        // It is of a log of another size: it may speak of segments that are gone, and its area may
+        // be one that was used long ago.
+        let found = *generation;
+        if found < lost {
+            return self.fail_open(OpenError::CheckpointLost { lost, found });
+        }
         let reader = CheckpointReader::new(header.bytes(), uuid, &geometry).expect("looked at");
         recovery.stage = Stage::Checkpoint;
         recovery.loading = Some(Box::new(Loading {

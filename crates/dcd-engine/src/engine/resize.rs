@@ -1,0 +1,486 @@
+//! The log grows and shrinks while requests are served.
+//!
+//! Nothing that exists moves: what is added is an annex behind everything else
+//! ([`crate::format::geometry`]), and what is given up are the last segments. The size is a matter
+//! of one superblock, and of the one checkpoint that it names.
+//!
+//! Growing:
+//!
+//! ```text
+//! 1. A checkpoint is made as ever ([`super::checkpoint`]), but it goes to the areas of the annex,
+//!    and with it the end mark behind the annex. Both are flushed.
+//!      Crash: the old superblock counts, and with it the checkpoints in the old areas. Nothing
+//!      was done that they do not allow: the new one does not count yet. Nobody reads what lies
+//!      behind the old end.
+//! 2. The superblock with the new geometry. It says which session it is of, for its generation is
+//!    higher now, and names the checkpoint: no older one counts, wherever it is.
+//!      Crash: whichever superblock is found, its checkpoint is whole, and the same records follow.
+//! 3. Its second copy, until it is durable.
+//!      Without it a copy that cannot be read later would bring back the old areas, with what
+//!      they said long ago.
+//! 4. The new segments come into the tables, some at a time, as empty ones.
+//! ```
+//!
+//! Shrinking:
+//!
+//! ```text
+//! 1. The last segments are retired, some at a time: one that is empty is not announced, nor listed
+//!    as free.
+//! 2. The log goes through those of them that it has to fill next: each gets a record that holds
+//!    nothing. So their order stays the one that a start finds.
+//! 3. What they hold goes to the data-disk.
+//!      Crash in steps 1 to 3, or somebody wants it no more: no word of it is on the disk.
+//! 4. A checkpoint is durable that was begun behind that: no start needs them any more. Only now
+//!    something else may be written there: the end mark of step 5.
+//! 5. As steps 1 to 3 of growing: a checkpoint, in the areas that count then, and the end mark; the
+//!    superblock; its second copy.
+//!      Crash: as there. With the old superblock the retired segments are empty ones.
+//! 6. They are gone from the tables.
+//! ```
+//!
+//! Whoever waits is told when it gets on no more, as with a drain. In step 5, or 1 of growing, it
+//! takes no more than a checkpoint, and is not broken off behind the header of that.
+
+use super::destage::{Headway, Left};
+use super::{Engine, Purpose, checkpoint};
+use crate::config::Mode;
+use crate::engine::checkpoint::PAUSE;
+use crate::format::Geometry;
+use crate::format::superblock::Resized;
+use crate::io::{RequestError, RequestId, ResizeError};
+use crate::legs::LegStanding;
+use crate::stats::{ResizeReport, ResizeState};
+use crate::units::{LINE_SIZE, SegmentIndex, Time};
+
+/// Segments that are retired, or added, in one step.
+const SEGMENTS_AT_ONCE: u32 = 1024;
+
+/// A change of the log's size, if one is under way.
+#[derive(Default)]
+pub(super) struct Resizing {
+    stage: Stage,
+    /// A part was done since the last input.
+    has_paused: bool,
+    /// The last victim was not a retired segment, although there was one.
+    others_had_turn: bool,
+}
+
+#[derive(Default)]
+enum Stage {
+    #[default]
+    Resting,
+    /// Shrinking, steps 1 to 3.
+    Emptying(Wanted, Headway),
+    /// Shrinking, step 4: until a checkpoint is durable that is later than this generation.
+    Settling(Wanted, u64),
+    /// Growing, steps 1 to 3.
+    Listing(Wanted),
+    /// Growing, step 4.
+    Extending(Wanted),
+    /// Somebody wanted it no more: the retired segments are what they were.
+    TakingBack,
+}
+
+#[derive(Clone, Copy)]
+struct Wanted {
+    id: RequestId,
+    geometry: Geometry,
+    segments_before: u32,
+    since: Time,
+}
+
+impl Resizing {
+    /// What happens comes from outside: another part may be done.
+    pub(super) fn input_came(&mut self) {
+        self.has_paused = false;
+    }
+
+    /// Whether destaging is urgent.
+    pub(super) fn wants_destage(&self) -> bool {
+        matches!(self.stage, Stage::Emptying(..))
+    }
+
+    /// Whether readers keep it from everything, and have to share.
+    pub(super) fn is_held_up(&self) -> bool {
+        matches!(&self.stage, Stage::Emptying(_, headway) if headway.is_held_up())
+    }
+
+    /// The size of which the next checkpoint has to tell.
+    pub(super) fn geometry_to_list(&self) -> Option<Geometry> {
+        match &self.stage {
+            Stage::Listing(wanted) => Some(wanted.geometry),
+            _ => None,
+        }
+    }
+
+    fn wanted(&self) -> Option<&Wanted> {
+        match &self.stage {
+            Stage::Emptying(wanted, _)
+            | Stage::Settling(wanted, _)
+            | Stage::Listing(wanted)
+            | Stage::Extending(wanted) => Some(wanted),
+            Stage::Resting | Stage::TakingBack => None,
+        }
+    }
+}
+
+impl Engine {
+    /// How large the log is to be: as large as it can be on so many bytes of the cache-disk.
+    pub(super) fn resize(&mut self, id: RequestId, cache_disk_bytes: u64) {
+        let geometry = match self.geometry_wanted(cache_disk_bytes) {
+            Ok(geometry) => geometry,
+            Err(error) => return self.reply(id, Err(error), None),
+        };
+        let segments_before = self.log.segments.total();
+        let wanted = Wanted { id, geometry, segments_before, since: self.now };
+        self.resize.stage = match geometry.segments < segments_before {
+            true => {
+                // Somebody may have mended what was in the way, and asks therefore.
+                self.try_again_now();
+                Stage::Emptying(wanted, self.headway_from(self.left_in_retired()))
+            }
+            false => Stage::Listing(wanted),
+        };
+    }
+
+    fn geometry_wanted(&self, cache_disk_bytes: u64) -> Result<Geometry, RequestError> {
+        if self.config.read_only {
+            return Err(RequestError::ReadOnly);
+        }
+        if !self.logs_changes() {
+            return Err(ResizeError::NotLogging.into());
+        }
+        if self.log_is_given_up() {
+            return Err(RequestError::Io);
+        }
+        if !matches!(self.resize.stage, Stage::Resting) {
+            return Err(ResizeError::UnderWay.into());
+        }
+        let is_being_filled =
+            |standing| matches!(standing, Some(LegStanding::Joining | LegStanding::Filling));
+        if self.legs().any(|leg| is_being_filled(leg.standing)) {
+            return Err(ResizeError::LegIsFilled.into());
+        }
+        let bytes = cache_disk_bytes / LINE_SIZE * LINE_SIZE;
+        let geometry = self.superblock.geometry_on(bytes)?;
+        let before = self.superblock.geometry.segments;
+        if geometry.segments == before {
+            return Err(ResizeError::Same { segments: before }.into());
+        }
+        if geometry.segments < before && self.destages_never() {
+            return Err(RequestError::ReadOnly);
+        }
+        Ok(geometry)
+    }
+
+    /// Whether changes go to the log, and are to.
+    fn logs_changes(&self) -> bool {
+        self.config.mode == Mode::WriteBack && !self.config.no_log && !self.is_passing_by()
+    }
+
+    /// Somebody wants it no more: everything is as before, unless the checkpoint is on its way
+    /// that tells of it.
+    pub(super) fn cancel_resize(&mut self, which: RequestId) {
+        if self.resize.wanted().is_some_and(|wanted| wanted.id == which) {
+            self.give_up_resize(RequestError::Cancelled);
+        }
+    }
+
+    /// Tells whether it could be.
+    fn give_up_resize(&mut self, error: RequestError) -> bool {
+        let may_give_up = match self.resize.stage {
+            Stage::Emptying(..) | Stage::Settling(..) => true,
+            Stage::Listing(_) => !self.checkpoint.tells_of_size() || self.drop_checkpoint_of_size(),
+            Stage::Resting | Stage::Extending(_) | Stage::TakingBack => false,
+        };
+        let Some(wanted) = self.resize.wanted().filter(|_| may_give_up).copied() else {
+            return false;
+        };
+        let end = self.superblock.end();
+        if let Some(legs) = &mut self.legs {
+            legs.set_end(end);
+        }
+        self.resize.stage = Stage::TakingBack;
+        self.reply(wanted.id, Err(error), None);
+        true
+    }
+
+    /// The cache is being closed.
+    pub(super) fn end_resize(&mut self) {
+        if let Stage::Extending(wanted) = self.resize.stage {
+            // The next start makes its tables anew.
+            self.resize.stage = Stage::Resting;
+            return self.reply(wanted.id, Ok(()), None);
+        }
+        self.give_up_resize(RequestError::ShuttingDown);
+    }
+
+    pub(super) fn advance_resize(&mut self) -> bool {
+        if matches!(self.resize.stage, Stage::Resting) {
+            return false;
+        }
+        if self.log_is_given_up() || self.is_passing_by() {
+            let wanted = self.resize.wanted().copied();
+            self.resize.stage = Stage::Resting;
+            if let Some(wanted) = wanted {
+                self.reply(wanted.id, Err(RequestError::Io), None);
+            }
+            return true;
+        }
+        if !self.logs_changes() && self.give_up_resize(ResizeError::NotLogging.into()) {
+            return true;
+        }
+        match &self.resize.stage {
+            Stage::Resting => false,
+            Stage::Emptying(wanted, _) => {
+                let limit = wanted.geometry.segments;
+                self.retire_some(limit) || self.empty_retired(limit)
+            }
+            Stage::Settling(wanted, generation) => {
+                let (wanted, generation) = (*wanted, *generation);
+                let is_settled = self.checkpoint.generation > generation;
+                if is_settled {
+                    self.resize.stage = Stage::Listing(wanted);
+                } else if self.checkpoint.is_idle() {
+                    self.checkpoint.force();
+                }
+                is_settled
+            }
+            Stage::Listing(_) => {
+                if self.checkpoint.is_idle() {
+                    self.checkpoint.force();
+                }
+                false
+            }
+            Stage::Extending(wanted) => {
+                let wanted = *wanted;
+                self.extend_tables(wanted)
+            }
+            Stage::TakingBack => self.take_back(),
+        }
+    }
+
+    // ---- shrinking ----------------------------------------------------------------------------
+
+    /// Step 1. Tells whether anything was done.
+    fn retire_some(&mut self, limit: u32) -> bool {
+        let now = self.log.segments.limit();
+        let has_more = now > limit && !self.resize.has_paused;
+        if has_more {
+            self.log.segments.retire_from(limit.max(now.saturating_sub(SEGMENTS_AT_ONCE)));
+            self.resize.has_paused = true;
+            self.destage.something_changed();
+        }
+        has_more
+    }
+
+    /// The same backwards.
+    fn take_back(&mut self) -> bool {
+        if self.resize.has_paused {
+            return false;
+        }
+        let segments = &mut self.log.segments;
+        let limit = segments.total().min(segments.limit().saturating_add(SEGMENTS_AT_ONCE));
+        segments.retire_from(limit);
+        self.resize.has_paused = true;
+        if limit == segments.total() {
+            self.resize.stage = Stage::Resting;
+        }
+        true
+    }
+
+    /// Steps 2 and 3; destaging does the rest. Tells whether anything was done.
+    fn empty_retired(&mut self, limit: u32) -> bool {
+        if self.log.segments.limit() > limit {
+            return false;
+        }
+        let segments = &self.log.segments;
+        let are_over = segments.retired_in_use() == 0
+            && !segments.retired_are_read()
+            // One that was begun before may list them as free.
+            && !self.checkpoint.frees(|segment| segments.is_retired(segment));
+        if are_over {
+            let Stage::Emptying(wanted, _) = std::mem::take(&mut self.resize.stage) else {
+                unreachable!("looked at");
+            };
+            self.resize.stage = Stage::Settling(wanted, self.checkpoint.begun());
+            return true;
+        }
+        let has_passed = self.pass_retired();
+        if self.log.newest_record() > self.log.durable_record() {
+            self.want_durable(self.log.newest_record());
+        }
+        has_passed || self.give_up_if_stuck_emptying()
+    }
+
+    /// Step 2: the log goes on behind the retired segments that it is in or comes to.
+    fn pass_retired(&mut self) -> bool {
+        let is_in_one = self.log.current_segment();
+        if is_in_one.is_some_and(|segment| self.log.segments.is_retired(segment)) {
+            self.log.close_segment();
+            return true;
+        }
+        let passes = self.log.segments.must_fill_retired() && self.log.can_pass_segment();
+        if passes {
+            self.log.pass_segment();
+        }
+        passes
+    }
+
+    fn give_up_if_stuck_emptying(&mut self) -> bool {
+        if self.log.segments.retired_live_slots() == 0 || !self.destage.is_between_works() {
+            return false;
+        }
+        let Stage::Emptying(wanted, mut headway) = std::mem::take(&mut self.resize.stage) else {
+            unreachable!("looked at");
+        };
+        let left = self.left_in_retired();
+        let is_stuck = self.is_stuck(&mut headway, left);
+        self.resize.stage = Stage::Emptying(wanted, headway);
+        is_stuck && self.give_up_resize(self.stuck_now())
+    }
+
+    fn left_in_retired(&self) -> Left {
+        Left::of_slots(self.log.segments.retired_live_slots())
+    }
+
+    /// What is to be destaged next while the log is being shrunk: by turns with the others if
+    /// somebody waits for room, which the retired segments do not make.
+    pub(super) fn retired_victim(
+        &mut self,
+        is_suitable: impl Fn(&Engine, SegmentIndex) -> bool,
+    ) -> Option<SegmentIndex> {
+        if !self.resize.wants_destage() {
+            return None;
+        }
+        let others_have_turn = self.someone_waits_for_destaging() && !self.resize.others_had_turn;
+        self.resize.others_had_turn = others_have_turn;
+        let mut retired = self.log.segments.retired_live().filter(|_| !others_have_turn);
+        retired.find(|index| is_suitable(self, *index))
+    }
+
+    // ---- what the checkpoint does -------------------------------------------------------------
+
+    /// Step 2 of growing: the checkpoint with this generation is durable.
+    pub(super) fn tell_size(&mut self, geometry: Geometry, generation: u64) {
+        let session_epoch = self.superblock.session_epoch_min();
+        self.superblock.count(!self.config.data_disk_read_only);
+        self.superblock.geometry = geometry;
+        self.superblock.has_end_mark = true;
+        self.superblock.resized =
+            Some(Resized { session_epoch, checkpoint_generation: generation });
+    }
+
+    /// Steps 2 and 3 of growing.
+    pub(super) fn write_size(&mut self, is_second: bool) {
+        let offset = match is_second {
+            false => self.superblock.offset(),
+            true => self.superblock.second_offset(),
+        };
+        let purpose = Purpose::Checkpoint(checkpoint::Step::Superblock { is_second });
+        self.write_superblock_copy(offset, purpose);
+    }
+
+    /// Both copies are durable.
+    pub(super) fn size_is_durable(&mut self) {
+        let end = self.superblock.end();
+        if let Some(legs) = &mut self.legs {
+            legs.set_end(end);
+        }
+        let wanted = match self.resize.stage {
+            Stage::Listing(wanted) => wanted,
+            _ => unreachable!("a size is told of that somebody waits for"),
+        };
+        self.log.geometry_is(self.superblock.geometry);
+        if wanted.geometry.segments < self.log.segments.total() {
+            self.log.segments.cut();
+            self.fit_tables();
+        }
+        self.resize.stage = Stage::Extending(wanted);
+        if self.close.is_some() {
+            self.end_resize();
+        }
+    }
+
+    /// Step 4 of growing. Tells whether anything was done.
+    fn extend_tables(&mut self, wanted: Wanted) -> bool {
+        if self.resize.has_paused {
+            return false;
+        }
+        let total = self.log.segments.total();
+        let next = wanted.geometry.segments.min(total.saturating_add(SEGMENTS_AT_ONCE));
+        if next > total {
+            self.log.segments.grow(next);
+            self.fit_tables();
+            self.resize.has_paused = true;
+        } else {
+            self.resize.stage = Stage::Resting;
+            self.reply(wanted.id, Ok(()), None);
+        }
+        true
+    }
+
+    /// Tables by slot are as large as the log.
+    fn fit_tables(&mut self) {
+        let total = self.log.segments.total();
+        let per_segment = self.superblock.geometry.slots_per_segment();
+        self.table.set_slots(total * per_segment, total * (per_segment - 1));
+        if let Some(clean) = &mut self.clean {
+            clean.set_segments(total);
+        }
+    }
+
+    /// Tables and log are as large as the superblock says, unless that is being changed.
+    ///
+    /// # Panics
+    /// If they are not.
+    pub(super) fn check_size(&self) {
+        let segments = &self.log.segments;
+        let is_at_rest = matches!(self.resize.stage, Stage::Resting)
+            && self.close.is_none()
+            && self.logs_changes()
+            && !self.log_is_given_up();
+        if is_at_rest {
+            let expected = self.superblock.geometry.segments;
+            assert_eq!((segments.limit(), segments.total()), (expected, expected));
+        }
+    }
+
+    // ---- what is told -------------------------------------------------------------------------
+
+    pub(super) fn resize_wake_up(&self) -> Option<Time> {
+        match &self.resize.stage {
+            Stage::Emptying(wanted, headway) => {
+                let has_more = self.log.segments.limit() > wanted.geometry.segments;
+                match has_more {
+                    true => Some(self.now.after(PAUSE)),
+                    false => self.headway_wake_up(headway),
+                }
+            }
+            Stage::Extending(_) | Stage::TakingBack => Some(self.now.after(PAUSE)),
+            Stage::Resting | Stage::Settling(..) | Stage::Listing(_) => None,
+        }
+    }
+
+    /// How far a change of the log's size is, if one is under way. Cheap.
+    pub fn resize_report(&self) -> Option<ResizeReport> {
+        let wanted = self.resize.wanted()?;
+        let state = match &self.resize.stage {
+            Stage::Emptying(..) => ResizeState::Emptying,
+            _ => ResizeState::Writing,
+        };
+        let segments = &self.log.segments;
+        let not_retired = segments.limit().saturating_sub(wanted.geometry.segments);
+        Some(ResizeReport {
+            segments_before: wanted.segments_before,
+            segments_wanted: wanted.geometry.segments,
+            state,
+            segments_left: match state {
+                ResizeState::Emptying => segments.retired_in_use() + not_retired,
+                ResizeState::Writing => 0,
+            },
+            lines_left: segments.retired_live_slots(),
+            since: wanted.since,
+        })
+    }
+}

@@ -1,0 +1,32 @@
+//! The size of the log.
+//!
+//! ```text
+//! {"resize":{}}                     {"progress":{"done":3,"total":10}} ... {"ok":true,"bytes":...,"segments":...,"segments_before":...}
+//! {"resize":{"bytes":17179869184}}  the same; progress counts what has to go to the data-disk
+//! ```
+//!
+//! `{"command":"cancel"}` on the same connection ends it, and so does its end.
+
+use serde::{Deserialize, Serialize};
+
+/// What is wanted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ResizeAsked {
+    /// Bytes of the cache-disk that may be used; none: all that there are.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bytes: Option<u64>,
+}
+
+/// What has come of it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct ResizeDone {
+    /// Bytes of the cache-disk that are used: it may be shortened to so many.
+    pub bytes: u64,
+    /// Segments of the log.
+    pub segments: u32,
+    /// Segments that it had before.
+    pub segments_before: u32,
+    /// Bytes of each.
+    pub segment_size_bytes: u64,
+}
