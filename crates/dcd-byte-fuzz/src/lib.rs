@@ -11,6 +11,7 @@
 //! | `decoders.rs` | `superblock`, `share_directory`, `checkpoint`, `record`, `copy_page`, `volume_format` | what is accepted is written back the same |
 //! | `recovery.rs` | `recovery`, `segment_memory` | a forged image ends in a running engine that works, or a typed error; few I/Os |
 //! | `volume_recovery.rs` | `volume_recovery` | the same of a volume with its tables: pages, roots, journal, labels of members |
+//! | `volume_import.rs` | `volume_import` | the twin of a volume's tables, and labels of members, at an import |
 //! | `clients.rs` | `control_client`, `nbd_client`, `device_client` | whatever a server says, each question ends, with what can be reckoned with or an error that may be shown |
 //! | `simulation.rs` | `trace`, `disk_profile`, `workload` | requests are in order of time and survive a way through CSV; an accepted profile is a disk; errors are one line |
 //! | `text.rs` | `control_request`, `metrics_request`, `recorded_batch`, `pair_record`, `units`, `config_file`, `device_spec`, `fault_rules`, `volume_file`, `hint_rules`, `static_metadata` | what is accepted can be shown and read again, or makes sense; errors are one line |
@@ -36,6 +37,7 @@ mod simulation;
 mod text;
 mod vhost_user;
 mod vhost_user_session;
+mod volume_import;
 mod volume_recovery;
 
 /// Something to fuzz.
@@ -48,7 +50,7 @@ pub struct Target {
 }
 
 /// All targets.
-pub const TARGETS: [Target; 33] = [
+pub const TARGETS: [Target; 34] = [
     Target { name: "nbd_handshake", run: nbd_handshake::run },
     Target { name: "nbd_transmission", run: nbd_transmission::run },
     Target { name: "nbd_tls", run: nbd_tls::run },
@@ -65,6 +67,7 @@ pub const TARGETS: [Target; 33] = [
     Target { name: "recovery", run: recovery::recovery },
     Target { name: "segment_memory", run: recovery::segment_memory },
     Target { name: "volume_recovery", run: volume_recovery::run },
+    Target { name: "volume_import", run: volume_import::run },
     Target { name: "control_client", run: clients::control_client },
     Target { name: "nbd_client", run: clients::nbd_client },
     Target { name: "device_client", run: clients::device_client },

@@ -60,6 +60,7 @@ pub fn seeds(target: &str) -> Vec<(String, Vec<u8>)> {
         "recovery" => numbered(recoveries()),
         "segment_memory" => numbered(memories()),
         "volume_recovery" => numbered(volume_recoveries()),
+        "volume_import" => numbered(volume_imports()),
         "control_client" => numbered(control_answers()),
         "nbd_client" => numbered(nbd_answers()),
         "device_client" => numbered(device_answers()),
@@ -662,6 +663,21 @@ fn volume_recoveries() -> Vec<Vec<u8>> {
             seeds.push([vec![base, 3], step(place, 1 << 2 | 3, 32, &[])].concat());
             seeds.push([vec![base, 3], step(place, 7 << 2, 0, &[place ^ 1])].concat());
         }
+    }
+    seeds
+}
+
+/// Places are headers, roots, two of what a superblock would be, and pages.
+fn volume_imports() -> Vec<Vec<u8>> {
+    let mut seeds = vec![vec![0], vec![0, 3], vec![2], vec![2 | 4]];
+    for place in [0, 1, 2, 3] {
+        seeds.push([vec![0, 3], step(place, 1 | 1 << 2, 40, &[])].concat());
+        seeds.push([vec![0, 3], step(place, 3 << 2, 64, &[1])].concat());
+    }
+    for place in 6..60 {
+        seeds.push([vec![0, 3], step(place, 5 << 2 | 3, 64, &[])].concat());
+        seeds.push([vec![0, 3], step(place, 1 << 2 | 3, 72, &[])].concat());
+        seeds.push([vec![0, 0], step(place, 1 << 2, 70, &[])].concat());
     }
     seeds
 }

@@ -47,10 +47,10 @@ const IOS_MAX: u32 = 200_000;
 #[derive(Clone)]
 pub(crate) struct VolumeImage {
     pub(crate) cache_disk: Vec<u8>,
-    members: [&'static [u8]; MEMBERS],
-    labels: Vec<Vec<u8>>,
-    memory: Vec<u8>,
-    area: VolumeArea,
+    pub(crate) members: [&'static [u8]; MEMBERS],
+    pub(crate) labels: Vec<Vec<u8>>,
+    pub(crate) memory: Vec<u8>,
+    pub(crate) area: VolumeArea,
 }
 
 fn settings() -> EngineConfig {
@@ -70,7 +70,7 @@ fn set(level: RaidLevel, copies: u32, place: u64) -> SetConfig {
 
 fn volume_config(which: usize) -> VolumeConfig {
     let sets = match which {
-        0 => vec![
+        0 | WITH_TWIN => vec![
             set(RaidLevel::Raid1, 2, 0),
             set(RaidLevel::Raid5, 1, 1),
             set(RaidLevel::Raid0, 1, 2),
@@ -79,12 +79,12 @@ fn volume_config(which: usize) -> VolumeConfig {
     };
     let mut config = VolumeConfig {
         members: MEMBERS,
-        temporary_bytes: if which == 0 { 256 << 10 } else { 0 },
+        temporary_bytes: if which != 1 { 256 << 10 } else { 0 },
         sets,
         extent_bytes: 16 << 10,
         logical_bytes: 0,
         selective_caching: false,
-        twin_region_pages: 0,
+        twin_region_pages: u32::from(which == WITH_TWIN),
         migrate_bytes_per_second_max: 0,
         placement: Placement::default(),
     };
@@ -101,15 +101,22 @@ pub(crate) fn base_images() -> &'static [VolumeImage] {
 
 /// How many there are.
 pub(crate) const BASES: usize = 2;
+/// And one with a twin of its tables on members 0 and 1.
+const WITH_TWIN: usize = 2;
+
+/// That one, and what it is made of.
+pub(crate) fn image_with_twin() -> (VolumeImage, VolumeHeader) {
+    (build(WITH_TWIN), header_of(WITH_TWIN))
+}
+
+fn header_of(which: usize) -> VolumeHeader {
+    let config = volume_config(which);
+    VolumeHeader { uuid: UUID, config, pointers_max: 1000, journal_bytes: 1 << 20 }
+}
 
 fn build(which: usize) -> VolumeImage {
     let geometry = Geometry::fit(2 << 20, 64 << 10).expect("it is large enough");
-    let header = VolumeHeader {
-        uuid: UUID,
-        config: volume_config(which),
-        pointers_max: 1000,
-        journal_bytes: 1 << 20,
-    };
+    let header = header_of(which);
     let area = VolumeArea::of(&header, geometry.end()).expect("it is small");
     let mut cache_disk = vec![0; (geometry.end() + area.bytes()) as usize];
     for (offset, bytes) in create(CreateOptions {
@@ -125,7 +132,7 @@ fn build(which: usize) -> VolumeImage {
     }) {
         cache_disk[offset as usize..][..bytes.len()].copy_from_slice(bytes.bytes());
     }
-    static EMPTY: [u8; 3 << 20] = [0; 3 << 20];
+    static EMPTY: [u8; 5 << 20] = [0; 5 << 20];
     let label = |member| {
         let label =
             MemberLabel { uuid: UUID, member: MemberIndex(member), epoch: 0, twin: None, copy: 0 }
@@ -156,7 +163,7 @@ fn build(which: usize) -> VolumeImage {
         machine.ask(Operation::Volume(VolumeRequest::SetAttributes { ranges, change }));
     }
     machine.ask(Operation::Shutdown);
-    if which == 0 {
+    if which != 1 {
         return machine.stop();
     }
     let mut machine =
@@ -352,7 +359,7 @@ impl VolumeMachine {
         let info = |head: &Vec<u8>| {
             let [first, second] = LABEL_OFFSETS.map(|at| head.get(at as usize..).unwrap_or(&[]));
             (!head.is_empty())
-                .then(|| MemberInfo { label: MemberLabel::newest(first, second), bytes: 3 << 20 })
+                .then(|| MemberInfo { label: MemberLabel::newest(first, second), bytes: 5 << 20 })
         };
         let members = image.labels.iter().map(info).collect();
         let size = Engine::segment_memory_size(&superblock.geometry, &config);

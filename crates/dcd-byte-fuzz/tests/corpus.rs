@@ -124,6 +124,7 @@ targets!(
     recovery,
     segment_memory,
     volume_recovery,
+    volume_import,
     control_client,
     nbd_client,
     device_client,

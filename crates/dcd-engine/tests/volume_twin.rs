@@ -265,6 +265,47 @@ fn one_that_fails_is_left_out_and_another_takes_its_place() {
 }
 
 #[test]
+fn an_older_copy_of_a_holder_is_not_believed() {
+    let pair = config(2, vec![set(RaidLevel::Raid1, 2, 2, 0, 16 << 10)], 16 << 10);
+    let mut bench = with_twin(pair);
+    fill(&mut bench, 1);
+    bench.drain();
+    settle(&mut bench);
+    bench.close();
+    let older = bench.members[0].clone();
+    let mut written = Vec::new();
+    for round in 2..5 {
+        bench.open(false);
+        written = fill(&mut bench, round);
+        bench.drain();
+        settle(&mut bench);
+        bench.close();
+    }
+    bench.members[0] = older.clone();
+    let mut alone = with_twin(bench.header.config.clone());
+    import(&mut bench);
+    check(&mut bench, &written);
+    // The other one alone is a matter of whoever gives nothing else.
+    alone.members = vec![None, bench.members[1].clone()];
+    assert!(try_import(&mut alone, true, u64::MAX).is_ok());
+}
+
+#[test]
+fn a_stop_comes_to_its_end_although_a_holder_fails() {
+    for failing in 0..4 {
+        let mut bench = with_twin(raid5());
+        fill(&mut bench, 1);
+        bench.drain();
+        settle(&mut bench);
+        bench.failing[failing] = true;
+        bench.close();
+        bench.failing[failing] = false;
+        bench.open(false);
+        bench.pass_in_steps(Duration::from_secs(3));
+    }
+}
+
+#[test]
 fn an_import_that_was_cut_off_is_done_again() {
     let mut bench = with_twin(tiered());
     let written = fill(&mut bench, 1);

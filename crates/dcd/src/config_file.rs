@@ -22,8 +22,9 @@ use crate::toml_values::{
 };
 
 /// Every key, in the order of the help text.
-pub const KEYS: [&str; 51] = [
+pub const KEYS: [&str; 52] = [
     "cache-disk",
+    "share",
     "data-disk",
     "nbd",
     "tls-cert",

@@ -154,6 +154,21 @@ pub enum VolumeFileError {
         /// What is wrong.
         problem: VolumeConfigError,
     },
+    /// The twin of the tables is beyond the end of a member.
+    #[error(
+        "{place}: the twin of the tables ends at {} of each member, and member {member} has {}",
+        format_size(*needed), format_size(*found)
+    )]
+    NoTwin {
+        /// The file.
+        place: Place,
+        /// The member.
+        member: u8,
+        /// Where it would end.
+        needed: u64,
+        /// What is there.
+        found: u64,
+    },
     /// Not enough room on a member.
     #[error(
         "{place}: set {set} needs {} on each of its members, and member {member} has {} left",
@@ -178,6 +193,10 @@ impl VolumeFileError {
     pub fn hint(&self) -> Option<String> {
         match self {
             VolumeFileError::File(error) => error.hint(),
+            VolumeFileError::NoTwin { .. } => Some(
+                "it lies behind all sets: give those on larger members a smaller `per-member`, or `twin = false`"
+                    .into(),
+            ),
             VolumeFileError::Placement { problem: PlacementError::NotComplete, .. } => {
                 Some("end with [[placement]] and levels = [0, 5, 1] alone".into())
             }
@@ -473,8 +492,29 @@ impl VolumeFile {
         if self.twin.is_none() && bytes > smallest / TWIN_SHARE {
             return Ok(without);
         }
-        let left = member_bytes.iter().map(|size| size.saturating_sub(bytes)).collect();
-        Ok((left, TWIN_REGION_PAGES_DEFAULT))
+        let left: Vec<u64> = member_bytes.iter().map(|size| size.saturating_sub(bytes)).collect();
+        // It lies behind all sets, at the same place on every member, those too that are smaller
+        // than others and in none of the last sets.
+        let fits = match self.slices(&left) {
+            Ok(sets) => {
+                let config = VolumeConfig { sets, ..config };
+                let end = config.twin_offset_bytes().unwrap_or(0) + area.twin_bytes();
+                member_bytes.iter().position(|size| *size < end).map(|member| (member, end))
+            }
+            Err(error) if self.twin == Some(true) => return Err(error),
+            Err(_) => return Ok(without),
+        };
+        match fits {
+            None => Ok((left, TWIN_REGION_PAGES_DEFAULT)),
+            Some(_) if self.twin.is_none() => Ok(without),
+            Some((member, needed)) => Err(VolumeFileError::NoTwin {
+                place: self.place.clone(),
+                // Fewer than 2^8.
+                member: member as u8,
+                needed,
+                found: member_bytes[member],
+            }),
+        }
     }
 
     /// What stands on a cache-disk of this size.
@@ -599,8 +639,33 @@ mod tests {
     }
 
     #[test]
+    fn a_twin_lies_behind_all_sets_of_every_member() {
+        let sets = "[[set]]\nlevel = 1\nmembers = [0, 1]\n[[set]]\nlevel = 1\nmembers = [2, 3]\n";
+        let alike = [200 * MIB; 4];
+        let volume = file(sets).plan(&alike).unwrap();
+        let end = volume.twin_offset_bytes().unwrap();
+        assert!((180 * MIB..200 * MIB).contains(&end), "{end}");
+        assert!(
+            file(&format!("twin = false\n{sets}")).plan(&alike).unwrap().twin_region_pages == 0
+        );
+        // Too small, or of different sizes: without, unless it is asked for.
+        let small = [30 * MIB; 4];
+        assert_eq!(file(sets).plan(&small).unwrap().twin_offset_bytes(), None);
+        let asked = format!("twin = true\n{sets}");
+        assert!(file(&asked).plan(&small).unwrap().twin_offset_bytes().is_some());
+        let different = [200 * MIB, 200 * MIB, 400 * MIB, 400 * MIB];
+        assert_eq!(file(sets).plan(&different).unwrap().twin_offset_bytes(), None);
+        let (problem, hint) = problem(&asked, &different);
+        assert!(problem.contains("member 0 has 200 MiB"), "{problem}");
+        assert!(hint.unwrap().contains("twin = false"));
+        // Sets that fill the disks.
+        let full = format!("{sets}per-member = \"199M\"\n");
+        assert_eq!(file(&full).plan(&alike).unwrap().twin_offset_bytes(), None);
+    }
+
+    #[test]
     fn sets_share_what_is_left() {
-        let text = "[[set]]\nlevel = 1\nshare = \"25%\"\n[[set]]\nlevel = 5\n[[set]]\nlevel = 0\n";
+        let text = "twin = false\n[[set]]\nlevel = 1\nshare = \"25%\"\n[[set]]\nlevel = 5\n[[set]]\nlevel = 0\n";
         let volume = file(text).plan(&[101 * MIB, 101 * MIB, 201 * MIB]).unwrap();
         let slices: Vec<_> =
             volume.sets.iter().map(|set| (set.member_offset_bytes, set.member_bytes)).collect();

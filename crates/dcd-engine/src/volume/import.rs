@@ -184,20 +184,32 @@ pub fn find(
     if twin.holders.is_none() {
         return Err(ImportError::NobodyHasIt);
     }
-    let mut result = Err(ImportError::HoldersMissing { holders: twin.holders });
-    for member in twin.holders.members().filter(|member| given.has(*member)) {
+    let mut problem = ImportError::HoldersMissing { holders: twin.holders };
+    let newest_epoch = labels.iter().map(|label| label.epoch).max().unwrap_or(0);
+    let mut best: Option<FoundVolume> = None;
+    for label in labels.iter().filter(|label| twin.holders.has(label.member)) {
+        let member = label.member;
+        // The disk in a holder's place may be a copy of an earlier time. Its label tells: those that
+        // are being written are one apart.
+        let generation = label.twin.map_or(0, |twin| twin.generation);
+        if generation + 1 < twin.generation || label.epoch + 1 < newest_epoch {
+            problem = ImportError::MemberOlder { member, label: label.epoch, known: newest_epoch };
+            continue;
+        }
         match read_twin(first.uuid, member, twin.offset, disks) {
             Ok((header, volume)) => {
                 let labels = labels.to_vec();
                 let present = given;
                 let found = FoundVolume { header, holder: member, present, labels, twin, volume };
-                result = found.with_members(degraded);
-                break;
+                // Of two that count, one may lack what was on its way when all ended.
+                if best.as_ref().is_none_or(|best| best.age() < found.age()) {
+                    best = Some(found);
+                }
             }
-            Err(problem) => result = Err(ImportError::Damaged { member, problem }),
+            Err(error) => problem = ImportError::Damaged { member, problem: error },
         }
     }
-    result
+    best.ok_or(problem)?.with_members(degraded)
 }
 
 fn read_twin(
@@ -252,6 +264,12 @@ fn read_twin(
 }
 
 impl FoundVolume {
+    /// Newer ones have greater ones.
+    fn age(&self) -> (u64, u64, u64) {
+        let volume = &self.volume;
+        (volume.epoch, volume.journal.next_sequence(), volume.checkpoint.number())
+    }
+
     fn with_members(mut self, degraded: bool) -> Result<FoundVolume, ImportError> {
         let members = self.volume.members.len();
         if let Some(label) = self.labels.iter().find(|label| usize::from(label.member.0) >= members)
@@ -498,8 +516,14 @@ impl FoundVolume {
     /// Step 4.
     fn write_labels(&self, disks: &mut dyn ImportDisks) -> Result<(), ImportError> {
         let epoch = self.epoch();
-        for label in self.labels.iter().filter(|label| self.present.has(label.member)) {
+        // Holders first: an import that is done again must find one with the newest label.
+        let (holders, others): (Vec<&MemberLabel>, Vec<&MemberLabel>) =
+            self.labels.iter().partition(|label| self.twin.holders.has(label.member));
+        for label in holders.into_iter().chain(others) {
             let member = label.member;
+            if !self.present.has(member) {
+                continue;
+            }
             // Not over its newest.
             let offset = LABEL_OFFSETS[usize::from(1 - label.copy)];
             let new = MemberLabel { epoch, twin: Some(self.twin), ..*label };

@@ -182,6 +182,10 @@ pub(super) struct Twin {
     pub(super) round: Round,
     /// A start has read it, and it lacks what the journal has.
     pub(super) is_behind: bool,
+    /// Records were done with that it has not got, because its ring was full while it was built.
+    pub(super) has_missed: bool,
+    /// Who has taken the labels that are being written.
+    pub(super) labelled: MemberMask,
     /// All tables are to be written: to a member that has nothing, or by somebody who knows nothing
     /// of what is there.
     pub(super) is_to_be_built: bool,
@@ -222,6 +226,8 @@ impl Twin {
             state: State::Idle,
             round: Round::Idle,
             is_behind: false,
+            has_missed: false,
+            labelled: MemberMask::default(),
             is_to_be_built: false,
             build_next: None,
             next_tail: 0,

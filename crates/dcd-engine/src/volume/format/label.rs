@@ -141,10 +141,13 @@ impl MemberLabel {
         if !offset.is_multiple_of(LINE_SIZE) || offset > TWIN_OFFSET_MAX {
             return Err(field("twin_offset", offset));
         }
-        if generation >= COUNTER_END {
+        if generation >= COUNTER_END || offset == 0 && generation > 0 {
             return Err(field("twin_generation", generation));
         }
         let holders = MemberMask(disk.twin_holders.get());
+        if offset == 0 && !holders.is_none() {
+            return Err(field("twin_holders", holders.0.into()));
+        }
         let twin = (offset > 0).then_some(TwinLabel { offset, generation, holders });
         let (uuid, member) = (Uuid(disk.uuid), MemberIndex(member as u8));
         Ok(MemberLabel { uuid, member, epoch, twin, copy: 0 })

@@ -114,9 +114,8 @@ pub(crate) struct RootOnDisk {
     pub(crate) member: [MemberOnDisk; MEMBERS_MAX],
     pub(crate) label_epoch: [U64; MEMBERS_MAX],
     pub(crate) pointer_pages_added: U32,
-    pub(crate) reserved: U32,
     pub(crate) twin_since: U64,
-    pub(crate) unused: [u8; 3224],
+    pub(crate) unused: [u8; 3228],
 }
 
 const _: () = assert!(size_of::<RootOnDisk>() == ROOT_BYTES);
@@ -140,7 +139,6 @@ pub fn layout() -> Vec<FieldLayout> {
         member,
         label_epoch,
         pointer_pages_added,
-        reserved,
         twin_since,
         unused,
     })

@@ -278,6 +278,7 @@ impl Volume {
         let mut missing = Vec::new();
         let mut new_sums: Vec<(u32, LineSum)> = Vec::new();
         let mut sum_of_others = vec![0; LINE_BYTES];
+        let mut sum_of_free = vec![0; LINE_BYTES];
         let mut is_all_never = true;
         let mut is_ambiguous = false;
         for row in 0..parity_row {
@@ -291,6 +292,7 @@ impl Volume {
                     is_ambiguous = true;
                     is_all_never = false;
                     xor_into(&mut sum_of_others, line);
+                    xor_into(&mut sum_of_free, line);
                     new_sums.push((row, LineSum::of(line)));
                 }
                 continue;
@@ -313,11 +315,21 @@ impl Volume {
             .map(<[u8]>::to_vec);
         let mut new_parity = sum_of_others.clone();
         for row in &missing {
-            let computed = match (&parity, &missing[..], is_ambiguous) {
-                (Some(parity), [_], false) => {
-                    let mut line = sum_of_others.clone();
-                    xor_into(&mut line, parity);
-                    Some(line)
+            let known = self.sum_of(set, stripe, *row, column);
+            let computed = match (&parity, &missing[..]) {
+                (Some(parity), [_]) => {
+                    let mut with_free = sum_of_others.clone();
+                    xor_into(&mut with_free, parity);
+                    let mut without = with_free.clone();
+                    xor_into(&mut without, &sum_of_free);
+                    // An older checksum tells which is right, and whether any is: the power may have
+                    // gone between data and parity.
+                    match known {
+                        LineSum::Sum(_) => {
+                            [with_free, without].into_iter().find(|line| LineSum::of(line) == known)
+                        }
+                        _ => (!is_ambiguous).then_some(with_free),
+                    }
                 }
                 _ => None,
             };
@@ -327,12 +339,9 @@ impl Volume {
                     xor_into(&mut new_parity, &line);
                     new_sums.push((*row, LineSum::of(&line)));
                 }
-                None => {
-                    // It counts as zeroes, on the disk too.
-                    let zeroes = [0; LINE_BYTES];
-                    self.mend(on_disk, place_of(*row), column, &zeroes, disks, believed)?;
-                    new_sums.push((*row, LineSum::Lost));
-                }
+                // It counts as zeroes. Those are not written here: an import that is done again would
+                // believe them.
+                None => new_sums.push((*row, LineSum::Lost)),
             }
         }
         for row in (0..parity_row).filter(|row| is_unsure(*row) && !missing.contains(row)) {

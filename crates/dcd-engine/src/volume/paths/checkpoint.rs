@@ -101,6 +101,11 @@ impl Checkpointing {
         }
     }
 
+    /// The newest checkpoint.
+    pub(in crate::volume) fn number(&self) -> u64 {
+        self.number
+    }
+
     /// Whether a page has changed since the checkpoint that counts.
     pub(in crate::volume) fn needs(&self, page: PageIndex) -> bool {
         let is_left =

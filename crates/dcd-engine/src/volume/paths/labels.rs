@@ -76,7 +76,7 @@ impl Volume {
 
     fn start_label_ios(&mut self, step: Step) {
         self.labels.state = State::Writing(step);
-        let twin = self.twin_label_to_write();
+        let twin = if step == Step::Write { self.twin_label_to_write() } else { None };
         self.labels.ios_left = self.labels.taken.len() as u32;
         let epoch = self.epoch + 1;
         for member in self.labels.taken.clone() {
@@ -118,7 +118,9 @@ impl Volume {
         self.labels.state = State::Recording;
         self.epoch += 1;
         for member in self.labels.taken.clone() {
-            self.members.get_mut(member).label_epoch = self.epoch;
+            let member = self.members.get_mut(member);
+            member.label_epoch = self.epoch;
+            member.label_copy = 1 - member.label_copy;
         }
         let epoch = self.epoch_item();
         self.journal_items(vec![epoch], Then::Labelled);
@@ -138,6 +140,11 @@ impl Volume {
     /// Whether labels of the end are to be written, or are being written.
     pub(super) fn is_closing(&self) -> bool {
         self.labels.state != State::Idle
+    }
+
+    /// Whether they are being written.
+    pub(super) fn are_end_labels_under_way(&self) -> bool {
+        matches!(self.labels.state, State::Writing(_))
     }
 
     /// The newest epoch, and who has its label.

@@ -57,7 +57,7 @@ const LOOKED_AT_MAX: u64 = 1 << 12;
 /// After how long without a change checksums are written; and under load, after how long at the
 /// latest since they were the last time.
 const SETTLE_IDLE: Duration = Duration::from_secs(1);
-const SETTLE_BUSY: Duration = Duration::from_secs(10);
+const SETTLE_BUSY: Duration = Duration::from_secs(2);
 
 /// What an I/O is for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -86,12 +86,14 @@ impl Volume {
 
     /// Whether a record under way waits for the twin: it was durable before the twin was told.
     pub(super) fn tell_twin(&mut self, items: &[JournalItem], sequence: u64) -> bool {
-        let is_wanted = self.twin.as_ref().is_some_and(|twin| !twin.holders.is_none());
-        if !is_wanted {
+        let Some(twin) = &self.twin else { return false };
+        // When the last has failed, labels must say so before anybody is told of anything.
+        let (has_holders, is_told) = (!twin.holders.is_none(), twin.is_told());
+        if !has_holders && is_told {
             return false;
         }
-        let items = self.items_for_twin(items, sequence);
-        if items.is_empty() {
+        let items = if has_holders { self.items_for_twin(items, sequence) } else { Vec::new() };
+        if has_holders && items.is_empty() {
             return false;
         }
         let left: VecDeque<_> = items.chunks(JOURNAL_ITEMS_MAX).map(<[_]>::to_vec).collect();
@@ -159,13 +161,14 @@ impl Volume {
 
     fn is_twin_checkpoint_due(&mut self) -> bool {
         let has_grown = self.twin().area.pointer_pages_added() != self.area.pointer_pages_added();
-        if has_grown && !self.twin().is_to_be_built {
+        let is_begun_anew = self.twin().is_to_be_built && self.twin().whole.is_none();
+        if has_grown && !is_begun_anew {
             self.begin_twin_anew();
         }
         let twin = self.twin();
         if twin.is_to_be_built {
             // Before nobody is named what is there is not touched.
-            return twin.is_told();
+            return twin.is_told() && twin.round == Round::Idle;
         }
         let is_ring_filling = twin.next_sequence - twin.tail >= RING_LINES / 2;
         twin.is_behind || is_ring_filling || self.is_settling_due()
@@ -209,7 +212,7 @@ impl Volume {
         };
         let items = items.clone();
         if !record.is_begun && !twin.has_room(needed) {
-            return false;
+            return self.go_on_without_room();
         }
         let record = twin.record.as_mut().expect("looked at");
         record.left.pop_front();
@@ -222,6 +225,30 @@ impl Volume {
             let purpose = Purpose::Twin(Step::Record, member);
             self.start_write(Device::Member(member), offset, bytes, true, purpose);
         }
+        true
+    }
+
+    /// The ring is full. While a twin is built that takes long, and nobody waits for that: what the
+    /// record says is in the pages of the checkpoint behind it.
+    fn go_on_without_room(&mut self) -> bool {
+        let twin = self.twin();
+        if !twin.is_to_be_built || matches!(twin.state, State::Idle) {
+            return false;
+        }
+        if twin.whole.is_none() {
+            twin.has_missed = true;
+            twin.record.as_mut().expect("it waits").left.clear();
+            return true;
+        }
+        // Somebody has it whole, and stays so. The new one is not taken.
+        let new = twin.holders.without(twin.whole);
+        if new.is_none() {
+            return false;
+        }
+        twin.holders = twin.whole;
+        twin.dropped = twin.dropped.with(new);
+        twin.is_to_be_built = false;
+        twin.build_next = None;
         true
     }
 
@@ -282,11 +309,13 @@ impl Volume {
     fn begin_twin_checkpoint(&mut self) {
         let twin = self.twin();
         twin.next_tail = twin.next_sequence;
-        if twin.is_to_be_built {
+        // What was missed so far is in the pages that are written now.
+        let is_catching_up = std::mem::take(&mut twin.has_missed);
+        if twin.is_to_be_built && !is_catching_up {
             self.begin_to_build();
-        }
-        if self.clear_new_holders() {
-            return;
+            if self.clear_new_holders() {
+                return;
+            }
         }
         if self.twin().chosen.is_empty() {
             return self.write_twin_pages();
@@ -374,7 +403,14 @@ impl Volume {
         self.build_more();
         loop {
             let holders = self.twin().holders();
+            if holders.is_empty() {
+                // For nobody.
+                self.twin().build_next = None;
+            }
             let State::Writing { left, in_flight } = &mut self.twin().state else { return };
+            if holders.is_empty() {
+                left.clear();
+            }
             if *in_flight >= IN_FLIGHT_MAX {
                 return;
             }
@@ -476,11 +512,13 @@ impl Volume {
         if is_written {
             twin.number += 1;
             twin.tail = twin.next_tail;
-            if std::mem::take(&mut twin.is_to_be_built) {
+            if twin.is_to_be_built && !twin.has_missed {
+                twin.is_to_be_built = false;
                 twin.whole = twin.holders;
             }
         } else {
             twin.is_to_be_built = false;
+            twin.has_missed = false;
         }
         if !std::mem::take(&mut twin.chosen).is_empty() {
             twin.settled_at = now;
@@ -560,7 +598,12 @@ impl Volume {
         }
         // Of those before nobody has noted what they change.
         twin.noted_from = next_record;
-        twin.build_next = Some(pages as u32);
+        twin.build_next = Some(twin.area.pages() as u32);
+        // A new holder has not even those that name nothing that is written now.
+        let maps = (0..pages as u32).map(PageIndex);
+        let maps = maps.take_while(|page| matches!(area.content(*page), TablePage::Map));
+        let maps = maps.filter(|page| twin.map.get(*page).is_some());
+        self.checkpoint.twin_dirty.extend(maps);
     }
 
     /// Roots and records of another time are overwritten where somebody has nothing that counts.
@@ -639,7 +682,10 @@ impl Volume {
 
     /// Labels are written if they are not true any more, or a new holder is taken.
     fn begin_round(&mut self) -> bool {
-        let has_labels_under_way = self.is_closing() || self.is_rebuilt_label_under_way();
+        // Both would write labels to the same place.
+        let has_labels_under_way =
+            self.are_end_labels_under_way() || self.is_rebuilt_label_under_way();
+        let is_closing = self.is_closing();
         let wanted = Twin::holders_wanted(&self.header.config);
         let candidates = self.twin_candidates();
         let twin = self.twin();
@@ -651,6 +697,7 @@ impl Volume {
         }
         let missing = wanted.saturating_sub(twin.holders.count());
         if missing > 0
+            && !is_closing
             && !candidates.is_none()
             && matches!(twin.state, State::Idle)
             && (twin.is_to_be_built || twin.told == twin.whole)
@@ -669,6 +716,7 @@ impl Volume {
         let members: Vec<MemberIndex> = self.present_members();
         let left = members.len() as u32;
         self.twin().round = Round::Writing { left, says };
+        self.twin().labelled = MemberMask::default();
         for member in members {
             let (uuid, epoch) = (self.header.uuid, self.members.get(member).label_epoch);
             let label = MemberLabel { uuid, member, epoch, twin: Some(twin_label), copy: 0 };
@@ -698,6 +746,11 @@ impl Volume {
             }
             Round::Idle => unreachable!("labels were written"),
         };
+        // One that has not taken its label keeps the copy that it has.
+        if step == Step::Label && result.is_ok() {
+            let twin = self.twin();
+            twin.labelled = twin.labelled.with(MemberMask::of(member));
+        }
         if step == Step::LabelFlush && result.is_ok() {
             let member = self.members.get_mut(member);
             member.label_copy = 1 - member.label_copy;
@@ -707,7 +760,7 @@ impl Volume {
         }
         match self.twin().round {
             Round::Writing { says, .. } => {
-                let members = self.present_members();
+                let members: Vec<MemberIndex> = self.twin().labelled.members().collect();
                 let left = members.len() as u32;
                 self.twin().round = Round::Flushing { left, says };
                 for member in members {
