@@ -257,6 +257,7 @@ fn said(settings: &Settings, key: &str) -> Option<String> {
     let time = |value: &Option<Duration>| value.map(time_text);
     match key {
         "cache-disk" => list(&settings.cache_disk),
+        "share" => settings.share.clone(),
         "data-disk" => list(&settings.data_disk),
         "nbd" => list(&settings.nbd),
         "tls-cert" => path(&settings.tls_cert),
