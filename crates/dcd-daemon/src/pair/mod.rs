@@ -6,7 +6,6 @@ pub mod label_keeper;
 pub mod legs;
 pub mod members;
 pub mod record;
-pub mod share_choice;
 
 use std::fmt;
 

@@ -14,6 +14,7 @@ pub mod offline;
 pub(crate) mod open_pair;
 mod opening;
 pub mod salvage_target;
+pub mod share_choice;
 pub mod slow_disk;
 pub(crate) mod supervise;
 pub(crate) mod volume_news;
@@ -28,6 +29,7 @@ use dcd_engine::stats::RecoveryReport;
 use dcd_engine::units::MemberIndex;
 use dcd_engine::{DataDiskInfo, Engine, EngineConfig, Operation, Phase, Uuid, VolumeRequest};
 
+use self::share_choice::choose_shares;
 use crate::caretaker::{self, CaretakerProgram, Duties, LoopDuty};
 use crate::control::ControlServer;
 use crate::control::settings::SharedSettings;
@@ -47,7 +49,6 @@ use crate::frontend::nbd::tls::files::TlsFiles;
 use crate::frontend::ublk;
 use crate::metrics::server::MetricsServer;
 use crate::pair::book::{PairBook, PairEntry};
-use crate::pair::share_choice::choose_shares;
 use crate::pair::{CacheDisks, DataDiskSize, DataDisks, PairOptions};
 use crate::process::confine::Reach;
 use crate::process::isolation::{

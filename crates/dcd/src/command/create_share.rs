@@ -17,8 +17,8 @@ use dcd_daemon::device::shares::{
     make_directory, set_state, whole_name,
 };
 use dcd_daemon::pair::book::PairBook;
-use dcd_daemon::pair::share_choice::share_of;
 use dcd_daemon::serve::ServeError;
+use dcd_daemon::serve::share_choice::share_of;
 use dcd_engine::Uuid;
 use dcd_engine::format::share_directory::{
     DIRECTORY_BYTES, NewShare, SHARE_GRAIN_BYTES, SHARE_NAME_BYTES_MAX, Share, ShareDirectory,

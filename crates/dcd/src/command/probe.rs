@@ -13,7 +13,7 @@ use dcd_daemon::device::shares::{DiskReader, Place, directory_at, is_no_director
 use dcd_daemon::pair::book::PairBook;
 use dcd_daemon::pair::legs::label_at;
 use dcd_daemon::pair::members::{MemberMark, member_mark_in};
-use dcd_daemon::pair::share_choice::choose_shares;
+use dcd_daemon::serve::share_choice::choose_shares;
 use dcd_engine::Superblock;
 use dcd_engine::format::checkpoint;
 use dcd_engine::format::data_label::{DATA_LABEL_BYTES, DATA_LABEL_OFFSETS, DataLabel, LabelState};
