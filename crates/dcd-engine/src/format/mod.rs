@@ -28,6 +28,8 @@ pub mod superblock;
 /// Generations, epochs, serials and record numbers stay below this: a thousand million a second
 /// would take 146 years. What is larger was forged, and could overflow when it is counted on.
 pub(crate) const COUNTER_END: u64 = 1 << 62;
+/// The same for what is counted on from what members say: one of them could make it end for all.
+pub(crate) const COUNTER_OF_MEMBERS_END: u64 = COUNTER_END / 2;
 
 pub use dcd_block::checksum;
 pub use geometry::Geometry;

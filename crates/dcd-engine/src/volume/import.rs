@@ -26,10 +26,10 @@ use super::format::root::{MemberState, Root};
 use super::members::MemberMask;
 use super::page_map::PageMap;
 use super::paths::believe::Believed;
-use super::{Volume, VolumeOutput, VolumeParts, VolumePhase};
+use super::{Volume, VolumeParts};
 use crate::buffer::Buffer;
 use crate::error::VolumeOpenError;
-use crate::io::{Device, IoDone, IoError, IoOperation};
+use crate::io::IoError;
 use crate::units::{LINE_SIZE, MemberIndex, Time, Uuid};
 
 /// The disks of an import. Members are named by what their labels say.
@@ -244,23 +244,8 @@ fn read_twin(
     };
     let mut volume = Volume::open(Time::ZERO, parts, offset)?;
     volume.read_as_twin();
-    loop {
-        volume.advance(Time::ZERO);
-        if let VolumePhase::Failed(error) = volume.phase() {
-            return Err(error.clone());
-        }
-        while let Some(output) = volume.poll() {
-            let VolumeOutput::Io(io) = output else { continue };
-            let (Device::CacheDisk, IoOperation::Read { offset, mut buffer }) =
-                (io.device, io.operation)
-            else {
-                // The tables are known: the first thing that is no read makes them durable.
-                return Ok((header, volume));
-            };
-            let result = disks.read_member(member, offset, &mut buffer);
-            volume.io_done(Time::ZERO, IoDone { id: io.id, result, buffer: Some(buffer) });
-        }
-    }
+    volume.read_tables(&mut |offset, buffer| disks.read_member(member, offset, buffer))?;
+    Ok((header, volume))
 }
 
 impl FoundVolume {

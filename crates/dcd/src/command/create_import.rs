@@ -211,10 +211,14 @@ fn refuse_while_it_is_there(
     uuid: Uuid,
     force: bool,
 ) -> Result<(), CommandError> {
+    let book = PairBook::from_environment(false);
     if force {
+        if let Some(place) = book.cache_disk_of(uuid) {
+            let place = place.display();
+            eprintln!("dcd: giving up the old cache-disk {place}, and what only it has");
+        }
         return Ok(());
     }
-    let book = PairBook::from_environment(false);
     for (_, disk) in members {
         if let Err(problem @ PairProblem::HasCache { .. }) =
             book.check_free(disk, Some(uuid), false)

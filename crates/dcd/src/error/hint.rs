@@ -322,7 +322,8 @@ fn cache_size_min(segment_size: u64, copy_pages: u32) -> u64 {
 fn import_hint(problem: &ImportError) -> Option<String> {
     Some(match problem {
         ImportError::NoTwin | ImportError::NobodyHasIt => {
-            "the tables are on the cache-disk alone: try to read that, as with `dcd salvage`".into()
+            "the tables are on the cache-disk alone: copy what can be read of it to a good disk, and serve with the copy"
+                .into()
         }
         ImportError::HoldersMissing { .. } => "give one of these members, too".into(),
         ImportError::Damaged { .. } => {

@@ -6,7 +6,7 @@ use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
 use crate::buffer::Buffer;
 use crate::error::FormatError;
-use crate::format::COUNTER_END;
+use crate::format::COUNTER_OF_MEMBERS_END;
 use crate::format::checksum::crc32c_with_hole;
 use crate::format::layout::{FieldLayout, layout_of};
 use crate::format::preamble::{CHECKSUM_OFFSET, Preamble};
@@ -134,14 +134,14 @@ impl MemberLabel {
             return Err(field("member", member.into()));
         }
         let epoch = disk.epoch.get();
-        if epoch >= COUNTER_END {
+        if epoch >= COUNTER_OF_MEMBERS_END {
             return Err(field("epoch", epoch));
         }
         let (offset, generation) = (disk.twin_offset.get(), disk.twin_generation.get());
         if !offset.is_multiple_of(LINE_SIZE) || offset > TWIN_OFFSET_MAX {
             return Err(field("twin_offset", offset));
         }
-        if generation >= COUNTER_END || offset == 0 && generation > 0 {
+        if generation >= COUNTER_OF_MEMBERS_END || offset == 0 && generation > 0 {
             return Err(field("twin_generation", generation));
         }
         let holders = MemberMask(disk.twin_holders.get());
@@ -173,6 +173,9 @@ mod tests {
         assert_eq!(newest(&older, label.encode().bytes()), Some(MemberLabel { copy: 1, ..label }));
         assert_eq!(newest(&label, older.encode().bytes()), Some(label));
         assert_eq!(newest(&older, torn.bytes()), Some(older));
+        let forged = TwinLabel { generation: COUNTER_OF_MEMBERS_END, ..twin };
+        let forged = MemberLabel { twin: Some(forged), ..label };
+        assert!(MemberLabel::decode(forged.encode().bytes()).is_err());
         let before = MemberLabel { twin: Some(TwinLabel { generation: 2, ..twin }), ..label };
         assert_eq!(newest(&label, before.encode().bytes()), Some(label));
         assert_eq!(MemberLabel::newest(torn.bytes(), &[]), None);

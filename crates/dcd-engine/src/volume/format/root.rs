@@ -7,10 +7,10 @@ use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 use super::page_map::{self, PageCopy};
 use crate::buffer::Buffer;
 use crate::error::FormatError;
-use crate::format::COUNTER_END;
 use crate::format::checksum::crc32c_with_hole;
 use crate::format::layout::{FieldLayout, layout_of};
 use crate::format::preamble::{CHECKSUM_OFFSET, Preamble};
+use crate::format::{COUNTER_END, COUNTER_OF_MEMBERS_END};
 use crate::units::Uuid;
 use crate::volume::config::{MEMBERS_MAX, SETS_MAX};
 
@@ -192,8 +192,11 @@ impl Root {
             return Err(FormatError::Uuid { what: WHAT, expected: uuid, found: Uuid(disk.uuid) });
         }
         let field = |field, found| FormatError::Field { what: WHAT, field, found };
+        // The next checkpoint has a greater number; a twin may have any.
+        if disk.checkpoint.get() >= COUNTER_OF_MEMBERS_END {
+            return Err(field("checkpoint", disk.checkpoint.get()));
+        }
         for (name, counter) in [
-            ("checkpoint", disk.checkpoint.get()),
             ("tail_sequence", disk.tail_sequence.get()),
             ("epoch", disk.epoch.get()),
             ("lost_since_record", disk.lost_since_record.get()),
@@ -273,6 +276,9 @@ mod tests {
         disk.member[0].state = 9;
         disk.checksum = crc32c_with_hole(disk.as_bytes(), CHECKSUM_OFFSET).into();
         assert!(matches!(Root::decode(bytes.bytes(), uuid), Err(FormatError::Field { .. })));
+        let last = Root { checkpoint: COUNTER_OF_MEMBERS_END, ..root.clone() };
+        let last = Root::decode(last.encode().bytes(), uuid);
+        assert!(matches!(last, Err(FormatError::Field { field: "checkpoint", .. })));
         // And no page.
         let map = root.map.map(|map| PageCopy { checkpoint: 10, ..map });
         let ahead = Root::decode(Root { map, ..root.clone() }.encode().bytes(), uuid);

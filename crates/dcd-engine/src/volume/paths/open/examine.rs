@@ -27,22 +27,30 @@ impl Volume {
         let parts = VolumeParts { header, members, degraded: true };
         let mut volume = Volume::open(Time::ZERO, parts, area_offset)?;
         volume.opening().reads = Reads::All;
+        volume.read_tables(&mut read)?;
+        Ok(volume.status())
+    }
+
+    /// Goes on with an opening until the tables are known.
+    pub(in crate::volume) fn read_tables(
+        &mut self,
+        read: &mut dyn FnMut(u64, &mut Buffer) -> Result<(), IoError>,
+    ) -> Result<(), VolumeOpenError> {
         loop {
-            volume.advance(Time::ZERO);
-            if let VolumePhase::Failed(error) = volume.phase() {
+            self.advance(Time::ZERO);
+            if let VolumePhase::Failed(error) = self.phase() {
                 return Err(error.clone());
             }
-            while let Some(output) = volume.poll() {
+            while let Some(output) = self.poll() {
                 let VolumeOutput::Io(io) = output else { continue };
                 let (Device::CacheDisk, IoOperation::Read { offset, mut buffer }) =
                     (io.device, io.operation)
                 else {
-                    // The tables are known: the first thing that is no read of them makes them
-                    // durable.
-                    return Ok(volume.status());
+                    // The first thing that is no read of them makes them durable.
+                    return Ok(());
                 };
                 let result = read(offset, &mut buffer);
-                volume.io_done(Time::ZERO, IoDone { id: io.id, result, buffer: Some(buffer) });
+                self.io_done(Time::ZERO, IoDone { id: io.id, result, buffer: Some(buffer) });
             }
         }
     }
