@@ -52,7 +52,10 @@ impl Volume {
             let is_read = matches!(io.purpose, Some(Purpose::Read(_)));
             // A label that lands late is not believed for more than it says.
             // Nor is a twin that labels do not name, and they name no member that is given up.
-            let is_label = matches!(io.purpose, Some(Purpose::Label(..) | Purpose::Twin(..)));
+            let is_label = matches!(
+                io.purpose,
+                Some(Purpose::Label(..) | Purpose::RebuiltLabel(_) | Purpose::Twin(..))
+            );
             let can_go = is_label || self.members.is_done_without(member, &self.layouts);
             match is_over && can_go {
                 true => self.give_up_io(id, member),
@@ -160,7 +163,7 @@ impl Volume {
                 let member = self.members.get(*member);
                 return member.newest_raid0 <= member.flushed;
             }
-            Some(Purpose::Label(..) | Purpose::Twin(..)) => return true,
+            Some(Purpose::Label(..) | Purpose::RebuiltLabel(_) | Purpose::Twin(..)) => return true,
             _ => return false,
         };
         matches!(io.device, Device::Member(_)) && self.layout(set).level() != RaidLevel::Raid0
