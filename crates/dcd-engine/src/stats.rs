@@ -48,6 +48,8 @@ pub struct Counters {
     pub checkpoints: u64,
     /// Bytes of checkpoints written.
     pub checkpoint_bytes: u64,
+    /// Pages of the index that were read from the cache-disk, within a budget for it.
+    pub index_pages_read: u64,
     /// Destage batches completed.
     pub destage_batches: u64,
     /// Lines moved to the data-disk.

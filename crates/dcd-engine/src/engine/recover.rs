@@ -642,7 +642,9 @@ impl Engine {
             // After a crash, a line with a newer copy in the log may rightly be anything on the
             // data-disk: it was perhaps being destaged. After an orderly end nothing was, but for
             // zeroes: a start that was cut short may have been making room (room.rs).
-            let is_logged = self.table.contains(line) || self.poisoned.contains_key(&line);
+            let is_logged = !self.table.is_known(line)
+                || self.table.contains(line)
+                || self.poisoned.contains_key(&line);
             let may_differ = !was_closed && is_logged || self.is_zero(line);
             let expected = self.witnesses.get(line);
             let differs = expected.is_some_and(|expected| expected != checksum);

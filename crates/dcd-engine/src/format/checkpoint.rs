@@ -170,6 +170,11 @@ impl CheckpointWriter {
         self.put(&Item::line(live.line, live.mask, live.slot.0, live.checksum));
     }
 
+    /// Items that were put.
+    pub(crate) fn items(&self) -> u64 {
+        self.free + self.filled + self.live
+    }
+
     /// So many bytes of payload, whole pages, if there are so many; and where in the area they
     /// belong.
     pub(crate) fn take(&mut self, bytes: usize) -> Option<(u64, Buffer)> {
@@ -329,10 +334,25 @@ impl Item {
         }
     }
 
+    pub(super) fn live_slot(&self) -> LiveSlot {
+        let (line, mask) = self.line_and_mask();
+        let (slot, checksum) = (SlotIndex(self.first.get()), self.second.get());
+        LiveSlot { line, mask, slot, checksum }
+    }
+
     pub(super) fn line_and_mask(&self) -> (Line, FragmentMask) {
         let word = self.address.get();
         (Line(word & ((1 << 48) - 1)), FragmentMask((word >> 48) as u8))
     }
+}
+
+/// Items of live slots that were written as these bytes.
+///
+/// # Panics
+/// If these are not whole items.
+pub(crate) fn live_slots(bytes: &[u8]) -> impl Iterator<Item = LiveSlot> {
+    let items = <[Item]>::ref_from_bytes(bytes).expect("whole items");
+    items.iter().map(Item::live_slot)
 }
 
 /// What a checkpoint header promises of the payload behind it.

@@ -14,7 +14,7 @@ use super::checkpoint::{
 use super::checksum::Crc32c;
 use super::geometry::Geometry;
 use crate::error::FormatError;
-use crate::units::{CopyPageIndex, LINE_SIZE, SegmentIndex, SegmentSerial, SlotIndex, Uuid};
+use crate::units::{CopyPageIndex, LINE_SIZE, SegmentIndex, SegmentSerial, Uuid};
 use crate::used_places::UsedPlaces;
 use crate::zero_ranges::ZeroRange;
 
@@ -116,9 +116,7 @@ impl CheckpointReader {
                 self.take_filled(SegmentIndex(item.first.get()), SegmentSerial(item.address.get()))
             }
             2 => {
-                let (line, mask) = item.line_and_mask();
-                let (slot, checksum) = (SlotIndex(item.first.get()), item.second.get());
-                let slot = LiveSlot { line, mask, slot, checksum };
+                let slot = item.live_slot();
                 self.check_live(&slot)?;
                 live(slot);
                 Ok(())

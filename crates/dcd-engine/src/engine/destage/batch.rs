@@ -89,7 +89,7 @@ impl Engine {
                 break;
             }
             let pieces = self.table.find(line);
-            if !pieces.as_slice().iter().any(|(known, _)| *known == slot) {
+            if !pieces.as_slice().iter().any(|(in_slot, _)| *in_slot == slot) {
                 continue;
             }
             if self.zeroes.contains(line) {
@@ -105,12 +105,13 @@ impl Engine {
                 };
                 for mate in (mates.start.0..mates.end.0).map(Line) {
                     if chosen.len() < BATCH_LINES_MAX {
-                        self.gather_line(mate, self.table.find(mate), &mut chosen, &mut incomplete);
+                        let pieces = self.table.find_if_known(mate);
+                        self.gather_line(mate, pieces, &mut chosen, &mut incomplete);
                     }
                 }
             }
             let mut gather_neighbour = |neighbour: u64| {
-                let (line, pieces) = (Line(neighbour), self.table.find(Line(neighbour)));
+                let (line, pieces) = (Line(neighbour), self.table.find_if_known(Line(neighbour)));
                 chosen.len() < BATCH_LINES_MAX
                     && self.gather_line(line, pieces, &mut chosen, &mut incomplete)
             };
@@ -131,13 +132,13 @@ impl Engine {
         self.read_batch(chosen, victim, image);
     }
 
-    /// Lines that the durable records of a segment hold, with their slots; `None`: some records
-    /// cannot be read, and hide lines.
-    pub(super) fn live_lines_of(
+    /// Lines that the durable records of a segment hold, live or not, with their slots; and whether
+    /// they should be all that the segment holds.
+    pub(super) fn lines_of_records(
         &self,
         segment: SegmentIndex,
         image: &[u8],
-    ) -> Option<Vec<(Line, SlotIndex)>> {
+    ) -> (Vec<(Line, SlotIndex)>, bool) {
         let geometry = self.superblock.geometry;
         let serial = self.log.segments.get(segment).serial();
         let end = self.log.durable_slots(segment).min(geometry.slots_per_segment());
@@ -168,15 +169,20 @@ impl Engine {
             }
             slot += record.slots();
         }
-        // Dead slots are found as well; they make up for nothing that is hidden.
-        let is_live = |(line, slot): &&(Line, SlotIndex)| {
-            self.table.find(*line).as_slice().iter().any(|(known, _)| known == slot)
-        };
-        let live_slots = self.log.segments.get(segment).live_slots as usize;
         // A forged checkpoint may have other lines for its slots than the records.
         let should_be_complete = is_damaged || end == geometry.slots_per_segment();
-        let hides_some = should_be_complete && lines.iter().filter(is_live).count() < live_slots;
-        (!hides_some).then_some(lines)
+        (lines, should_be_complete)
+    }
+
+    /// Whether a segment holds more that is live than these lines: some of its records cannot be
+    /// read.
+    pub(super) fn hides_some(&self, segment: SegmentIndex, lines: &[(Line, SlotIndex)]) -> bool {
+        // Dead slots are found as well; they make up for nothing that is hidden.
+        let is_live = |(line, slot): &&(Line, SlotIndex)| {
+            self.table.find(*line).as_slice().iter().any(|(in_slot, _)| in_slot == slot)
+        };
+        let live_slots = self.log.segments.get(segment).live_slots as usize;
+        lines.iter().filter(is_live).count() < live_slots
     }
 
     /// Adds a line to the batch if it can go now; tells whether it is in.
@@ -465,7 +471,9 @@ impl Engine {
         }
         let Err(error) = result else {
             for entry in &batch.lines[lines] {
-                self.destage.blocked.remove(&entry.line);
+                if self.destage.blocked.remove(&entry.line).is_some() {
+                    self.table.unpin(entry.line);
+                }
             }
             batch.has_written = true;
             self.destage.trouble.has_written();
