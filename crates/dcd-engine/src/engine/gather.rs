@@ -147,17 +147,17 @@ impl Engine {
         if let Some(merging) = &mut gathering.merging {
             return self.merge_lines(from, writer, merging, lines);
         }
-            let (segments, geometry) = (&self.log.segments, &self.superblock.geometry);
-            self.table.walk(Walker::Checkpoint, lines, |table, line, pieces| {
-                for (slot, mask) in pieces.as_slice() {
-                    let (segment, slot_in_segment) = geometry.locate(*slot);
-                    let serial = segments.get(segment).serial();
-                    if !is_behind(from, serial, slot_in_segment) {
-                        let checksum = table.checksum(*slot);
-                        writer.put_live(&LiveSlot { line, mask: *mask, slot: *slot, checksum });
-                    }
+        let (segments, geometry) = (&self.log.segments, &self.superblock.geometry);
+        self.table.walk(Walker::Checkpoint, lines, |table, line, pieces| {
+            for (slot, mask) in pieces.as_slice() {
+                let (segment, slot_in_segment) = geometry.locate(*slot);
+                let serial = segments.get(segment).serial();
+                if !is_behind(from, serial, slot_in_segment) {
+                    let checksum = table.checksum(*slot);
+                    writer.put_live(&LiveSlot { line, mask: *mask, slot: *slot, checksum });
                 }
-            })
+            }
+        })
     }
 
     /// The same, where memory has only a part of the index.

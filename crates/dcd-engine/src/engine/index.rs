@@ -262,19 +262,34 @@ impl Engine {
         if read.run != self.index.run || !self.index.pages.contains_key(&read.page) {
             return self.buffers.put(buffer);
         }
-        let bytes = buffer.filter(|bytes| result.is_ok() && self.is_page_right(read.page, bytes));
+        let is_right = |bytes: &Buffer| {
+            self.table.run().is_some_and(|run| run.is_right(read.page, bytes.bytes()))
+        };
+        let bytes = buffer.filter(|bytes| result.is_ok() && is_right(bytes));
         let Some(bytes) = bytes else {
             if read.tries < TRIES_MAX && matches!(result, Ok(()) | Err(IoError::Failed)) {
+                self.doubt_page(read.page);
                 return self.read_index_page(PageRead { tries: read.tries + 1, ..read });
             }
             return self.index_is_lost(result.err().unwrap_or(IoError::Failed));
         };
+        self.settle_page(read.page, bytes.bytes());
         self.index.pages.insert(read.page, Some(bytes));
         self.take_pages(read.page);
     }
 
-    fn is_page_right(&self, page: IndexPage, bytes: &Buffer) -> bool {
-        self.table.run().is_some_and(|run| run.is_right(page, bytes.bytes()))
+    /// A page is not as it was written: it is read again, from another leg if there is one.
+    fn doubt_page(&mut self, page: IndexPage) {
+        if let (Some(legs), Some(run)) = (&mut self.legs, self.table.run()) {
+            legs.doubt(run.offset_of(page), LINE_SIZE);
+        }
+    }
+
+    /// It is, by now.
+    fn settle_page(&mut self, page: IndexPage, right: &[u8]) {
+        if let (Some(legs), Some(run)) = (&mut self.legs, self.table.run()) {
+            legs.settle_doubt(run.offset_of(page), LINE_SIZE, Some(right));
+        }
     }
 
     /// Nobody can tell any more where lines of the log are: without the index there is no cache.

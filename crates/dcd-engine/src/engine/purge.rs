@@ -152,8 +152,7 @@ impl Engine {
     }
 
     pub(super) fn purge_wake_up(&self) -> Option<Time> {
-        let waits =
-            self.purge.in_run.as_ref().is_some_and(|it| it.waits || self.log_is_given_up());
+        let waits = self.purge.in_run.as_ref().is_some_and(|it| it.waits || self.log_is_given_up());
         (self.purge.is_under_way() && !waits).then(|| self.now.after(PAUSE))
     }
 

@@ -11,13 +11,13 @@
 
 use std::ops::Range;
 
+use crate::format::checkpoint::LiveSlot;
 use crate::growing_table::GrowingTable;
 use crate::line_hash::LineHash;
-use crate::format::checkpoint::LiveSlot;
 use crate::line_map::{LineMap, LineValue};
 use crate::log::index_run::{IndexPage, IndexRun};
-use crate::log::paging::Paging;
 pub(crate) use crate::log::paging::IndexBudget;
+use crate::log::paging::Paging;
 use crate::log::regions::Regions;
 use crate::log::sweep::LineRanges;
 use crate::units::{FragmentMask, Line, SlotIndex};
@@ -580,9 +580,8 @@ impl LookupTable {
         is_behind: impl Fn(SlotIndex) -> bool,
     ) -> Vec<LiveSlot> {
         let paging = self.paging.as_mut().expect("with a budget");
-        let counts = |live: &&LiveSlot| {
-            !paging.is_in_memory(live.line) && !paging.is_void(live.line)
-        };
+        let counts =
+            |live: &&LiveSlot| !paging.is_in_memory(live.line) && !paging.is_void(live.line);
         let mut merged: Vec<LiveSlot> = listed.iter().filter(counts).copied().collect();
         let mut behind = Vec::new();
         for (line, place) in self.lines.bucket(bucket) {

@@ -29,7 +29,7 @@ mod zeroes;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-use self::batch::Batch;
+use self::batch::{Batch, SlotOfBatch};
 use self::completion::Completions;
 use self::drain::Drain;
 pub(super) use self::drain::{Headway, Left};
@@ -40,9 +40,9 @@ use super::Engine;
 use super::pace::Go;
 use crate::buffer::Buffer;
 use crate::config::DestagePolicyKind;
-use crate::engine::index::Victim;
 use crate::engine::Disk;
 use crate::engine::Purpose;
+use crate::engine::index::Victim;
 use crate::io::IoError;
 use crate::log::SEGMENTS_RESERVED;
 use crate::log::segment::SegmentState;
@@ -60,7 +60,7 @@ pub(super) enum Step {
     /// Adjacent slots of other segments.
     ReadSlots {
         segment: SegmentIndex,
-        slots: Vec<(SlotIndex, Line)>,
+        slots: Vec<SlotOfBatch>,
         /// They were bad before: what is bad once more is lost.
         is_again: bool,
     },

@@ -5,10 +5,10 @@ use std::collections::VecDeque;
 use super::TRIES_MAX;
 use crate::buffer::Buffer;
 use crate::engine::{Disk, Engine, Purpose};
+use crate::format::checkpoint::LiveSlot;
 use crate::io::IoError;
 use crate::log::index_run::{IndexPage, IndexRun};
 use crate::log::lookup_table::{LookupTable, Walker};
-use crate::format::checkpoint::LiveSlot;
 use crate::units::LINE_SIZE;
 
 /// Pieces that were read or are on their way, and not taken yet.
@@ -161,19 +161,44 @@ impl Engine {
             return self.buffers.put(buffer);
         };
         let run = self.table.run().expect("with a budget");
-        let is_right = |bytes: &Buffer| {
-            let pages = bytes.bytes().chunks(LINE_SIZE as usize);
-            (piece.first.0..).zip(pages).all(|(page, bytes)| run.is_right(IndexPage(page), bytes))
+        let pages = piece.first.0..piece.first.0 + piece.pages;
+        let wrong: Vec<IndexPage> = match &buffer {
+            Some(bytes) if result.is_ok() => {
+                let pages = pages.map(IndexPage).zip(bytes.bytes().chunks(LINE_SIZE as usize));
+                pages.filter(|(page, bytes)| !run.is_right(*page, bytes)).map(|it| it.0).collect()
+            }
+            _ => pages.map(IndexPage).collect(),
         };
-        match buffer.filter(|bytes| result.is_ok() && is_right(bytes)) {
-            Some(bytes) => {
-                let place = scan.pieces.iter_mut().find(|(first, _)| *first == piece.first);
-                place.expect("it was asked for").1 = Some(bytes);
+        if !wrong.is_empty() {
+            if piece.tries == TRIES_MAX || !matches!(result, Ok(()) | Err(IoError::Failed)) {
+                return self.index_is_lost(result.err().unwrap_or(IoError::Failed));
             }
-            None if piece.tries < TRIES_MAX && matches!(result, Ok(()) | Err(IoError::Failed)) => {
-                self.read_piece(ScanPiece { tries: piece.tries + 1, ..piece });
-            }
-            None => self.index_is_lost(result.err().unwrap_or(IoError::Failed)),
+            wrong.into_iter().for_each(|page| self.doubt_page(page));
+            self.buffers.put(buffer);
+            return self.read_piece(ScanPiece { tries: piece.tries + 1, ..piece });
+        }
+        let place = scan.pieces.iter_mut().find(|(first, _)| *first == piece.first);
+        place.expect("it was asked for").1 = buffer;
+        if piece.tries > 1 {
+            self.settle_pages(&piece);
+        }
+        // Who has waited for it goes on, also if the input that brought it brought more.
+        self.checkpoint.input_came();
+        self.purge.go_on();
+        self.go_on_searching();
+    }
+
+    /// What was doubted of a piece is right by now.
+    fn settle_pages(&mut self, piece: &ScanPiece) {
+        let scan = self.index.scans[piece.walker as usize].as_ref();
+        let mut pieces = scan.into_iter().flat_map(|scan| &scan.pieces);
+        let Some((_, Some(bytes))) = pieces.find(|(first, _)| *first == piece.first) else {
+            return;
+        };
+        let bytes = Buffer::copy_of(bytes.bytes());
+        let pages = (piece.first.0..).map(IndexPage);
+        for (page, bytes) in pages.zip(bytes.bytes().chunks(LINE_SIZE as usize)) {
+            self.settle_page(page, bytes);
         }
     }
 }
