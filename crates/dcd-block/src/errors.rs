@@ -127,7 +127,9 @@ pub enum ResizeError {
         most: u64,
     },
     /// The index of a larger log does not fit its budget.
-    #[error("the index of a log of that size needs {needed} bytes of memory at least, and index-max is {most}")]
+    #[error(
+        "the index of a log of that size needs {needed} bytes of memory at least, and index-max is {most}"
+    )]
     Index {
         /// Bytes that are the least.
         needed: u64,

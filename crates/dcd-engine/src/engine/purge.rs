@@ -149,6 +149,7 @@ impl Engine {
         }
         // The cache-disk is clean: nothing is listed there.
         self.purge.in_run = None;
+        self.table.end_voiding();
     }
 
     pub(super) fn purge_wake_up(&self) -> Option<Time> {
@@ -171,6 +172,7 @@ impl Engine {
         let sweep = self.purge.sweep.take().expect("under way");
         if self.table.run().is_some_and(|run| !run.is_empty()) {
             let lines = sweep.into_swept();
+            self.table.begin_voiding(lines.clone());
             self.purge.in_run = Some(InRun { lines, last: None, waits: false });
             return self.begin_scan(Walker::Purge);
         }
@@ -182,8 +184,7 @@ impl Engine {
         let in_run = self.purge.in_run.take().expect("under way");
         let mut gone = Vec::new();
         let (has_more, waits) = self.walk_listed(Walker::Purge, count, |table, live| {
-            let is_one = in_run.lines.overlap(&(live.line..Line(live.line.0 + 1)));
-            if is_one && table.is_as_listed(live.line) {
+            if table.is_to_be_voided(live.line) {
                 gone.push((live.line, live.slot));
             }
         });
@@ -200,7 +201,7 @@ impl Engine {
             return;
         }
         self.end_scan(Walker::Purge);
-        self.table.void(&in_run.lines);
+        self.table.end_voiding();
         self.end_purge();
     }
 

@@ -168,7 +168,8 @@ impl Engine {
         if geometry.segments == before {
             return Err(ResizeError::Same { segments: before }.into());
         }
-        let (needed, most) = (IndexBudget::bytes_min(geometry.slots()), self.config.index_bytes_max);
+        let (needed, most) =
+            (IndexBudget::bytes_min(geometry.slots()), self.config.index_bytes_max);
         if self.table.has_budget() && needed > most {
             return Err(ResizeError::Index { needed, most }.into());
         }

@@ -632,15 +632,28 @@ impl LookupTable {
         self.paging.as_deref().is_some_and(counts)
     }
 
-    /// A line that is listed has left the log. The run still lists it: see [`LookupTable::void`].
+    /// A line that is listed has left the log. The run still lists it.
     pub(crate) fn listed_line_left(&mut self, line: Line) {
         self.paging.as_mut().expect("with a budget").lines -= 1;
         self.regions.remove(line);
     }
 
-    /// What the run lists of these lines does not count any more.
-    pub(crate) fn void(&mut self, lines: &LineRanges) {
-        self.paging.as_mut().expect("with a budget").void(lines);
+    /// What the run lists of these lines does not count any more: those that are listed are counted
+    /// from now on, each with [`LookupTable::listed_line_left`]. Memory has none of them.
+    pub(crate) fn begin_voiding(&mut self, lines: LineRanges) {
+        self.paging.as_mut().expect("with a budget").begin_voiding(lines);
+    }
+
+    /// They have been counted.
+    pub(crate) fn end_voiding(&mut self) {
+        if let Some(paging) = &mut self.paging {
+            paging.end_voiding();
+        }
+    }
+
+    /// Whether a line that the run lists is still to be counted.
+    pub(crate) fn is_to_be_voided(&self, line: Line) -> bool {
+        self.paging.as_deref().is_some_and(|paging| paging.is_to_be_voided(line))
     }
 
     /// Whether so much is void that no more may be before the next checkpoint.

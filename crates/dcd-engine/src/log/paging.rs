@@ -123,6 +123,8 @@ pub(super) struct Paging {
     checksums: LineMap<SlotChecksum>,
     run: IndexRun,
     void: LineRanges,
+    /// The same, of a discard whose lines are still being counted.
+    voiding: LineRanges,
     /// Lines in the log, known or not.
     pub(super) lines: usize,
     /// Known lines that are not clean.
@@ -140,6 +142,7 @@ impl Paging {
             checksums: LineMap::new(lines_max, hash),
             run: IndexRun::default(),
             void: LineRanges::default(),
+            voiding: LineRanges::default(),
             lines: 0,
             changed: 0,
             evicting: None,
@@ -177,7 +180,18 @@ impl Paging {
 
     /// Whether it was discarded since the run was written.
     pub(super) fn is_void(&self, line: Line) -> bool {
-        self.void.overlap(&(line..Line(line.0 + 1)))
+        let lines = line..Line(line.0 + 1);
+        self.void.overlap(&lines) || self.voiding.overlap(&lines)
+    }
+
+    /// Whether a line that the run lists is still to be counted for the discard under way: nobody
+    /// has, when it left memory or in an earlier discard.
+    pub(super) fn is_to_be_voided(&self, line: Line) -> bool {
+        let lines = line..Line(line.0 + 1);
+        let is_changed = |known: Known| known.state != KnownState::Clean;
+        self.voiding.overlap(&lines)
+            && !self.void.overlap(&lines)
+            && !self.known.get(line).is_some_and(is_changed)
     }
 
     pub(super) fn pin(&mut self, line: Line) {
@@ -309,8 +323,15 @@ impl Paging {
         looked_at
     }
 
-    /// What the run lists of these lines does not count any more.
-    pub(super) fn void(&mut self, lines: &LineRanges) {
+    /// What the run lists of these lines does not count any more. No line of them in memory has
+    /// pieces.
+    pub(super) fn begin_voiding(&mut self, lines: LineRanges) {
+        self.voiding = lines;
+    }
+
+    /// They have been counted.
+    pub(super) fn end_voiding(&mut self) {
+        let lines = std::mem::take(&mut self.voiding);
         lines.iter().for_each(|lines| self.void.insert(lines));
     }
 
