@@ -21,6 +21,16 @@ impl LineHash {
         LineHash { multiplier: (seed ^ GOLDEN) | 1 }
     }
 
+    /// What says which hash it is: an odd number.
+    pub(crate) fn multiplier(self) -> u64 {
+        self.multiplier
+    }
+
+    /// The hash of which that is the multiplier.
+    pub(crate) fn with_multiplier(multiplier: u64) -> LineHash {
+        LineHash { multiplier: multiplier | 1 }
+    }
+
     /// A place in a table of `places` places.
     pub(crate) fn place(self, line: u64, places: usize) -> usize {
         self.bucket(line, places).0

@@ -407,6 +407,10 @@ impl Engine {
         let listed = Checkpoint {
             generation: self.checkpoint.generation + 1,
             copy_pages,
+            order: match self.table.has_budget() {
+                true => self.table.hash().multiplier(),
+                false => 0,
+            },
             ..self.small_picture(position)
         };
         self.zeroes_rebuilt.picture_taken();

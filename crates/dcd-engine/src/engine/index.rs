@@ -22,10 +22,11 @@ use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 
 pub(super) use self::scan::{Next, RunScan, ScanPiece};
-use super::{Disk, Engine, Purpose};
+use super::{Disk, Engine, Phase, Purpose};
 use crate::buffer::Buffer;
 use crate::config::{ConfigError, EngineConfig};
 use crate::format::Geometry;
+use crate::format::checkpoint::LiveSlot;
 use crate::io::{IoError, Operation, Request, RequestError, RequestId};
 use crate::log::index_run::{IndexPage, IndexRun};
 use crate::log::lookup_table::{IndexBudget, Walker};
@@ -61,6 +62,7 @@ pub(super) struct Victim {
 enum Then {
     CarryOut(Request),
     Empty(Victim),
+    Replay,
 }
 
 /// Somebody who waits for pages.
@@ -146,6 +148,11 @@ impl Engine {
         self.pin_for(lines, Then::Empty(victim));
     }
 
+    /// The lines of entries that are replayed next.
+    pub(super) fn admit_replay(&mut self, lines: Vec<Line>) {
+        self.pin_for(lines, Then::Replay);
+    }
+
     fn pin_for(&mut self, lines: Vec<Line>, then: Then) {
         let waiting = self.pin_all(lines, Vec::new(), then);
         if waiting.missing.is_empty() {
@@ -191,6 +198,7 @@ impl Engine {
                 self.log.segments.drop_reader(victim.segment);
                 self.empty_pinned(victim, waiting.pinned);
             }
+            Then::Replay => self.replay_pinned(waiting.pinned),
         }
     }
 
@@ -211,6 +219,8 @@ impl Engine {
                 self.buffers.put(victim.image);
                 self.victim_was_turned_away();
             }
+            // The start has failed.
+            Then::Replay => {}
         }
     }
 
@@ -229,11 +239,11 @@ impl Engine {
             let then = Then::CarryOut(request);
             self.turn_away(Waiting { missing: Vec::new(), pinned: Vec::new(), then }, error);
         }
-        let (victims, requests) = std::mem::take(&mut self.index.waiting)
+        let (requests, others): (VecDeque<Waiting>, _) = std::mem::take(&mut self.index.waiting)
             .into_iter()
-            .partition(|waiting| matches!(waiting.then, Then::Empty(_)));
-        self.index.waiting = victims;
-        for waiting in Vec::from(requests) {
+            .partition(|waiting| matches!(waiting.then, Then::CarryOut(_)));
+        self.index.waiting = others;
+        for waiting in requests {
             self.turn_away(waiting, error);
         }
         if self.health.cache_disk_failed() {
@@ -294,6 +304,9 @@ impl Engine {
 
     /// Nobody can tell any more where lines of the log are: without the index there is no cache.
     fn index_is_lost(&mut self, error: IoError) {
+        if self.phase == Phase::Opening {
+            return self.fail_open_without_index(error);
+        }
         self.health.note_cache_disk_error(error);
         self.fail_cache_disk();
     }
@@ -327,12 +340,20 @@ impl Engine {
             let Some(Some(bytes)) = self.index.pages.get(&page) else { return false };
             listed.extend(run.items_of(page, bytes.bytes()).filter(|live| live.line == line));
         }
-        self.table.load(line, listed.into_iter());
+        self.load_listed(line, &listed);
         if self.is_purged(line) {
             // What walks the run does not see it any more.
             self.forget(line, FragmentMask::FULL);
         }
         true
+    }
+
+    /// The line comes into memory as the run lists it.
+    pub(super) fn load_listed(&mut self, line: Line, listed: &[LiveSlot]) {
+        // Of a forged checkpoint more may be listed than the line has.
+        let mask = self.line_mask(line);
+        let listed = listed.iter().map(|live| LiveSlot { mask: live.mask.and(mask), ..*live });
+        self.table.load(line, listed);
     }
 
     /// Pages that are there, and that nobody waits for.

@@ -120,6 +120,11 @@ impl Engine {
         for line in left {
             self.forget(line, FragmentMask::FULL);
         }
+        if self.table.lines() > 0 {
+            // The rest is not in memory, and nothing of it counts.
+            self.table = self.table.emptied();
+            self.log.segments.nothing_is_live();
+        }
     }
 }
 

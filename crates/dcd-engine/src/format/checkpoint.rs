@@ -101,6 +101,9 @@ pub struct Checkpoint {
     pub epoch: u64,
     /// Where the log goes on.
     pub position: LogPosition,
+    /// How live slots are sorted, so that pages of them can be looked up: by a hash of their lines
+    /// with this odd number; 0: they are in no order.
+    pub order: u64,
     /// Segments that may be filled after the one of `position`, in order.
     pub free: Vec<SegmentIndex>,
     /// The other segments, with the serial of what is in them.
@@ -233,6 +236,7 @@ impl CheckpointWriter {
         header.poisoned = (picture.poisoned.len() as u64).into();
         header.witnesses = (picture.witnesses.len() as u64).into();
         header.copy_pages = (picture.copy_pages.len() as u64).into();
+        header.order = picture.order.into();
         header.payload_checksum = self.checksum.finish().into();
         header.checksum = crc32c_with_hole(header.as_bytes(), CHECKSUM_OFFSET).into();
         self.bytes[..HEADER_SIZE].copy_from_slice(header.as_bytes());
@@ -277,7 +281,8 @@ pub(crate) struct CheckpointHeaderOnDisk {
     pub(crate) poisoned: U64,
     pub(crate) witnesses: U64,
     pub(crate) copy_pages: U64,
-    pub(crate) unused: [u8; 3960],
+    pub(crate) order: U64,
+    pub(crate) unused: [u8; 3952],
 }
 
 const _: () = assert!(size_of::<CheckpointHeaderOnDisk>() == HEADER_SIZE);
@@ -316,6 +321,7 @@ pub fn layout() -> Vec<FieldLayout> {
         poisoned,
         witnesses,
         copy_pages,
+        order,
         unused,
     })
 }
@@ -437,6 +443,7 @@ impl Checkpoint {
             generation,
             epoch,
             position,
+            order: 0,
             free: Vec::new(),
             filled: Vec::new(),
             live: Vec::new(),
@@ -600,6 +607,7 @@ mod tests {
                 next_record: RecordNumber(1000),
                 previous_checksum: 77,
             },
+            order: 0,
             free: vec![SegmentIndex(5), SegmentIndex(1)],
             filled: vec![(SegmentIndex(4), SegmentSerial(40))],
             live: vec![LiveSlot {

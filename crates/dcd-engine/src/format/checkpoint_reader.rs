@@ -59,6 +59,15 @@ impl CheckpointReader {
     ) -> Result<CheckpointReader, FormatError> {
         let header = read_header(header, uuid, geometry)?;
         let left = counts(header);
+        let read = Checkpoint {
+            order: header.order.get(),
+            ..Checkpoint::without_lists(
+                uuid,
+                header.generation.get(),
+                header.epoch.get(),
+                position_of(header),
+            )
+        };
         let bytes = left.iter().sum::<u64>() * ITEM_SIZE as u64;
         Ok(CheckpointReader {
             geometry: *geometry,
@@ -66,12 +75,7 @@ impl CheckpointReader {
             bytes_left: bytes.next_multiple_of(LINE_SIZE),
             checksum: Crc32c::default(),
             payload_checksum: header.payload_checksum.get(),
-            read: Checkpoint::without_lists(
-                uuid,
-                header.generation.get(),
-                header.epoch.get(),
-                position_of(header),
-            ),
+            read,
             used: UsedOnce {
                 is_free: UsedPlaces::new(geometry.segments as usize),
                 is_filled: UsedPlaces::new(geometry.segments as usize),
@@ -79,6 +83,18 @@ impl CheckpointReader {
             },
             problem: None,
         })
+    }
+
+    /// How its live slots are sorted; see [`Checkpoint::order`].
+    pub(crate) fn order(&self) -> u64 {
+        self.read.order
+    }
+
+    /// The number of the next item in the payload, and how many live slots are still to come.
+    pub(crate) fn live_left(&self) -> (u64, u64) {
+        let [free, filled, live, ..] = self.left;
+        let first = self.read.free.len() as u64 + self.read.filled.len() as u64 + free + filled;
+        (first, live)
     }
 
     /// Bytes of the payload that are still to come: whole pages at first.

@@ -237,14 +237,18 @@ impl LookupTable {
         }
     }
 
-    /// A table of the same size without lines.
-    pub(crate) fn emptied(&self) -> LookupTable {
+    /// A table of the same size without lines, for a run whose lines are in another order.
+    pub(crate) fn emptied_for(&self, hash: LineHash) -> LookupTable {
         let (slots, data_slots) = (self.slot_checksums.len() as u32, self.lines_max as u32);
-        let budget = self.paging.as_ref().map(|paging| paging.budget());
         LookupTable {
             regions: self.regions.emptied(),
-            ..LookupTable::with_budget(slots, data_slots, 0, self.hash, budget)
+            ..LookupTable::with_budget(slots, data_slots, 0, hash, self.budget())
         }
+    }
+
+    /// A table of the same size without lines.
+    pub(crate) fn emptied(&self) -> LookupTable {
+        self.emptied_for(self.hash)
     }
 
     /// The cache has so many slots from now on, of which so many hold data at most. Buckets stay as
@@ -508,13 +512,13 @@ impl LookupTable {
         }
     }
 
-    /// The line is listed like this: what those pages have of it.
+    /// The line is listed like this: what those pages have of it, in at most eight slots.
     pub(crate) fn load(&mut self, line: Line, listed: impl Iterator<Item = LiveSlot>) {
         let paging = self.paging.as_mut().expect("with a budget");
         assert!(!paging.is_known(line), "what is known is newer");
         paging.loaded(line);
         let mut pieces = Pieces::default();
-        for LiveSlot { mask, slot, checksum, .. } in listed.filter(|live| live.line == line) {
+        for LiveSlot { mask, slot, checksum, .. } in listed.filter(|live| !live.mask.is_empty()) {
             pieces.push(slot, mask);
             paging.set_checksum(slot, checksum);
         }
@@ -606,6 +610,22 @@ impl LookupTable {
         if let Some(paging) = &mut self.paging {
             paging.run_is(run);
         }
+    }
+
+    /// The checkpoint that a start has read is this run, and nothing else is known.
+    pub(crate) fn begin_with(&mut self, run: IndexRun) {
+        self.paging.as_mut().expect("with a budget").begin_with(run);
+    }
+
+    /// A line that the run lists is in the log; see [`LookupTable::begin_with`].
+    pub(crate) fn count_listed(&mut self, line: Line) {
+        self.paging.as_mut().expect("with a budget").lines += 1;
+        self.regions.add(line);
+    }
+
+    /// The hash of this table.
+    pub(crate) fn hash(&self) -> LineHash {
+        self.hash
     }
 
     /// Whether there is something in memory that the newest checkpoint lists.

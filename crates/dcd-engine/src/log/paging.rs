@@ -295,6 +295,11 @@ impl Paging {
         self.evicting = Some(0);
     }
 
+    /// The run that a start has read.
+    pub(super) fn begin_with(&mut self, run: IndexRun) {
+        self.run = run;
+    }
+
     /// Whether what the newest checkpoint lists may still be in memory as if it did not.
     pub(super) fn is_evicting(&self) -> bool {
         self.evicting.is_some()

@@ -45,7 +45,7 @@ pub(super) struct Batch {
 
 /// A slot that is read for a batch. The checksum is the one that was true when it was gathered.
 #[derive(Clone, Copy)]
-pub(super) struct SlotOfBatch {
+pub(in crate::engine) struct SlotOfBatch {
     slot: SlotIndex,
     line: Line,
     checksum: u32,

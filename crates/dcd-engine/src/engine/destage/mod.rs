@@ -46,7 +46,7 @@ use crate::engine::index::Victim;
 use crate::io::IoError;
 use crate::log::SEGMENTS_RESERVED;
 use crate::log::segment::SegmentState;
-use crate::units::{Duration, Line, RecordNumber, SegmentIndex, SegmentSerial, SlotIndex, Time};
+use crate::units::{Duration, Line, RecordNumber, SegmentIndex, SegmentSerial, Time};
 use crate::zero_ranges::ZeroRange;
 
 /// First wait after a data-disk error; doubles up to the longest.

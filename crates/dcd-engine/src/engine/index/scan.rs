@@ -186,6 +186,7 @@ impl Engine {
         self.checkpoint.input_came();
         self.purge.go_on();
         self.go_on_searching();
+        self.index_was_read();
     }
 
     /// What was doubted of a piece is right by now.
