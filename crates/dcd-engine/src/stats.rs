@@ -291,6 +291,8 @@ pub struct Status {
     pub poisoned_lines: u64,
     /// Bytes of index memory.
     pub index_bytes: u64,
+    /// The most that it may take; 0: as much as it wants.
+    pub index_bytes_max: u64,
     /// The cache-disk has failed, until a restart. Writes fail, unless `uncached` says otherwise.
     pub cache_disk_failed: bool,
     /// Its last error.

@@ -272,6 +272,14 @@ impl Script {
         script
     }
 
+    /// The run of a seed from `PAGED_FROM` on: one of four on two legs.
+    pub fn of_paged_seed(seed: u64) -> Script {
+        match seed % 4 {
+            3 => Script::on_legs(seed),
+            _ => Script::of_seed(seed),
+        }
+    }
+
     /// Little memory for the index: hardly more than the lines of one request, in a log that is
     /// large enough for several pages of it.
     fn put_in_budget(&mut self, random: &mut Random) {

@@ -105,11 +105,7 @@ fn an_index_within_a_budget_loses_nothing() {
     let mut report = Report::default();
     let mut failures = Vec::new();
     for seed in PAGED_FROM + first..PAGED_FROM + first + runs {
-        let script = match seed % 4 {
-            3 => Script::on_legs(seed),
-            _ => Script::of_seed(seed),
-        };
-        match replay(&script, std::env::var("DCD_PAGED_TRACE").is_ok()) {
+        match replay(&Script::of_paged_seed(seed), std::env::var("DCD_PAGED_TRACE").is_ok()) {
             Ok(done) => report.add(&done),
             Err(failure) => failures.push((seed, failure.violation)),
         }

@@ -375,7 +375,10 @@ impl Engine {
     /// lines that were destaged meanwhile and that the index lacks. So they wait; a small index is
     /// gathered at once.
     fn may_gather(&self) -> bool {
-        if self.purge.is_under_way() || self.table.is_evicting() {
+        if self.purge.is_under_way() {
+            return false;
+        }
+        if self.table.is_evicting() {
             return false;
         }
         let is_at_once = !self.table.has_budget();
@@ -407,10 +410,6 @@ impl Engine {
         let listed = Checkpoint {
             generation: self.checkpoint.generation + 1,
             copy_pages,
-            order: match self.table.has_budget() {
-                true => self.table.hash().multiplier(),
-                false => 0,
-            },
             ..self.small_picture(position)
         };
         self.zeroes_rebuilt.picture_taken();
@@ -471,6 +470,7 @@ impl Engine {
         let zeroes = self.zeroes_rebuilt.listed();
         let Checkpointing { generation, epoch, .. } = self.checkpoint;
         Checkpoint {
+            order: self.table.order_of_lines(),
             zeroes: zeroes.iter().collect(),
             poisoned: self.poisoned.iter().map(|(line, mask)| (*line, *mask)).collect(),
             ..Checkpoint::without_lists(self.superblock.uuid, generation, epoch, position)

@@ -1100,6 +1100,7 @@ impl Engine {
             zero_ranges: (self.zeroes.len() + self.zeroes_destaging.len()) as u64,
             zero_lines: self.zero_lines_left(),
             poisoned_lines: self.lost_lines(),
+            index_bytes_max: self.config.index_bytes_max,
             index_bytes: self.table.memory_bytes() as u64
                 + u64::from(self.log.segments.total())
                     * size_of::<crate::log::segment::Segment>() as u64,

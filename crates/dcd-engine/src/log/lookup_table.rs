@@ -584,9 +584,9 @@ impl LookupTable {
         is_behind: impl Fn(SlotIndex) -> bool,
     ) -> Vec<LiveSlot> {
         let paging = self.paging.as_mut().expect("with a budget");
-        let counts =
-            |live: &&LiveSlot| !paging.is_in_memory(live.line) && !paging.is_void(live.line);
-        let mut merged: Vec<LiveSlot> = listed.iter().filter(counts).copied().collect();
+        let mut merged = listed.to_vec();
+        merged.retain(|live| !paging.is_in_memory(live.line));
+        merged.retain(|live| !paging.is_void(live.line));
         let mut behind = Vec::new();
         for (line, place) in self.lines.bucket(bucket) {
             for (slot, mask) in self.scattered.pieces(place).as_slice() {
@@ -623,9 +623,9 @@ impl LookupTable {
         self.regions.add(line);
     }
 
-    /// The hash of this table.
-    pub(crate) fn hash(&self) -> LineHash {
-        self.hash
+    /// See [`Checkpoint::order`](crate::format::checkpoint::Checkpoint::order): of what is gathered.
+    pub(crate) fn order_of_lines(&self) -> u64 {
+        if self.has_budget() { self.hash.multiplier() } else { 0 }
     }
 
     /// Whether there is something in memory that the newest checkpoint lists.
