@@ -14,6 +14,8 @@ use crate::units::LINE_SIZE;
 
 /// Items of a page.
 const PAGE_ITEMS: u64 = LINE_SIZE / ITEM_SIZE as u64;
+/// Words of a chunk of the filter: 2 MiB.
+const CHUNK_WORDS: usize = 1 << 18;
 /// Bits of the filter that each line sets.
 const BITS_SET: u32 = 4;
 
@@ -86,7 +88,14 @@ impl IndexRun {
     /// Bytes of memory.
     pub(crate) fn memory_bytes(&self) -> usize {
         (self.fences.capacity() + self.checksums.capacity()) * size_of::<u32>()
-            + self.filter.words.capacity() * size_of::<u64>()
+            + self.filter.memory_bytes()
+    }
+
+    /// Gives back a part of its memory, of which all at once would be a long step. Tells whether
+    /// there is more. Nothing can be looked up any more.
+    pub(crate) fn shrink(&mut self) -> bool {
+        self.filter.chunks.pop();
+        !self.filter.chunks.is_empty()
     }
 }
 
@@ -141,15 +150,23 @@ impl RunBuilder {
     }
 }
 
-/// Bits of which each line sets some.
+/// Bits of which each line sets some, in chunks that are memory of their own.
 #[derive(Default)]
 struct Filter {
-    words: Vec<u64>,
+    chunks: Vec<Vec<u64>>,
+    words: usize,
 }
 
 impl Filter {
     fn new(lines: usize, bits_per_line: u32) -> Filter {
-        Filter { words: vec![0; lines * bits_per_line as usize / u64::BITS as usize + 1] }
+        let words = lines * bits_per_line as usize / u64::BITS as usize + 1;
+        let chunks = (0..words).step_by(CHUNK_WORDS);
+        let chunks = chunks.map(|first| vec![0; CHUNK_WORDS.min(words - first)]).collect();
+        Filter { chunks, words }
+    }
+
+    fn memory_bytes(&self) -> usize {
+        self.chunks.iter().map(|chunk| chunk.len() * size_of::<u64>()).sum()
     }
 
     /// Which word, and which bits of it.
@@ -157,7 +174,7 @@ impl Filter {
         // The order itself is where the line lies: lines that are near to each other would share
         // words.
         let mixed = (order ^ order >> 29).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let word = ((u128::from(mixed) * self.words.len() as u128) >> 64) as usize;
+        let word = ((u128::from(mixed) * self.words as u128) >> 64) as usize;
         let low = mixed.wrapping_mul(0x94d0_49bb_1331_11eb) >> 32;
         let bits = (0..BITS_SET).fold(0, |bits, index| bits | 1 << (low >> (6 * index) & 63));
         (word, bits)
@@ -165,12 +182,12 @@ impl Filter {
 
     fn add(&mut self, order: u64) {
         let (word, bits) = self.place(order);
-        self.words[word] |= bits;
+        self.chunks[word / CHUNK_WORDS][word % CHUNK_WORDS] |= bits;
     }
 
     fn may_hold(&self, order: u64) -> bool {
         let (word, bits) = self.place(order);
-        self.words.get(word).is_some_and(|word| word & bits == bits)
+        self.chunks[word / CHUNK_WORDS][word % CHUNK_WORDS] & bits == bits
     }
 }
 

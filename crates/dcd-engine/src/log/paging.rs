@@ -23,6 +23,8 @@ use crate::units::{Line, SlotIndex};
 const FILTER_BITS: std::ops::RangeInclusive<u64> = 2..=10;
 /// Memory for a line that has changed: three entries, a sixth of them unused.
 const CHANGED_LINE_BYTES: u64 = 40;
+/// To give back a chunk of a filter takes as long as to look at so many lines.
+const CHUNK_COST: usize = 1024;
 /// Ranges of lines that are void, before discards wait for a checkpoint.
 const VOID_RANGES_MAX: usize = 4096;
 /// Lines that may have changed, at least.
@@ -122,6 +124,8 @@ pub(super) struct Paging {
     /// By slot: of the slots of known lines.
     checksums: LineMap<SlotChecksum>,
     run: IndexRun,
+    /// The one before, whose memory is given back by and by.
+    retired: Option<IndexRun>,
     void: LineRanges,
     /// The same, of a discard whose lines are still being counted.
     voiding: LineRanges,
@@ -141,6 +145,7 @@ impl Paging {
             known: LineMap::new(lines_max, hash),
             checksums: LineMap::new(lines_max, hash),
             run: IndexRun::default(),
+            retired: None,
             void: LineRanges::default(),
             voiding: LineRanges::default(),
             lines: 0,
@@ -158,7 +163,10 @@ impl Paging {
     }
 
     pub(super) fn memory_bytes(&self) -> usize {
-        self.known.memory_bytes() + self.checksums.memory_bytes() + self.run.memory_bytes()
+        self.known.memory_bytes()
+            + self.checksums.memory_bytes()
+            + self.run.memory_bytes()
+            + self.retired.as_ref().map_or(0, IndexRun::memory_bytes)
     }
 
     // ---- what is known ------------------------------------------------------------------------
@@ -290,7 +298,7 @@ impl Paging {
     /// The checkpoint that was gathered is durable.
     pub(super) fn run_is(&mut self, run: IndexRun) {
         assert!(self.evicting.is_none(), "it is begun when this is over");
-        self.run = run;
+        self.retired = Some(std::mem::replace(&mut self.run, run));
         self.void = LineRanges::default();
         self.evicting = Some(0);
     }
@@ -309,6 +317,12 @@ impl Paging {
     /// how many it has looked at.
     pub(super) fn evict_bucket(&mut self, leaving: &mut Vec<Line>) -> usize {
         let Some(next) = self.evicting else { return 0 };
+        if let Some(retired) = &mut self.retired {
+            if !retired.shrink() {
+                self.retired = None;
+            }
+            return CHUNK_COST;
+        }
         let Some(bucket) = self.known.bucket_from(next) else {
             self.evicting = None;
             return 0;
