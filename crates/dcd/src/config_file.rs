@@ -22,7 +22,7 @@ use crate::toml_values::{
 };
 
 /// Every key, in the order of the help text.
-pub const KEYS: [&str; 52] = [
+pub const KEYS: [&str; 53] = [
     "cache-disk",
     "share",
     "data-disk",
