@@ -126,6 +126,16 @@ pub enum ResizeError {
         /// Bytes allowed.
         most: u64,
     },
+    /// The index of a larger log does not fit its budget.
+    #[error(
+        "the index of a log of that size needs {needed} bytes of memory at least, and index-max is {most}"
+    )]
+    Index {
+        /// Bytes that are the least.
+        needed: u64,
+        /// Bytes allowed.
+        most: u64,
+    },
     /// Its size is being changed.
     #[error("the size of the log is being changed already")]
     UnderWay,

@@ -529,6 +529,7 @@ fn checkpoints() -> Vec<Vec<u8>> {
                 next_record: RecordNumber(1000),
                 previous_checksum: 77,
             },
+            order: u64::from(items) | 1,
             free: each(8).map(|n| SegmentIndex(5 + n)).collect(),
             filled: each(4).map(|n| (SegmentIndex(n), SegmentSerial(36 + u64::from(n)))).collect(),
             live: each(20)

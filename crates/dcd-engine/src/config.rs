@@ -139,6 +139,9 @@ pub struct EngineConfig {
     /// Memory for checksums of a volume's lines, in bytes; others are read from the cache-disk when
     /// they are wanted. More is taken for what has changed since the last checkpoint.
     pub volume_memory_bytes: u64,
+    /// Memory for the index, in bytes: what of it is in memory no more is read from the cache-disk
+    /// when it is wanted; 0: all of it is in memory.
+    pub index_bytes_max: u64,
     /// The data-disk has grown: its new size is recorded when the cache is opened (C32). What the
     /// new part holds is as it is on the disk.
     pub grow: bool,
@@ -247,6 +250,7 @@ impl Default for EngineConfig {
             accept_damage: false,
             suspect_after: 16,
             volume_memory_bytes: 64 << 20,
+            index_bytes_max: 0,
             grow: false,
             limits: Limits::MOST,
             memory: None,
@@ -300,6 +304,7 @@ impl EngineConfig {
             member_timeout: wanted.member_timeout,
             suspect_after: wanted.suspect_after,
             volume_memory_bytes: wanted.volume_memory_bytes,
+            index_bytes_max: self.index_bytes_max,
             one_disk: self.one_disk,
             mode: wanted.mode,
             mode_asked: wanted.mode_asked,

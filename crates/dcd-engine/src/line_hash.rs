@@ -21,6 +21,16 @@ impl LineHash {
         LineHash { multiplier: (seed ^ GOLDEN) | 1 }
     }
 
+    /// What says which hash it is: an odd number.
+    pub(crate) fn multiplier(self) -> u64 {
+        self.multiplier
+    }
+
+    /// The hash of which that is the multiplier.
+    pub(crate) fn with_multiplier(multiplier: u64) -> LineHash {
+        LineHash { multiplier: multiplier | 1 }
+    }
+
     /// A place in a table of `places` places.
     pub(crate) fn place(self, line: u64, places: usize) -> usize {
         self.bucket(line, places).0
@@ -30,13 +40,19 @@ impl LineHash {
     /// 2^64 places there.
     #[inline]
     pub(crate) fn bucket(self, line: u64, buckets: usize) -> (usize, u64) {
-        // The secret product spreads lines that were chosen without knowing it; the second one
-        // mixes its halves, so that no seed is bad for neighbours. The high half of the third
-        // scales to any size.
-        let secret = line.wrapping_add(1).wrapping_mul(self.multiplier);
-        let mixed = (secret ^ secret >> 32).wrapping_mul(GOLDEN);
-        let scaled = u128::from(mixed) * buckets as u128;
+        // The high half of the product scales to any size.
+        let scaled = u128::from(self.order(line)) * buckets as u128;
         ((scaled >> 64) as usize, scaled as u64)
+    }
+
+    /// Where the line is in the order of all tables: with any number of buckets, those of the first
+    /// come before those of the second.
+    #[inline]
+    pub(crate) fn order(self, line: u64) -> u64 {
+        // The secret product spreads lines that were chosen without knowing it; the second one
+        // mixes its halves, so that no seed is bad for neighbours.
+        let secret = line.wrapping_add(1).wrapping_mul(self.multiplier);
+        (secret ^ secret >> 32).wrapping_mul(GOLDEN)
     }
 }
 

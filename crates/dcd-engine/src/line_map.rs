@@ -207,6 +207,18 @@ impl<V: LineValue> LineMap<V> {
         used.map(|entry| (entry.line.line(), entry.value))
     }
 
+    /// The same, to be changed: to anything but [`LineValue::NONE`].
+    pub(crate) fn bucket_mut(&mut self, bucket: usize) -> impl Iterator<Item = (Line, &mut V)> {
+        let entries = self.buckets[bucket].as_deref_mut().unwrap_or_default();
+        let used = entries.iter_mut().filter(|entry| !entry.value.is_none());
+        used.map(|entry| (entry.line.line(), &mut entry.value))
+    }
+
+    /// The bucket of a line, whether or not it is in it.
+    pub(crate) fn bucket_of(&self, line: Line) -> usize {
+        self.hash.bucket(line.0, self.buckets.len()).0
+    }
+
     /// All lines, in an order that depends only on the history.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (Line, V)> {
         self.used.iter().flat_map(|bucket| self.bucket(bucket))

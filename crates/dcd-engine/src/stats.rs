@@ -48,6 +48,8 @@ pub struct Counters {
     pub checkpoints: u64,
     /// Bytes of checkpoints written.
     pub checkpoint_bytes: u64,
+    /// Pages of the index that were read from the cache-disk, within a budget for it.
+    pub index_pages_read: u64,
     /// Destage batches completed.
     pub destage_batches: u64,
     /// Lines moved to the data-disk.
@@ -289,6 +291,8 @@ pub struct Status {
     pub poisoned_lines: u64,
     /// Bytes of index memory.
     pub index_bytes: u64,
+    /// The most that it may take; 0: as much as it wants.
+    pub index_bytes_max: u64,
     /// The cache-disk has failed, until a restart. Writes fail, unless `uncached` says otherwise.
     pub cache_disk_failed: bool,
     /// Its last error.

@@ -109,6 +109,7 @@ fn checkpoint() -> Checkpoint {
             next_record: FIRST_RECORD,
             previous_checksum: PREVIOUS_CHECKSUM,
         },
+        order: 0,
         free: vec![SegmentIndex(5), SegmentIndex(1)],
         filled: vec![(SegmentIndex(2), SegmentSerial(40))],
         live: vec![live(123, 0x3c, 33, 0xabcd_ef01), live(7, 0xff, 34, 0x0203_0405)],
@@ -298,6 +299,13 @@ fn checkpoint_with_freed_zeroes() -> Checkpoint {
     Checkpoint { zeroes: vec![checkpoint().zeroes[0], freed], ..checkpoint() }
 }
 
+/// With live slots in the order of their lines' hash.
+fn checkpoint_in_order() -> Checkpoint {
+    let mut live = checkpoint().live;
+    live.reverse();
+    Checkpoint { order: 0x9e37_79b9_7f4a_7c15, live, ..checkpoint() }
+}
+
 /// The same of a record.
 fn record_with_freed_zeroes() -> Record {
     Record {
@@ -394,6 +402,7 @@ fn write() {
         ("checkpoint-freed", checkpoint_with_freed_zeroes().encode().bytes().to_vec()),
         ("record-freed", record_with_freed_zeroes().encode()),
         ("superblock-read-area", superblock_with_read_area().encode().bytes().to_vec()),
+        ("checkpoint-order", checkpoint_in_order().encode().bytes().to_vec()),
         ("checkpoint-read-area", checkpoint_with_read_area().encode().bytes().to_vec()),
         ("copy-page", copy_page().encode().0.bytes().to_vec()),
         ("superblock-session", superblock_of_session().encode().bytes().to_vec()),
@@ -441,6 +450,9 @@ fn the_checkpoint_is_read_and_written_as_ever() {
     let image = read_image("checkpoint");
     assert_eq!(Checkpoint::decode(&image, UUID, &geometry()), Ok(checkpoint()));
     assert!(checkpoint().encode().bytes() == image, "the same bytes");
+    let (image, expected) = (read_image("checkpoint-order"), checkpoint_in_order());
+    assert_eq!(Checkpoint::decode(&image, UUID, &geometry()).as_ref(), Ok(&expected));
+    assert!(expected.encode().bytes() == image, "the same bytes");
 }
 
 #[test]

@@ -365,6 +365,7 @@ fn a_log_of_more_lines_than_slots_is_refused() {
             next_record: RecordNumber(5),
             previous_checksum: 9,
         },
+        order: 0,
         free: Vec::new(),
         filled: (0..geometry.segments)
             .map(|index| (SegmentIndex(index), SegmentSerial(20 - u64::from(index))))

@@ -56,6 +56,8 @@ pub enum Runs {
     Twin,
     /// Caches whose log grows and shrinks, by turns on one disk and on two legs.
     Resizing,
+    /// Memory has only a part of the index.
+    Paged,
     /// The driver under a simulated kernel: `dcd_daemon::serve::driver_runs`.
     Driver,
 }

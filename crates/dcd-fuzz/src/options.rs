@@ -90,6 +90,8 @@ pub struct Options {
     pub sequence_percent: u8,
     /// What a checkpoint may list, and in which pieces it is written.
     pub limits: Limits,
+    /// Memory for the index, in bytes; 0: all of it is in memory.
+    pub index_bytes: u64,
     /// The cache-disk is on two disks.
     pub legs: Option<LegOptions>,
     /// Kinds of faults in the script.
@@ -126,6 +128,7 @@ impl Default for Options {
             read_ahead_bytes: 1 << 20,
             sequence_percent: 100,
             limits: Limits::MOST,
+            index_bytes: 0,
             legs: None,
             faults: Vec::new(),
         }
@@ -179,6 +182,7 @@ impl Options {
                 };
                 Options::draw_reuse(&mut reuse, tables)
             },
+            index_bytes: 0,
             legs: None,
             faults: faults.to_vec(),
         }
@@ -290,6 +294,7 @@ impl Options {
             // What is done must be the same with any; this one has nothing to do with the load.
             hash_seed: self.data_blocks << 32 | self.max_delay_ms,
             limits: self.limits,
+            index_bytes_max: self.index_bytes,
             // Runs read little, and each crash point opens an engine: two fifths of its time went
             // into zeroing these.
             detector: Some(DetectorSettings {

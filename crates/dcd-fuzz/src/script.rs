@@ -144,6 +144,9 @@ pub enum Op {
 /// In half of the runs from this seed on, on one disk or on legs, the log grows and shrinks.
 pub const RESIZED_FROM: u64 = 990_000_000;
 
+/// In runs from this seed on, on one disk or on legs, memory has only a part of the index.
+pub const PAGED_FROM: u64 = 1_050_000_000;
+
 /// In half of the runs from this seed on the mode is switched.
 pub const MODES_FROM: u64 = 960_000_000;
 
@@ -230,6 +233,9 @@ impl Script {
         if seed >= RESIZED_FROM && random.one_in(2) {
             script.put_in_resizes(&mut random);
         }
+        if seed >= PAGED_FROM {
+            script.put_in_budget(&mut random);
+        }
         script
     }
 
@@ -260,7 +266,29 @@ impl Script {
         if seed >= RESIZED_FROM && random.one_in(2) {
             script.put_in_resizes(&mut random);
         }
+        if seed >= PAGED_FROM {
+            script.put_in_budget(&mut random);
+        }
         script
+    }
+
+    /// The run of a seed from `PAGED_FROM` on: one of four on two legs.
+    pub fn of_paged_seed(seed: u64) -> Script {
+        match seed % 4 {
+            3 => Script::on_legs(seed),
+            _ => Script::of_seed(seed),
+        }
+    }
+
+    /// Little memory for the index: hardly more than the lines of one request, in a log that is
+    /// large enough for several pages of it.
+    fn put_in_budget(&mut self, random: &mut Random) {
+        let options = &mut self.options;
+        options.copy_pages = 0;
+        options.segments = random.pick(&[u64::from(options.segments), 40, 64]) as u32;
+        // Sometimes enough for one that has grown, too.
+        let slots = u64::from(options.geometry().slots());
+        options.index_bytes = slots * random.pick(&[1, 2, 3, 8]);
     }
 
     fn put_in_settings(&mut self, random: &mut Random) {

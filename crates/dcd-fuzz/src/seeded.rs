@@ -14,7 +14,7 @@ use crate::faults::{Demand, FaultKind};
 use crate::mistakes::{Mistake, Runs, all, turn_on};
 use crate::random::Random;
 use crate::run::replay;
-use crate::script::{MODES_FROM, RESIZED_FROM, Script};
+use crate::script::{MODES_FROM, PAGED_FROM, RESIZED_FROM, Script};
 use crate::session::pairs;
 use crate::volume;
 use crate::volume::VolumeKind;
@@ -138,6 +138,10 @@ impl Case {
                     _ => Script::on_legs(seed),
                 };
                 return Case::Pair(seed, Box::new(script));
+            }
+            Runs::Paged => {
+                let seed = PAGED_FROM.wrapping_add(seed).wrapping_add(index);
+                return Case::Pair(seed, Box::new(Script::of_paged_seed(seed)));
             }
             Runs::Volumes
             | Runs::Twin

@@ -91,3 +91,25 @@ fn random_runs_with_crashes_agree_with_the_model() {
     }
     assert!(copies.pages_lost > 0, "{copies:?}");
 }
+
+/// Memory has only a part of the index: whatever is not there is read from the cache-disk, and
+/// nothing else changes. `DCD_PAGED_RUNS` and `DCD_PAGED_SEED` say which other ones.
+#[test]
+fn an_index_within_a_budget_loses_nothing() {
+    use dcd_fuzz::report::Report;
+    use dcd_fuzz::script::PAGED_FROM;
+    let number = |name: &str, otherwise: u64| {
+        std::env::var(name).map_or(otherwise, |text| text.parse().expect("a number"))
+    };
+    let (runs, first) = (number("DCD_PAGED_RUNS", 60), number("DCD_PAGED_SEED", 0));
+    let mut report = Report::default();
+    let mut failures = Vec::new();
+    for seed in PAGED_FROM + first..PAGED_FROM + first + runs {
+        match replay(&Script::of_paged_seed(seed), std::env::var("DCD_PAGED_TRACE").is_ok()) {
+            Ok(done) => report.add(&done),
+            Err(failure) => failures.push((seed, failure.violation)),
+        }
+    }
+    println!("{} crash points", report.crash_points);
+    assert!(failures.is_empty(), "{failures:#?}");
+}

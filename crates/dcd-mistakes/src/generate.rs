@@ -95,6 +95,7 @@ fn variant(runs: &str) -> &'static str {
         "legs" => "Runs::Legs",
         "twin" => "Runs::Twin",
         "resizing" => "Runs::Resizing",
+        "paged" => "Runs::Paged",
         _ => "Runs::Driver",
     }
 }

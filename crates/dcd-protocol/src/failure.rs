@@ -132,6 +132,8 @@ codes! {
     BeyondDisk = "beyond-disk",
     /// [`ResizeError::Memory`].
     MemoryMax = "memory-max",
+    /// [`ResizeError::Index`].
+    IndexMax = "index-max",
     /// [`ResizeError::UnderWay`].
     ResizeUnderWay = "resize-under-way",
     /// [`ResizeError::LegIsFilled`].
@@ -349,6 +351,7 @@ fn resize_code(error: ResizeError) -> Code {
         ResizeError::TooOften => Code::GrownTooOften,
         ResizeError::BeyondDisk { .. } => Code::BeyondDisk,
         ResizeError::Memory { .. } => Code::MemoryMax,
+        ResizeError::Index { .. } => Code::IndexMax,
         ResizeError::UnderWay => Code::ResizeUnderWay,
         ResizeError::LegIsFilled => Code::LegIsFilled,
         ResizeError::NotLogging => Code::NotLogging,
@@ -374,6 +377,7 @@ pub fn resize_hint(error: ResizeError) -> &'static str {
         ResizeError::Memory { .. } => {
             "start it again with a larger memory-max, or with fewer connections"
         }
+        ResizeError::Index { .. } => "start it again with a larger index-max",
         ResizeError::UnderWay => "wait until that has ended: `dcd status` shows how far it is",
         ResizeError::LegIsFilled => "wait until it is filled: `dcd cache-disk status` shows it",
         ResizeError::NotLogging => "`dcd set mode=write-back` first; `dcd status` tells the mode",

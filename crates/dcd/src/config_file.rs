@@ -22,7 +22,7 @@ use crate::toml_values::{
 };
 
 /// Every key, in the order of the help text.
-pub const KEYS: [&str; 52] = [
+pub const KEYS: [&str; 53] = [
     "cache-disk",
     "share",
     "data-disk",
@@ -58,6 +58,7 @@ pub const KEYS: [&str; 52] = [
     "no-log",
     "suspect-after",
     "volume-memory",
+    "index-max",
     "full-timeout",
     "drain-timeout",
     "io-timeout",
@@ -173,6 +174,7 @@ fn set(settings: &mut Settings, key: &str, value: &DeValue<'_>) -> Result<bool, 
         "no-verify-reads" => settings.no_verify_reads = Some(boolean(value)?),
         "no-log" => settings.no_log = Some(boolean(value)?),
         "suspect-after" => settings.suspect_after = Some(number(value)?),
+        "index-max" => settings.index_max = Some(with(value, parse_size)?),
         "volume-memory" => settings.volume_memory = Some(with(value, parse_size)?),
         "drain-timeout" => settings.drain_timeout = Some(with(value, parse_duration)?),
         "full-timeout" => settings.full_timeout = Some(with(value, parse_duration)?),

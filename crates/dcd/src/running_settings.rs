@@ -294,6 +294,7 @@ fn said(settings: &Settings, key: &str) -> Option<String> {
         "no-log" => shown(&settings.no_log),
         "suspect-after" => shown(&settings.suspect_after),
         "volume-memory" => size(&settings.volume_memory),
+        "index-max" => size(&settings.index_max),
         "full-timeout" => time(&settings.full_timeout),
         "drain-timeout" => time(&settings.drain_timeout),
         "io-timeout" => time(&settings.io_timeout),

@@ -150,6 +150,10 @@ pub struct Settings {
     /// wanted [default: 64M].
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     pub volume_memory: Option<u64>,
+    /// Memory for the index, at least 1M for 4G of the cache-disk; what has no room is read from the
+    /// cache-disk when it is wanted [default: all of it is in memory].
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    pub index_max: Option<u64>,
     /// How long a write waits for room in a full cache before it fails [default: 60s].
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     pub full_timeout: Option<Duration>,
@@ -290,6 +294,7 @@ impl Settings {
             no_log,
             suspect_after,
             volume_memory,
+            index_max,
             full_timeout,
             drain_timeout,
             io_timeout,
@@ -337,6 +342,7 @@ impl Settings {
             ("--no-log", is_on(no_log)),
             ("--suspect-after", suspect_after.is_some()),
             ("--volume-memory", volume_memory.is_some()),
+            ("--index-max", index_max.is_some()),
             ("--full-timeout", full_timeout.is_some()),
             ("--drain-timeout", drain_timeout.is_some()),
             ("--io-timeout", io_timeout.is_some()),
@@ -404,6 +410,7 @@ impl Settings {
             no_log: self.no_log.or(under.no_log),
             suspect_after: self.suspect_after.or(under.suspect_after),
             volume_memory: self.volume_memory.or(under.volume_memory),
+            index_max: self.index_max.or(under.index_max),
             full_timeout: self.full_timeout.or(under.full_timeout),
             drain_timeout: self.drain_timeout.or(under.drain_timeout),
             io_timeout: self.io_timeout.or(under.io_timeout),
@@ -508,6 +515,7 @@ impl Settings {
             no_log: self.no_log.unwrap_or(default.no_log),
             suspect_after: self.suspect_after.unwrap_or(default.suspect_after),
             volume_memory_bytes: self.volume_memory.unwrap_or(default.volume_memory_bytes),
+            index_bytes_max: self.index_max.unwrap_or(default.index_bytes_max),
             full_timeout: span(self.full_timeout, default.full_timeout),
             drain_timeout: span(self.drain_timeout, default.drain_timeout),
             io_timeout: span(self.io_timeout, default.io_timeout),

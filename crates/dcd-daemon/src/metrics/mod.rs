@@ -181,6 +181,7 @@ pub const METRICS: &[Metric] = &[
     one!("dcd_log_written_bytes", Counter, BYTES, "Bytes of them, with headers and padding.", counters.log_write_bytes),
     one!("dcd_checkpoints", Counter, None, "Checkpoints completed.", counters.checkpoints),
     one!("dcd_checkpoint_written_bytes", Counter, BYTES, "Bytes of them.", counters.checkpoint_bytes),
+    one!("dcd_index_pages_read", Counter, None, "Pages of the index read from the cache-disk, with index-max.", counters.index_pages_read),
     Metric::new("dcd_disk_flushes", Counter, None, &["disk"], "Flushes of disks.",
         |report, to| {
             to.whole(&[("disk", "cache-disk")], report.counters.cache_disk_flushes);

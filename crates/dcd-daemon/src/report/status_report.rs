@@ -122,6 +122,9 @@ pub struct StatusReport {
     pub poisoned_lines: u64,
     /// Memory of the index.
     pub index_bytes: u64,
+    /// The most that it may take (`index-max`); 0: as much as it wants.
+    #[serde(default)]
+    pub index_bytes_max: u64,
     /// The memory that outlives the process.
     #[serde(default)]
     pub memory: MemoryReport,
@@ -243,7 +246,8 @@ report_of! {
         reads, read_bytes, read_hit_lines, read_miss_lines, writes, write_bytes,
         overwritten_lines, logged_lines, bypasses, bypass_bytes, zeroes, flushes, fuas, log_writes,
         log_write_bytes, cache_disk_flushes, cache_disk_fua_writes, records, checkpoints,
-        checkpoint_bytes, destage_batches, destaged_lines, destage_writes, destage_write_bytes,
+        checkpoint_bytes, index_pages_read, destage_batches, destaged_lines, destage_writes,
+        destage_write_bytes,
         destaged_zero_ranges, destage_read_bytes, completed_lines, data_disk_flushes,
         stalled_writes, cache_disk_errors, data_disk_errors, checksum_errors, read_copy_lines,
         read_clean_lines, read_ahead_lines, read_ahead_used_lines, copy_lines_written,
@@ -504,6 +508,7 @@ impl StatusReport {
             zero_bytes: status.zero_lines * LINE_SIZE,
             poisoned_lines: status.poisoned_lines,
             index_bytes: status.index_bytes,
+            index_bytes_max: status.index_bytes_max,
             memory: MemoryReport::default(),
             copies: CopiesReport {
                 read_area_bytes: status.copies.slots * LINE_SIZE,

@@ -35,14 +35,20 @@ impl MemoryNeed {
         let copy_slots = u64::from(geometry.copy_slots());
         let has_copies = copy_slots > 0;
         let only = |is: bool, bytes: u64| if is { bytes } else { 0 };
+        // 10 bytes an entry of which two of three are in use, and what lies between buckets; a
+        // checksum for each slot; for scattered lines at worst 16, and an eighth more while they
+        // grow, and 2 to note which are free.
+        let index = match config.index_bytes_max {
+            0 => slots * (18 + 4 + 18 + 2),
+            most => most,
+        };
+        let has_clean_lines = config.hot_blocks && config.index_bytes_max == 0;
         let parts = vec![
             ("program", PROGRAM_BYTES),
-            // 10 bytes an entry of which two of three are in use, and what lies between buckets; a
-            // checksum for each slot; for scattered lines at worst 16, and an eighth more while
-            // they grow, and 2 to note which are free; the segments.
-            ("index", slots * (18 + 4 + 18 + 2) + u64::from(geometry.segments) * 64),
+            // And the segments.
+            ("index", index + u64::from(geometry.segments) * 64),
             // A line for each slot, and 9 bytes an entry as above.
-            ("destaged lines", only(config.hot_blocks, slots * (8 + 17))),
+            ("destaged lines", only(has_clean_lines, slots * (8 + 17))),
             ("copies", copy_slots * (24 + 29)),
             ("detector", only(has_copies && config.detector.is_some(), 9 << 20)),
             ("read-ahead", only(has_copies, config.read_ahead_bytes)),

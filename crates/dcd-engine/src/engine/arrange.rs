@@ -241,6 +241,7 @@ impl Engine {
     pub(super) fn is_only_on_data_disk(&self, line: Line) -> bool {
         self.line_mask(line) == FragmentMask::FULL
             && !self.health.has_late_writes()
+            && self.table.is_known(line)
             && !self.table.contains(line)
             && !self.is_zero(line)
             && !self.poisoned.contains_key(&line)

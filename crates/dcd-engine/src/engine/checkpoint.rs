@@ -29,6 +29,7 @@ use crate::format::checkpoint::{
 };
 use crate::format::end_mark::{self, END_MARK_BYTES};
 use crate::io::{IoError, RequestError, RequestId};
+use crate::log::index_run::{IndexRun, RunBuilder};
 use crate::log::lookup_table::Walker;
 use crate::units::{Duration, RecordNumber, SegmentIndex, SegmentSerial, Time};
 
@@ -121,9 +122,16 @@ struct Picture {
     after: RecordNumber,
     /// It listed nothing when it was begun.
     is_empty: bool,
+    /// What is read of it, within a budget.
+    run: Option<IndexRun>,
 }
 
 impl Checkpointing {
+    /// None is under way.
+    pub(super) fn is_at_rest(&self) -> bool {
+        matches!(self.state, State::None)
+    }
+
     pub(super) fn is_idle(&self) -> bool {
         matches!(self.state, State::None) && !self.forced
     }
@@ -140,7 +148,7 @@ impl Checkpointing {
 
     /// A part of the index was gathered, and the next one waits for the next input.
     pub(super) fn wants_input(&self) -> bool {
-        matches!(&self.state, State::Gathering(_, gathering) if gathering.has_paused())
+        matches!(&self.state, State::Gathering(_, gathering) if gathering.wants_input())
             && self.writes_left < GATHERED_WRITES_MAX
     }
 
@@ -292,6 +300,7 @@ impl Engine {
         let due = clean_is_due
             || self.checkpoint.forced
             || self.checkpoint_is_due()
+            || self.table.wants_checkpoint()
             || self.zero_ranges_want_checkpoint()
             || self.copies.wants_checkpoint();
         let begins = due && self.may_gather();
@@ -341,6 +350,7 @@ impl Engine {
     pub(super) fn drop_checkpoint(&mut self) {
         if self.checkpoint.drop_unwritten() {
             self.table.end_walk(Walker::Checkpoint);
+            self.end_scan(Walker::Checkpoint);
             self.zeroes_rebuilt.picture_dropped();
         }
     }
@@ -368,7 +378,11 @@ impl Engine {
         if self.purge.is_under_way() {
             return false;
         }
-        self.table.lines() <= self.config.limits.checkpoint_lines
+        if self.table.is_evicting() {
+            return false;
+        }
+        let is_at_once = !self.table.has_budget();
+        is_at_once && self.table.lines() <= self.config.limits.checkpoint_lines
             || !self.destage.zeroes_under_way()
     }
 
@@ -405,6 +419,7 @@ impl Engine {
             self.checkpoint.unlisted = UnlistedDamage::InPicture;
         }
         self.table.begin_walk(Walker::Checkpoint);
+        self.begin_scan(Walker::Checkpoint);
         let geometry = size.unwrap_or(self.superblock.geometry);
         if let (Some(size), Some(legs)) = (size, &mut self.legs) {
             let mark = self.superblock.end_mark_offset_with(&size);
@@ -418,9 +433,14 @@ impl Engine {
             size,
             after: self.log.newest_record(),
             is_empty: self.cache_is_empty(),
+            run: None,
         };
         self.checkpoint.write_failed = false;
-        self.gather_index(Box::new(picture), Box::new(Gathering::new(writer)));
+        let builder = self.table.budget().map(|budget| {
+            let bits = budget.filter_bits_per_line;
+            RunBuilder::new(picture.offset, self.table.lines(), bits)
+        });
+        self.gather_index(Box::new(picture), Box::new(Gathering::new(writer, builder)));
     }
 
     /// The next part of the index, and when there is no more, the end of step 1.
@@ -439,7 +459,9 @@ impl Engine {
         picture.after = self.log.newest_record();
         self.want_durable(picture.after);
         let geometry = picture.size.unwrap_or(self.superblock.geometry);
-        let ending = gathering.finish(&picture.listed, &geometry);
+        let ending;
+        (ending, picture.run) = gathering.finish(&picture.listed, &geometry);
+        self.end_scan(Walker::Checkpoint);
         self.checkpoint.state = State::WaitDurable(picture, ending);
     }
 
@@ -448,6 +470,7 @@ impl Engine {
         let zeroes = self.zeroes_rebuilt.listed();
         let Checkpointing { generation, epoch, .. } = self.checkpoint;
         Checkpoint {
+            order: self.table.order_of_lines(),
             zeroes: zeroes.iter().collect(),
             poisoned: self.poisoned.iter().map(|(line, mask)| (*line, *mask)).collect(),
             ..Checkpoint::without_lists(self.superblock.uuid, generation, epoch, position)
@@ -560,6 +583,9 @@ impl Engine {
 
     /// Step 5.
     fn checkpoint_durable(&mut self, picture: Box<Picture>) {
+        if let Some(run) = picture.run {
+            self.index_run_is(run);
+        }
         self.checkpoint.generation = picture.listed.generation;
         self.checkpoint.has_listed_in_vain = false;
         self.witnesses.checkpoint_durable();

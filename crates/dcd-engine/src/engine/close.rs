@@ -66,6 +66,7 @@ impl Engine {
     pub(super) fn close(&mut self, id: RequestId, kind: Kind, accepted: Vec<LbaRange>) {
         self.release_held();
         self.end_resize();
+        self.fail_unadmitted(RequestError::ShuttingDown);
         self.fail_stalled(RequestError::ShuttingDown);
         if kind == Kind::Shutdown {
             self.end_drains(RequestError::ShuttingDown, |_| true);

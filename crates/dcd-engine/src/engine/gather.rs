@@ -15,12 +15,19 @@
 //!   speaks of their old places.
 //! - A segment that was emptied meanwhile may be announced and filled again: the record that says
 //!   so is replayed, and a start drops what the checkpoint has of it ([`super::announce`]).
+//!
+//! Within a budget ([`super::index`]) what is not in memory is merged in from the run of the
+//! checkpoint before, bucket by bucket, and the result is the next run.
 
 use super::Engine;
-use crate::format::checkpoint::{Checkpoint, CheckpointWriter, Ending, LiveSlot, LogPosition};
+use super::index::Next;
+use crate::format::checkpoint::{
+    Checkpoint, CheckpointWriter, Ending, HEADER_SIZE, LiveSlot, LogPosition,
+};
 use crate::format::geometry::Geometry;
+use crate::log::index_run::{IndexRun, RunBuilder};
 use crate::log::lookup_table::Walker;
-use crate::units::SegmentIndex;
+use crate::units::{SegmentIndex, SegmentSerial};
 
 /// Segments are looked at so many times as fast as lines.
 const SEGMENTS_FOR_LINE: u32 = 8;
@@ -32,15 +39,40 @@ pub(super) struct Gathering {
     segment: u32,
     /// A part was gathered since the last input.
     has_paused: bool,
+    merging: Option<Merging>,
+}
+
+/// A run that is made of the one before and of memory.
+struct Merging {
+    builder: RunBuilder,
+    /// Buckets below this one were merged.
+    next: usize,
+    /// The one that is being merged, and what the run before has of it.
+    bucket: Option<usize>,
+    listed: Vec<LiveSlot>,
+    /// The rest of the run before is on its way.
+    waits: bool,
 }
 
 impl Gathering {
-    pub(super) fn new(writer: CheckpointWriter) -> Gathering {
-        Gathering { writer, segment: 0, has_paused: false }
+    pub(super) fn new(writer: CheckpointWriter, builder: Option<RunBuilder>) -> Gathering {
+        let merging = builder.map(|builder| Merging {
+            builder,
+            next: 0,
+            bucket: None,
+            listed: Vec::new(),
+            waits: false,
+        });
+        Gathering { writer, segment: 0, has_paused: false, merging }
     }
 
     pub(super) fn has_paused(&self) -> bool {
         self.has_paused
+    }
+
+    /// Whether it goes on with the next input, and need not wait for that of a disk.
+    pub(super) fn wants_input(&self) -> bool {
+        self.has_paused && !self.merging.as_ref().is_some_and(|merging| merging.waits)
     }
 
     pub(super) fn go_on(&mut self) {
@@ -49,11 +81,25 @@ impl Gathering {
 
     /// What was gathered, to be written.
     pub(super) fn take(&mut self, bytes: usize) -> Option<(u64, crate::buffer::Buffer)> {
-        self.writer.take(bytes)
+        let (offset, piece) = self.writer.take(bytes)?;
+        if let Some(merging) = &mut self.merging {
+            merging.builder.written(piece.bytes());
+        }
+        Some((offset, piece))
     }
 
-    pub(super) fn finish(self, listed: &Checkpoint, geometry: &Geometry) -> Ending {
-        self.writer.finish(listed, Some(geometry))
+    /// The rest, and the run that it ends.
+    pub(super) fn finish(
+        self,
+        listed: &Checkpoint,
+        geometry: &Geometry,
+    ) -> (Ending, Option<IndexRun>) {
+        let ending = self.writer.finish(listed, Some(geometry));
+        let run = self.merging.map(|mut merging| {
+            merging.builder.written(&ending.bytes[HEADER_SIZE..]);
+            merging.builder.finish()
+        });
+        (ending, run)
     }
 }
 
@@ -85,23 +131,82 @@ impl Engine {
         let looked_at = end - gathering.segment;
         gathering.segment = end;
         lines = lines.saturating_sub((looked_at / SEGMENTS_FOR_LINE) as usize);
-        let has_more = end < total || {
-            let (segments, geometry) = (&self.log.segments, &self.superblock.geometry);
-            let writer = &mut gathering.writer;
-            self.table.walk(Walker::Checkpoint, lines.max(1), |table, line, pieces| {
-                for (slot, mask) in pieces.as_slice() {
-                    let (segment, slot_in_segment) = geometry.locate(*slot);
-                    let serial = segments.get(segment).serial();
-                    let is_behind = serial > from.serial
-                        || serial == from.serial && slot_in_segment >= from.slot_in_segment;
-                    if !is_behind {
-                        let checksum = table.checksum(*slot);
-                        writer.put_live(&LiveSlot { line, mask: *mask, slot: *slot, checksum });
-                    }
-                }
-            })
-        };
+        let has_more = end < total || self.gather_lines(from, gathering, lines.max(1));
         gathering.has_paused = has_more;
         has_more
     }
+
+    /// The same of so many lines.
+    fn gather_lines(
+        &mut self,
+        from: &LogPosition,
+        gathering: &mut Gathering,
+        lines: usize,
+    ) -> bool {
+        let writer = &mut gathering.writer;
+        if let Some(merging) = &mut gathering.merging {
+            return self.merge_lines(from, writer, merging, lines);
+        }
+        let (segments, geometry) = (&self.log.segments, &self.superblock.geometry);
+        self.table.walk(Walker::Checkpoint, lines, |table, line, pieces| {
+            for (slot, mask) in pieces.as_slice() {
+                let (segment, slot_in_segment) = geometry.locate(*slot);
+                let serial = segments.get(segment).serial();
+                if !is_behind(from, serial, slot_in_segment) {
+                    let checksum = table.checksum(*slot);
+                    writer.put_live(&LiveSlot { line, mask: *mask, slot: *slot, checksum });
+                }
+            }
+        })
+    }
+
+    /// The same, where memory has only a part of the index.
+    fn merge_lines(
+        &mut self,
+        from: &LogPosition,
+        writer: &mut CheckpointWriter,
+        merging: &mut Merging,
+        lines: usize,
+    ) -> bool {
+        let mut left = lines;
+        merging.waits = false;
+        while left > 0 {
+            let next = self.next_listed(Walker::Checkpoint);
+            let listed = match next {
+                Next::Waits => {
+                    merging.waits = true;
+                    return true;
+                }
+                Next::Over => None,
+                Next::Item(item) => Some((self.table.bucket_of(item.line), item)),
+            };
+            let in_memory = self.table.bucket_from(merging.next);
+            let first = listed.map(|(bucket, _)| bucket).into_iter().chain(in_memory).min();
+            let Some(bucket) = merging.bucket.or(first) else { return false };
+            merging.bucket = Some(bucket);
+            if let Some((_, item)) = listed.filter(|(of, _)| *of == bucket) {
+                merging.listed.push(item);
+                self.pop_listed(Walker::Checkpoint);
+                continue;
+            }
+            let (segments, geometry) = (&self.log.segments, &self.superblock.geometry);
+            let merged = self.table.merge_bucket(bucket, &merging.listed, |slot| {
+                let (segment, slot_in_segment) = geometry.locate(slot);
+                is_behind(from, segments.get(segment).serial(), slot_in_segment)
+            });
+            for live in &merged {
+                merging.builder.item(writer.items(), self.table.order(live.line));
+                writer.put_live(live);
+            }
+            left = left.saturating_sub(merged.len() + 1);
+            merging.listed.clear();
+            (merging.bucket, merging.next) = (None, bucket + 1);
+        }
+        true
+    }
+}
+
+/// Whether a slot of a segment with this serial was filled behind the position.
+fn is_behind(from: &LogPosition, serial: SegmentSerial, slot_in_segment: u32) -> bool {
+    serial > from.serial || serial == from.serial && slot_in_segment >= from.slot_in_segment
 }

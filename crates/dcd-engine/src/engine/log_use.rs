@@ -120,6 +120,7 @@ impl Engine {
         if self.health.cache_disk_failed()
             || !self.checkpoint.is_idle()
             || self.purge.is_under_way()
+            || self.table.is_evicting()
         {
             return None;
         }

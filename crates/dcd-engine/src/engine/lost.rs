@@ -25,7 +25,10 @@ impl Engine {
     pub(super) fn remember_unlisted(&mut self, line: Line, slot: SlotIndex) {
         let (segment, _) = self.superblock.geometry.locate(slot);
         let serial = self.log.segments.get(segment).serial();
-        self.unlisted.0.insert(line, (slot, serial));
+        if self.unlisted.0.insert(line, (slot, serial)).is_none() {
+            // It is looked for whenever somebody asks what is lost.
+            self.table.keep(line);
+        }
     }
 
     /// Lines of them that have not been overwritten or discarded since.
@@ -116,6 +119,11 @@ impl Engine {
         let left: Vec<Line> = self.table.iter().map(|(line, _)| line).collect();
         for line in left {
             self.forget(line, FragmentMask::FULL);
+        }
+        if self.table.lines() > 0 {
+            // The rest is not in memory, and nothing of it counts.
+            self.table = self.table.emptied();
+            self.log.segments.nothing_is_live();
         }
     }
 }

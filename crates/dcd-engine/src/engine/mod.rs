@@ -17,6 +17,7 @@ mod discards;
 mod flush;
 mod gather;
 mod health;
+mod index;
 mod invariants;
 mod legs;
 mod log_again;
@@ -128,6 +129,8 @@ enum Purpose {
     BypassFlush(bypass::FlushNumber),
     Destage(destage::Step),
     Checkpoint(checkpoint::Step),
+    IndexPage(index::PageRead),
+    IndexScan(index::ScanPiece),
     Uncached(uncached::Step),
     Close,
 }
@@ -166,6 +169,8 @@ pub struct Engine {
 
     log: Log,
     table: LookupTable,
+    /// Who waits for what of it is not in memory.
+    index: index::Index,
     /// Lines that read as zeroes unless the table has something newer.
     zeroes: ZeroRanges,
     /// The same, while they are being brought to the data-disk.
@@ -341,6 +346,7 @@ impl Engine {
         let legs = legs.map(|it| Legs::open(now, *it, superblock.end(), config.io_timeout));
         let legs = legs.transpose().map_err(OpenError::Format)?.map(Box::new);
         let hash = LineHash::new(config.hash_seed);
+        let budget = index::budget_of(&config, &geometry, below.is_volume())?;
         let disk_lines = data_disk.blocks.div_ceil(FRAGMENTS_PER_LINE);
         let mut engine = Engine {
             phase: Phase::Opening,
@@ -353,7 +359,14 @@ impl Engine {
             next_io: 0,
             ios_with_allowance: BTreeSet::new(),
             log: Log::new(superblock.uuid, geometry, memory),
-            table: LookupTable::new(geometry.slots(), geometry.data_slots_max(), disk_lines, hash),
+            table: LookupTable::with_budget(
+                geometry.slots(),
+                geometry.data_slots_max(),
+                disk_lines,
+                hash,
+                budget,
+            ),
+            index: index::Index::default(),
             zeroes: ZeroRanges::default(),
             zeroes_destaging: ZeroRanges::default(),
             zeroes_rebuilt: RebuiltZeroes::default(),
@@ -371,7 +384,7 @@ impl Engine {
             prefetch: prefetch::Prefetch::default(),
             arranging: arrange::Arranging::default(),
             promotion: promote::Promotion::new(geometry.copy_slots(), hash),
-            clean: (config.hot_blocks && !config.one_disk).then(|| {
+            clean: (config.hot_blocks && !config.one_disk && budget.is_none()).then(|| {
                 let at_once = config.limits.discarded_lines;
                 CleanLines::new(geometry.segments, geometry.slots_per_segment(), at_once, hash)
             }),
@@ -431,6 +444,7 @@ impl Engine {
         self.purge.go_on();
         self.resize.input_came();
         self.go_on_searching();
+        self.index.go_on();
         if let Some(recovery) = &mut self.recovery {
             recovery.input_came();
         }
@@ -509,7 +523,7 @@ impl Engine {
         if makes_durable {
             return self.carry_out_behind_discards(request);
         }
-        self.carry_out(request);
+        self.admit(request);
     }
 
     fn carry_out(&mut self, request: Request) {
@@ -627,6 +641,8 @@ impl Engine {
             Purpose::BypassFlush(flush) => self.bypass_flush_done(flush, result),
             Purpose::Destage(step) => self.destage_io_done(step, result, buffer, service),
             Purpose::Checkpoint(step) => self.checkpoint_io_done(step, result),
+            Purpose::IndexPage(read) => self.index_page_read(read, result, buffer),
+            Purpose::IndexScan(piece) => self.scan_piece_read(piece, result, buffer),
             Purpose::Uncached(step) => self.uncached_io_done(step, result, buffer, service),
             Purpose::Close => self.superblock_closed(result),
         }
@@ -641,7 +657,8 @@ impl Engine {
             Phase::Failed(_) | Phase::Closed => return,
         }
         loop {
-            let mut moved = self.advance_purge();
+            let mut moved = self.advance_index();
+            moved |= self.advance_purge();
             moved |= self.admit_stalled();
             moved |= self.advance_bypasses();
             moved |= self.advance_destage();
@@ -685,6 +702,7 @@ impl Engine {
             gathering,
             stalled,
             self.purge_wake_up(),
+            self.index_wake_up(),
             self.commit_wake_up(),
             self.drain_wake_up(),
             self.detach_wake_up(),
@@ -712,6 +730,7 @@ impl Engine {
             Owner::Client(id) => id,
             Owner::Volume(discard) => return self.discard_ended(discard, result),
         };
+        self.unpin_lines_of(id);
         if let Some(before) = self.discards.flush_ended(id)
             && result.is_ok()
             && self.commit_discards(id, before, volume::BehindCommit::Reply)
@@ -976,7 +995,10 @@ impl Engine {
     pub fn block_status(&self, range: LbaRange, pieces_max: usize) -> Vec<(u64, bool)> {
         let mut pieces: Vec<(u64, bool)> = Vec::new();
         for (line, mask) in range.lines() {
-            let is_zero = self.is_zero(line) && self.pieces(line).as_slice().is_empty();
+            // What is not known may be anything.
+            let is_zero = self.is_zero(line)
+                && (self.is_purged(line)
+                    || self.table.is_known(line) && self.pieces(line).as_slice().is_empty());
             let blocks = u64::from(mask.0.count_ones());
             let count = pieces.len();
             match pieces.last_mut() {
@@ -1049,7 +1071,7 @@ impl Engine {
         }
         let areas = geometry.checkpoint_offsets[1] + geometry.checkpoint_area_bytes;
         if (geometry.checkpoint_offsets[0]..areas).contains(&offset) {
-            return false;
+            return self.table.has_budget();
         }
         let segment = geometry.segment_at(offset);
         segment.is_none_or(|segment| self.log.segments.get(segment).may_be_read())
@@ -1078,6 +1100,7 @@ impl Engine {
             zero_ranges: (self.zeroes.len() + self.zeroes_destaging.len()) as u64,
             zero_lines: self.zero_lines_left(),
             poisoned_lines: self.lost_lines(),
+            index_bytes_max: self.config.index_bytes_max,
             index_bytes: self.table.memory_bytes() as u64
                 + u64::from(self.log.segments.total())
                     * size_of::<crate::log::segment::Segment>() as u64,

@@ -16,12 +16,16 @@
 //! All at once would hold up everybody for as long as it takes, which is seconds where a cache of a
 //! terabyte is full. Discards of other ranges join those that are being carried out, and share
 //! their walks of the table ([`Sweep`]): a trim of everything comes as thousands of them.
+//!
+//! Within a budget ([`super::index`]) memory has only some of the lines. When those have gone, the
+//! others are counted along the run of the newest checkpoint, and what that lists of the range is
+//! *void* from then on; no checkpoint is under way meanwhile, which would take its place.
 
 use std::ops::Range;
 
 use super::Engine;
 use crate::log::lookup_table::{Pieces, Walker};
-use crate::log::sweep::Sweep;
+use crate::log::sweep::{LineRanges, Sweep};
 use crate::units::{Duration, FRAGMENTS_PER_LINE, FragmentMask, LbaRange, Line, Time};
 
 /// As short as an engine can say: others have their turn between.
@@ -33,10 +37,21 @@ const ROUNDS_MAX: u32 = 4;
 #[derive(Default)]
 pub(super) struct Purge {
     sweep: Option<Sweep>,
+    /// Memory has none of these lines any more: the rest of them is listed on the cache-disk.
+    in_run: Option<InRun>,
     /// A part went since the last input.
     has_paused: bool,
     /// Somebody waits for something to be destaged before the next discard.
     is_turn_of_destaging: bool,
+}
+
+/// Lines that are counted along the run.
+struct InRun {
+    lines: LineRanges,
+    /// The line that was counted last.
+    last: Option<Line>,
+    /// What comes next is on its way.
+    waits: bool,
 }
 
 impl Purge {
@@ -46,12 +61,13 @@ impl Purge {
 
     /// Whether lines that are discarded may still be in the table.
     pub(super) fn is_under_way(&self) -> bool {
-        self.sweep.is_some()
+        self.sweep.is_some() || self.in_run.is_some()
     }
 
     /// Whether that may be these.
     fn covers(&self, lines: Range<Line>) -> bool {
-        self.sweep.as_ref().is_some_and(|sweep| sweep.covers(lines))
+        self.in_run.as_ref().is_some_and(|it| it.lines.overlap(&lines))
+            || self.sweep.as_ref().is_some_and(|sweep| sweep.covers(lines))
     }
 
     /// Destaging has begun something, or cannot.
@@ -95,7 +111,12 @@ impl Engine {
     pub(super) fn may_purge(&self) -> bool {
         match &self.purge.sweep {
             Some(sweep) => sweep.rounds() < ROUNDS_MAX,
-            None => self.destage.is_idle() && !self.purge.is_turn_of_destaging,
+            None => {
+                self.destage.is_idle()
+                    && !self.purge.is_turn_of_destaging
+                    && self.purge.in_run.is_none()
+                    && self.run_is_settled()
+            }
         }
     }
 
@@ -112,6 +133,10 @@ impl Engine {
         if !self.purge.is_under_way() || self.purge.has_paused {
             return false;
         }
+        if self.log_is_given_up() && self.purge.in_run.is_some() {
+            // What is listed cannot be read any more.
+            return false;
+        }
         self.purge.has_paused = true;
         self.purge_part(self.config.limits.discarded_lines);
         true
@@ -119,26 +144,70 @@ impl Engine {
 
     /// What follows cannot be done beside one.
     pub(super) fn finish_purge(&mut self) {
-        while self.purge.is_under_way() {
+        while self.purge.sweep.is_some() {
             self.purge_part(usize::MAX);
         }
+        // The cache-disk is clean: nothing is listed there.
+        self.purge.in_run = None;
+        self.table.end_voiding();
     }
 
     pub(super) fn purge_wake_up(&self) -> Option<Time> {
-        self.purge.is_under_way().then(|| self.now.after(PAUSE))
+        let waits = self.purge.in_run.as_ref().is_some_and(|it| it.waits || self.log_is_given_up());
+        (self.purge.is_under_way() && !waits).then(|| self.now.after(PAUSE))
     }
 
     fn purge_part(&mut self, count: usize) {
+        if self.purge.in_run.is_some() {
+            return self.purge_run_part(count);
+        }
         let sweep = self.purge.sweep.as_mut().expect("under way");
         let found = sweep.part(&mut self.table, count);
         for line in found.lines {
             self.forget(line, FragmentMask::FULL);
         }
-        if !found.has_more {
-            self.purge.sweep = None;
-            self.purge.is_turn_of_destaging = self.someone_waits_for_destaging();
-            self.destage.something_changed();
+        if found.has_more {
+            return;
         }
+        let sweep = self.purge.sweep.take().expect("under way");
+        if self.table.run().is_some_and(|run| !run.is_empty()) {
+            let lines = sweep.into_swept();
+            self.table.begin_voiding(lines.clone());
+            self.purge.in_run = Some(InRun { lines, last: None, waits: false });
+            return self.begin_scan(Walker::Purge);
+        }
+        self.end_purge();
+    }
+
+    /// The same of what is listed and not in memory.
+    fn purge_run_part(&mut self, count: usize) {
+        let in_run = self.purge.in_run.take().expect("under way");
+        let mut gone = Vec::new();
+        let (has_more, waits) = self.walk_listed(Walker::Purge, count, |table, live| {
+            if table.is_to_be_voided(live.line) {
+                gone.push((live.line, live.slot));
+            }
+        });
+        let mut last = in_run.last;
+        for (line, slot) in gone {
+            self.drop_dead_slots(&[slot]);
+            if last != Some(line) {
+                self.table.listed_line_left(line);
+            }
+            last = Some(line);
+        }
+        if has_more {
+            self.purge.in_run = Some(InRun { last, waits, ..in_run });
+            return;
+        }
+        self.end_scan(Walker::Purge);
+        self.table.end_voiding();
+        self.end_purge();
+    }
+
+    fn end_purge(&mut self) {
+        self.purge.is_turn_of_destaging = self.someone_waits_for_destaging();
+        self.destage.something_changed();
     }
 }
 

@@ -40,6 +40,7 @@ mod chain;
 mod copies;
 mod end;
 mod load;
+mod paged;
 mod replay;
 mod rewrite;
 mod room;
@@ -110,6 +111,10 @@ pub(super) struct Recovery {
     /// Where it was read, if it is to be written there again.
     checkpoint_copy: Option<CheckpointCopy>,
     replay: Option<Box<Replay>>,
+    /// It waits for what of the index is not in memory.
+    waits_for_index: bool,
+    /// Lines that are known because they are replayed.
+    pinned: Vec<Line>,
     /// Copy pages that it names and that are still to be read: neighbours together.
     copy_pages: VecDeque<Vec<CopyPageRef>>,
     chain: Chain,
@@ -234,6 +239,11 @@ impl Recovery {
         self.has_paused = false;
     }
 
+    /// Another part may be done when something comes, and none before.
+    fn has_to_wait(&self) -> bool {
+        self.has_paused || self.waits_for_index
+    }
+
     /// Checksum of the record before `number`, if that is in the chain.
     fn before(&self, number: RecordNumber) -> Option<u32> {
         let position = self.checkpoint.as_ref()?.position;
@@ -273,6 +283,8 @@ impl Engine {
             checkpoint: None,
             checkpoint_copy: None,
             replay: None,
+            waits_for_index: false,
+            pinned: Vec::new(),
             copy_pages: VecDeque::new(),
             chain: Chain {
                 segments: VecDeque::new(),
@@ -323,6 +335,21 @@ impl Engine {
         OpeningProgress { bytes_read: report.bytes_read, dirty_lines }
     }
 
+    /// What of the index it waited for is there.
+    pub(super) fn index_was_read(&mut self) {
+        if let Some(recovery) = &mut self.recovery {
+            recovery.waits_for_index = false;
+        }
+    }
+
+    /// What it is about to replay is known.
+    pub(super) fn replay_pinned(&mut self, lines: Vec<Line>) {
+        if let Some(recovery) = &mut self.recovery {
+            recovery.waits_for_index = false;
+            recovery.pinned.extend(lines);
+        }
+    }
+
     fn recovery(&mut self) -> &mut Recovery {
         self.recovery.as_mut().expect("recovery is under way")
     }
@@ -331,6 +358,13 @@ impl Engine {
     pub(super) fn recovery_wake_up(&self) -> Option<Time> {
         let has_paused = self.recovery.as_ref().is_some_and(|recovery| recovery.has_paused);
         has_paused.then(|| self.now.after(PAUSE))
+    }
+
+    /// A page of the checkpoint that was right when it was loaded cannot be read any more.
+    pub(super) fn fail_open_without_index(&mut self, error: IoError) {
+        let offset = self.superblock.geometry.checkpoint_offsets[0];
+        let device = Disk::CacheDisk.into();
+        self.fail_open(OpenError::Io { device, offset, error });
     }
 
     fn fail_open(&mut self, error: OpenError) {
@@ -473,7 +507,7 @@ impl Engine {
                     false => return,
                 }
             }
-            if recovery.ios_left > 0 {
+            if recovery.ios_left > 0 || recovery.waits_for_index {
                 return;
             }
             match recovery.stage {
@@ -642,7 +676,9 @@ impl Engine {
             // After a crash, a line with a newer copy in the log may rightly be anything on the
             // data-disk: it was perhaps being destaged. After an orderly end nothing was, but for
             // zeroes: a start that was cut short may have been making room (room.rs).
-            let is_logged = self.table.contains(line) || self.poisoned.contains_key(&line);
+            let is_logged = !self.table.is_known(line)
+                || self.table.contains(line)
+                || self.poisoned.contains_key(&line);
             let may_differ = !was_closed && is_logged || self.is_zero(line);
             let expected = self.witnesses.get(line);
             let differs = expected.is_some_and(|expected| expected != checksum);

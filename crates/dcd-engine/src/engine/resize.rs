@@ -49,6 +49,7 @@ use crate::format::Geometry;
 use crate::format::superblock::Resized;
 use crate::io::{RequestError, RequestId, ResizeError};
 use crate::legs::LegStanding;
+use crate::log::lookup_table::IndexBudget;
 use crate::stats::{ResizeReport, ResizeState};
 use crate::units::{LINE_SIZE, SegmentIndex, Time};
 
@@ -166,6 +167,11 @@ impl Engine {
         let before = self.superblock.geometry.segments;
         if geometry.segments == before {
             return Err(ResizeError::Same { segments: before }.into());
+        }
+        let (needed, most) =
+            (IndexBudget::bytes_min(geometry.slots()), self.config.index_bytes_max);
+        if self.table.has_budget() && needed > most {
+            return Err(ResizeError::Index { needed, most }.into());
         }
         if geometry.segments < before && self.destages_never() {
             return Err(RequestError::ReadOnly);

@@ -101,6 +101,9 @@ pub struct Checkpoint {
     pub epoch: u64,
     /// Where the log goes on.
     pub position: LogPosition,
+    /// How live slots are sorted, so that pages of them can be looked up: by a hash of their lines
+    /// with this odd number; 0: they are in no order.
+    pub order: u64,
     /// Segments that may be filled after the one of `position`, in order.
     pub free: Vec<SegmentIndex>,
     /// The other segments, with the serial of what is in them.
@@ -170,6 +173,11 @@ impl CheckpointWriter {
         self.put(&Item::line(live.line, live.mask, live.slot.0, live.checksum));
     }
 
+    /// Items that were put.
+    pub(crate) fn items(&self) -> u64 {
+        self.free + self.filled + self.live
+    }
+
     /// So many bytes of payload, whole pages, if there are so many; and where in the area they
     /// belong.
     pub(crate) fn take(&mut self, bytes: usize) -> Option<(u64, Buffer)> {
@@ -228,6 +236,7 @@ impl CheckpointWriter {
         header.poisoned = (picture.poisoned.len() as u64).into();
         header.witnesses = (picture.witnesses.len() as u64).into();
         header.copy_pages = (picture.copy_pages.len() as u64).into();
+        header.order = picture.order.into();
         header.payload_checksum = self.checksum.finish().into();
         header.checksum = crc32c_with_hole(header.as_bytes(), CHECKSUM_OFFSET).into();
         self.bytes[..HEADER_SIZE].copy_from_slice(header.as_bytes());
@@ -272,7 +281,8 @@ pub(crate) struct CheckpointHeaderOnDisk {
     pub(crate) poisoned: U64,
     pub(crate) witnesses: U64,
     pub(crate) copy_pages: U64,
-    pub(crate) unused: [u8; 3960],
+    pub(crate) order: U64,
+    pub(crate) unused: [u8; 3952],
 }
 
 const _: () = assert!(size_of::<CheckpointHeaderOnDisk>() == HEADER_SIZE);
@@ -311,6 +321,7 @@ pub fn layout() -> Vec<FieldLayout> {
         poisoned,
         witnesses,
         copy_pages,
+        order,
         unused,
     })
 }
@@ -329,10 +340,25 @@ impl Item {
         }
     }
 
+    pub(super) fn live_slot(&self) -> LiveSlot {
+        let (line, mask) = self.line_and_mask();
+        let (slot, checksum) = (SlotIndex(self.first.get()), self.second.get());
+        LiveSlot { line, mask, slot, checksum }
+    }
+
     pub(super) fn line_and_mask(&self) -> (Line, FragmentMask) {
         let word = self.address.get();
         (Line(word & ((1 << 48) - 1)), FragmentMask((word >> 48) as u8))
     }
+}
+
+/// Items of live slots that were written as these bytes.
+///
+/// # Panics
+/// If these are not whole items.
+pub(crate) fn live_slots(bytes: &[u8]) -> impl Iterator<Item = LiveSlot> {
+    let items = <[Item]>::ref_from_bytes(bytes).expect("whole items");
+    items.iter().map(Item::live_slot)
 }
 
 /// What a checkpoint header promises of the payload behind it.
@@ -417,6 +443,7 @@ impl Checkpoint {
             generation,
             epoch,
             position,
+            order: 0,
             free: Vec::new(),
             filled: Vec::new(),
             live: Vec::new(),
@@ -580,6 +607,7 @@ mod tests {
                 next_record: RecordNumber(1000),
                 previous_checksum: 77,
             },
+            order: 0,
             free: vec![SegmentIndex(5), SegmentIndex(1)],
             filled: vec![(SegmentIndex(4), SegmentSerial(40))],
             live: vec![LiveSlot {

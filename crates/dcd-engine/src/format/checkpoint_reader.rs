@@ -14,7 +14,7 @@ use super::checkpoint::{
 use super::checksum::Crc32c;
 use super::geometry::Geometry;
 use crate::error::FormatError;
-use crate::units::{CopyPageIndex, LINE_SIZE, SegmentIndex, SegmentSerial, SlotIndex, Uuid};
+use crate::units::{CopyPageIndex, LINE_SIZE, SegmentIndex, SegmentSerial, Uuid};
 use crate::used_places::UsedPlaces;
 use crate::zero_ranges::ZeroRange;
 
@@ -59,6 +59,15 @@ impl CheckpointReader {
     ) -> Result<CheckpointReader, FormatError> {
         let header = read_header(header, uuid, geometry)?;
         let left = counts(header);
+        let read = Checkpoint {
+            order: header.order.get(),
+            ..Checkpoint::without_lists(
+                uuid,
+                header.generation.get(),
+                header.epoch.get(),
+                position_of(header),
+            )
+        };
         let bytes = left.iter().sum::<u64>() * ITEM_SIZE as u64;
         Ok(CheckpointReader {
             geometry: *geometry,
@@ -66,12 +75,7 @@ impl CheckpointReader {
             bytes_left: bytes.next_multiple_of(LINE_SIZE),
             checksum: Crc32c::default(),
             payload_checksum: header.payload_checksum.get(),
-            read: Checkpoint::without_lists(
-                uuid,
-                header.generation.get(),
-                header.epoch.get(),
-                position_of(header),
-            ),
+            read,
             used: UsedOnce {
                 is_free: UsedPlaces::new(geometry.segments as usize),
                 is_filled: UsedPlaces::new(geometry.segments as usize),
@@ -79,6 +83,18 @@ impl CheckpointReader {
             },
             problem: None,
         })
+    }
+
+    /// How its live slots are sorted; see [`Checkpoint::order`].
+    pub(crate) fn order(&self) -> u64 {
+        self.read.order
+    }
+
+    /// The number of the next item in the payload, and how many live slots are still to come.
+    pub(crate) fn live_left(&self) -> (u64, u64) {
+        let [free, filled, live, ..] = self.left;
+        let first = self.read.free.len() as u64 + self.read.filled.len() as u64 + free + filled;
+        (first, live)
     }
 
     /// Bytes of the payload that are still to come: whole pages at first.
@@ -116,9 +132,7 @@ impl CheckpointReader {
                 self.take_filled(SegmentIndex(item.first.get()), SegmentSerial(item.address.get()))
             }
             2 => {
-                let (line, mask) = item.line_and_mask();
-                let (slot, checksum) = (SlotIndex(item.first.get()), item.second.get());
-                let slot = LiveSlot { line, mask, slot, checksum };
+                let slot = item.live_slot();
                 self.check_live(&slot)?;
                 live(slot);
                 Ok(())

@@ -5,14 +5,21 @@
 //! several has an extra `Scattered` entry. Memory follows what is in the log: about 17 bytes for a
 //! line, and little for a large cache that holds little.
 //!
-//! A line that is not in the table is not in the log.
+//! A line that is not in the table is not in the log, unless the table has a budget: then memory
+//! holds what has changed since the newest durable checkpoint and what is pinned, and everything
+//! else is as that checkpoint lists it ([`super::paging`]).
 
 use std::ops::Range;
 
+use crate::format::checkpoint::LiveSlot;
 use crate::growing_table::GrowingTable;
 use crate::line_hash::LineHash;
 use crate::line_map::{LineMap, LineValue};
+use crate::log::index_run::{IndexPage, IndexRun};
+pub(crate) use crate::log::paging::IndexBudget;
+use crate::log::paging::Paging;
 use crate::log::regions::Regions;
+use crate::log::sweep::LineRanges;
 use crate::units::{FragmentMask, Line, SlotIndex};
 
 /// Marks a place that is a number in `Scattered`.
@@ -172,10 +179,13 @@ pub struct LookupTable {
     lines_max: usize,
     regions: Regions,
     scattered: Scattered,
-    /// CRC-32C of each slot, live or not; see [`LookupTable::checksum`].
+    /// CRC-32C of each slot, live or not; see [`LookupTable::checksum`]. With a budget they are
+    /// elsewhere.
     slot_checksums: GrowingTable<u32>,
+    /// If it has a budget.
+    paging: Option<Box<Paging>>,
     /// Of each walker, the first bucket that it has not visited.
-    walks: [Option<usize>; 4],
+    walks: [Option<usize>; Walker::COUNT],
 }
 
 /// Who walks the table.
@@ -191,40 +201,68 @@ pub(crate) enum Walker {
     Destage,
 }
 
+impl Walker {
+    /// How many there are.
+    pub(crate) const COUNT: usize = 4;
+}
+
 impl LookupTable {
     /// A table for a cache of `slots` slots, of which at most `data_slots` hold data, and a
     /// data-disk of so many lines.
     pub fn new(slots: u32, data_slots: u32, disk_lines: u64, hash: LineHash) -> LookupTable {
+        LookupTable::with_budget(slots, data_slots, disk_lines, hash, None)
+    }
+
+    /// The same with a budget.
+    pub(crate) fn with_budget(
+        slots: u32,
+        data_slots: u32,
+        disk_lines: u64,
+        hash: LineHash,
+        budget: Option<IndexBudget>,
+    ) -> LookupTable {
+        let paging = |budget| Box::new(Paging::new(data_slots as usize, hash, budget));
         LookupTable {
             hash,
             lines: LineMap::new(data_slots as usize, hash),
             lines_max: data_slots as usize,
             regions: Regions::new(disk_lines),
             scattered: Scattered::default(),
-            slot_checksums: GrowingTable::new(slots as usize),
-            walks: [None; 4],
+            slot_checksums: match budget {
+                Some(_) => GrowingTable::new(0),
+                None => GrowingTable::new(slots as usize),
+            },
+            paging: budget.map(paging),
+            walks: [None; Walker::COUNT],
+        }
+    }
+
+    /// A table of the same size without lines, for a run whose lines are in another order.
+    pub(crate) fn emptied_for(&self, hash: LineHash) -> LookupTable {
+        let (slots, data_slots) = (self.slot_checksums.len() as u32, self.lines_max as u32);
+        LookupTable {
+            regions: self.regions.emptied(),
+            ..LookupTable::with_budget(slots, data_slots, 0, hash, self.budget())
         }
     }
 
     /// A table of the same size without lines.
     pub(crate) fn emptied(&self) -> LookupTable {
-        let (slots, data_slots) = (self.slot_checksums.len() as u32, self.lines_max as u32);
-        LookupTable {
-            regions: self.regions.emptied(),
-            ..LookupTable::new(slots, data_slots, 0, self.hash)
-        }
+        self.emptied_for(self.hash)
     }
 
     /// The cache has so many slots from now on, of which so many hold data at most. Buckets stay as
     /// many as they are: with more lines each is larger.
     pub(crate) fn set_slots(&mut self, slots: u32, data_slots: u32) {
-        self.slot_checksums.set_len(slots as usize);
+        if self.paging.is_none() {
+            self.slot_checksums.set_len(slots as usize);
+        }
         self.lines_max = data_slots as usize;
     }
 
     /// Lines in the table: all of them are newer than the data-disk.
     pub fn lines(&self) -> usize {
-        self.lines.lines()
+        self.paging.as_ref().map_or(self.lines.lines(), |paging| paging.lines)
     }
 
     /// Whether there is no room for another line.
@@ -237,21 +275,65 @@ impl LookupTable {
         self.lines.memory_bytes()
             + self.scattered.memory_bytes()
             + self.slot_checksums.memory_bytes()
+            + self.paging.as_ref().map_or(0, |paging| paging.memory_bytes())
     }
 
     /// Whether the line is in the log, at least in part.
+    ///
+    /// # Panics
+    /// If that is not known: see [`LookupTable::pin`].
     pub(crate) fn contains(&self, line: Line) -> bool {
+        self.assert_known(line);
         self.lines.get(line).is_some()
     }
 
     /// Where the fragments of `line` are; no pieces if it is not in the log.
+    ///
+    /// # Panics
+    /// If that is not known: see [`LookupTable::pin`].
     pub fn find(&self, line: Line) -> Pieces {
+        self.assert_known(line);
+        self.find_in_memory(line)
+    }
+
+    /// The same, or no pieces if it is not known.
+    pub(crate) fn find_if_known(&self, line: Line) -> Pieces {
+        match self.is_known(line) {
+            true => self.find_in_memory(line),
+            false => Pieces::default(),
+        }
+    }
+
+    fn assert_known(&self, line: Line) {
+        assert!(self.is_known(line), "what is not known of {line:?} is not looked for");
+    }
+
+    fn find_in_memory(&self, line: Line) -> Pieces {
         self.lines.get(line).map_or_else(Pieces::default, |place| self.scattered.pieces(place))
     }
 
     /// Checksum of a slot that [`LookupTable::insert`] was told.
     pub(crate) fn checksum(&self, slot: SlotIndex) -> u32 {
-        self.slot_checksums[slot.0 as usize]
+        match &self.paging {
+            Some(paging) => paging.checksum(slot),
+            None => self.slot_checksums[slot.0 as usize],
+        }
+    }
+
+    fn set_checksum(&mut self, slot: SlotIndex, checksum: u32) {
+        match &mut self.paging {
+            Some(paging) => paging.set_checksum(slot, checksum),
+            None => self.slot_checksums[slot.0 as usize] = checksum,
+        }
+    }
+
+    /// A line has changed: slots of it died, and it came to the log, or left it.
+    fn line_changed(&mut self, line: Line, dead: &DeadSlots, came: bool, left: bool) {
+        if let Some(paging) = &mut self.paging {
+            paging.change(line);
+            dead.as_slice().iter().for_each(|slot| paging.drop_checksum(*slot));
+            paging.lines = paging.lines + usize::from(came) - usize::from(left);
+        }
     }
 
     /// The fragments `mask` of `line` are now in `slot`. Returns slots that died by it.
@@ -267,10 +349,12 @@ impl LookupTable {
         checksum: u32,
     ) -> DeadSlots {
         assert!(!mask.is_empty() && slot.0 < SCATTERED);
-        self.slot_checksums[slot.0 as usize] = checksum;
+        self.assert_known(line);
+        self.set_checksum(slot, checksum);
         let mut dead = DeadSlots::default();
         let Some(place) = self.lines.get_or_insert(line, Place::new(mask, slot.0)) else {
-            assert!(self.lines.lines() <= self.lines_max, "more lines than slots");
+            self.line_changed(line, &dead, true, false);
+            assert!(self.lines() <= self.lines_max, "more lines than slots");
             self.regions.add(line);
             return dead;
         };
@@ -284,11 +368,16 @@ impl LookupTable {
         pieces.push(slot, mask);
         self.scattered.release(*place);
         *place = self.scattered.place(&pieces);
+        self.line_changed(line, &dead, false, false);
         dead
     }
 
     /// The fragments `mask` of `line` are no longer in the log. Returns slots that died by it.
+    ///
+    /// # Panics
+    /// If it is not known where they are: see [`LookupTable::pin`].
     pub(crate) fn remove(&mut self, line: Line, mask: FragmentMask) -> DeadSlots {
+        self.assert_known(line);
         let mut dead = DeadSlots::default();
         let Some(place) = self.lines.get_mut(line) else { return dead };
         let mut pieces = Pieces::default();
@@ -299,12 +388,14 @@ impl LookupTable {
             }
         }
         self.scattered.release(*place);
-        if pieces.count > 0 {
-            *place = self.scattered.place(&pieces);
-        } else {
+        let is_left = pieces.count == 0;
+        if is_left {
             self.lines.remove(line);
             self.regions.remove(line);
+        } else {
+            *place = self.scattered.place(&pieces);
         }
+        self.line_changed(line, &dead, false, is_left);
         dead
     }
 
@@ -316,6 +407,10 @@ impl LookupTable {
     /// Whether more than `most` lines have to be looked at to find those that are in the log: lines
     /// that may be, or all of the table, whichever are fewer.
     pub(crate) fn must_look_at_more(&self, lines: Range<Line>, most: u64) -> bool {
+        if self.has_budget() {
+            // More are not pinned.
+            return lines.end.0 - lines.start.0 > most && self.may_hold(lines).next().is_some();
+        }
         self.lines() as u64 > most && self.may_hold_more(lines, most)
     }
 
@@ -330,7 +425,7 @@ impl LookupTable {
     /// Which of `lines` are in the log. Looks at no more than [`LookupTable::must_look_at_more`]
     /// says: never at the whole of a table that is nearly empty.
     pub(crate) fn lines_within(&self, lines: Range<Line>) -> Vec<Line> {
-        if self.may_hold_more(lines.clone(), self.lines() as u64) {
+        if self.paging.is_none() && self.may_hold_more(lines.clone(), self.lines() as u64) {
             let held = self.lines.iter().map(|(line, _)| line);
             held.filter(|line| lines.contains(line)).collect()
         } else {
@@ -379,7 +474,214 @@ impl LookupTable {
         has_more
     }
 
-    /// Every line with its pieces, in an order that depends only on the history.
+    // ---- within a budget ----------------------------------------------------------------------
+
+    /// Whether it has a budget.
+    pub(crate) fn has_budget(&self) -> bool {
+        self.paging.is_some()
+    }
+
+    /// Whether all there is to know of a line is in memory.
+    pub(crate) fn is_known(&self, line: Line) -> bool {
+        self.paging.as_ref().is_none_or(|paging| paging.is_known(line))
+    }
+
+    /// Keeps what is known of a line in memory until [`LookupTable::unpin`], or tells the pages of
+    /// the run that have to be read, and given to [`LookupTable::load`], first.
+    pub(crate) fn pin(&mut self, line: Line) -> Result<(), Range<IndexPage>> {
+        let Some(paging) = &mut self.paging else { return Ok(()) };
+        if !paging.is_known(line) {
+            let pages = paging.run().pages_of(self.hash.order(line.0));
+            if !pages.is_empty() {
+                return Err(pages);
+            }
+        }
+        paging.pin(line);
+        Ok(())
+    }
+
+    /// The same of a line that is known.
+    pub(crate) fn keep(&mut self, line: Line) {
+        self.pin(line).expect("it is known");
+    }
+
+    /// One pin less.
+    pub(crate) fn unpin(&mut self, line: Line) {
+        if self.paging.as_mut().is_some_and(|paging| paging.unpin(line)) {
+            self.evict(line);
+        }
+    }
+
+    /// The line is listed like this: what those pages have of it, in at most eight slots.
+    pub(crate) fn load(&mut self, line: Line, listed: impl Iterator<Item = LiveSlot>) {
+        let paging = self.paging.as_mut().expect("with a budget");
+        assert!(!paging.is_known(line), "what is known is newer");
+        paging.loaded(line);
+        let mut pieces = Pieces::default();
+        for LiveSlot { mask, slot, checksum, .. } in listed.filter(|live| !live.mask.is_empty()) {
+            pieces.push(slot, mask);
+            paging.set_checksum(slot, checksum);
+        }
+        if pieces.count > 0 {
+            let place = self.scattered.place(&pieces);
+            assert!(self.lines.get_or_insert(line, place).is_none(), "it was not known");
+        }
+    }
+
+    /// It is in memory no more: as the run has it.
+    fn evict(&mut self, line: Line) {
+        let paging = self.paging.as_mut().expect("with a budget");
+        paging.forget(line);
+        if let Some(place) = self.lines.remove(line) {
+            for (slot, _) in self.scattered.pieces(place).as_slice() {
+                paging.drop_checksum(*slot);
+            }
+            self.scattered.release(place);
+        }
+    }
+
+    /// The run that is read.
+    pub(crate) fn run(&self) -> Option<&IndexRun> {
+        self.paging.as_ref().map(|paging| paging.run())
+    }
+
+    /// See [`IndexBudget`].
+    pub(crate) fn budget(&self) -> Option<IndexBudget> {
+        self.paging.as_ref().map(|paging| paging.budget())
+    }
+
+    /// Whether so much has changed that a checkpoint is due.
+    pub(crate) fn wants_checkpoint(&self) -> bool {
+        self.paging.as_ref().is_some_and(|paging| paging.wants_checkpoint())
+    }
+
+    /// Whether so much has changed that whoever changes more has to wait for it.
+    pub(crate) fn is_over_budget(&self) -> bool {
+        self.paging.as_ref().is_some_and(|paging| paging.is_over_budget())
+    }
+
+    /// The first bucket from this one on that has something in memory.
+    pub(crate) fn bucket_from(&self, bucket: usize) -> Option<usize> {
+        self.paging.as_ref()?.bucket_from(bucket)
+    }
+
+    /// The bucket of a line: those of the run come in the order of buckets.
+    pub(crate) fn bucket_of(&self, line: Line) -> usize {
+        self.paging.as_ref().map_or(0, |paging| paging.bucket_of(line))
+    }
+
+    /// Where a line comes in the run.
+    pub(crate) fn order(&self, line: Line) -> u64 {
+        self.hash.order(line.0)
+    }
+
+    /// A bucket for a checkpoint: `listed` is what the run has of it. What `is_behind` is left out.
+    /// In the order of the run.
+    pub(crate) fn merge_bucket(
+        &mut self,
+        bucket: usize,
+        listed: &[LiveSlot],
+        is_behind: impl Fn(SlotIndex) -> bool,
+    ) -> Vec<LiveSlot> {
+        let paging = self.paging.as_mut().expect("with a budget");
+        let mut merged = listed.to_vec();
+        merged.retain(|live| !paging.is_in_memory(live.line));
+        merged.retain(|live| !paging.is_void(live.line));
+        let mut behind = Vec::new();
+        for (line, place) in self.lines.bucket(bucket) {
+            for (slot, mask) in self.scattered.pieces(place).as_slice() {
+                if is_behind(*slot) {
+                    behind.push(line);
+                } else {
+                    let checksum = paging.checksum(*slot);
+                    merged.push(LiveSlot { line, mask: *mask, slot: *slot, checksum });
+                }
+            }
+        }
+        behind.sort_unstable();
+        paging.bucket_gathered(bucket, &behind);
+        let hash = self.hash;
+        merged.sort_unstable_by_key(|live| (hash.order(live.line.0), live.line, live.slot));
+        merged
+    }
+
+    /// The checkpoint that was gathered is durable, and this is its run.
+    pub(crate) fn run_is(&mut self, run: IndexRun) {
+        if let Some(paging) = &mut self.paging {
+            paging.run_is(run);
+        }
+    }
+
+    /// The checkpoint that a start has read is this run, and nothing else is known.
+    pub(crate) fn begin_with(&mut self, run: IndexRun) {
+        self.paging.as_mut().expect("with a budget").begin_with(run);
+    }
+
+    /// A line that the run lists is in the log; see [`LookupTable::begin_with`].
+    pub(crate) fn count_listed(&mut self, line: Line) {
+        self.paging.as_mut().expect("with a budget").lines += 1;
+        self.regions.add(line);
+    }
+
+    /// See [`Checkpoint::order`](crate::format::checkpoint::Checkpoint::order): of what is gathered.
+    pub(crate) fn order_of_lines(&self) -> u64 {
+        if self.has_budget() { self.hash.multiplier() } else { 0 }
+    }
+
+    /// Whether there is something in memory that the newest checkpoint lists.
+    pub(crate) fn is_evicting(&self) -> bool {
+        self.paging.as_ref().is_some_and(|paging| paging.is_evicting())
+    }
+
+    /// Looks at about so many lines in memory, and takes out those that need not be there.
+    pub(crate) fn evict_part(&mut self, count: usize) {
+        let (mut leaving, mut looked_at) = (Vec::new(), 0);
+        while let Some(paging) = self.paging.as_mut().filter(|paging| paging.is_evicting())
+            && looked_at < count
+        {
+            looked_at += paging.evict_bucket(&mut leaving);
+        }
+        for line in leaving {
+            self.evict(line);
+        }
+    }
+
+    /// Whether what the run lists of a line counts.
+    pub(crate) fn is_as_listed(&self, line: Line) -> bool {
+        let counts = |paging: &Paging| !paging.is_in_memory(line) && !paging.is_void(line);
+        self.paging.as_deref().is_some_and(counts)
+    }
+
+    /// A line that is listed has left the log. The run still lists it.
+    pub(crate) fn listed_line_left(&mut self, line: Line) {
+        self.paging.as_mut().expect("with a budget").lines -= 1;
+        self.regions.remove(line);
+    }
+
+    /// What the run lists of these lines does not count any more: those that are listed are counted
+    /// from now on, each with [`LookupTable::listed_line_left`]. Memory has none of them.
+    pub(crate) fn begin_voiding(&mut self, lines: LineRanges) {
+        self.paging.as_mut().expect("with a budget").begin_voiding(lines);
+    }
+
+    /// They have been counted.
+    pub(crate) fn end_voiding(&mut self) {
+        if let Some(paging) = &mut self.paging {
+            paging.end_voiding();
+        }
+    }
+
+    /// Whether a line that the run lists is still to be counted.
+    pub(crate) fn is_to_be_voided(&self, line: Line) -> bool {
+        self.paging.as_deref().is_some_and(|paging| paging.is_to_be_voided(line))
+    }
+
+    /// Whether so much is void that no more may be before the next checkpoint.
+    pub(crate) fn is_full_of_void(&self) -> bool {
+        self.paging.as_ref().is_some_and(|paging| paging.is_full_of_void())
+    }
+
+    /// Every line in memory with its pieces, in an order that depends only on the history.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (Line, Pieces)> {
         self.lines.iter().map(|(line, place)| (line, self.scattered.pieces(place)))
     }

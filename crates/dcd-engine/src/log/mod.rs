@@ -4,7 +4,9 @@
 
 pub mod control;
 mod filled_segments;
+pub(crate) mod index_run;
 pub mod lookup_table;
+mod paging;
 pub(crate) mod rebuilt_zeroes;
 pub(crate) mod regions;
 pub mod segment;

@@ -306,6 +306,16 @@ impl SegmentTable {
         }
     }
 
+    /// Nothing that was live counts any more.
+    pub(crate) fn nothing_is_live(&mut self) {
+        let live = self.live_from(SegmentIndex(0));
+        let live: Vec<(SegmentIndex, u32)> =
+            live.map(|(index, segment)| (index, segment.live_slots)).collect();
+        for (index, slots) in live {
+            (0..slots).for_each(|_| self.drop_live(index));
+        }
+    }
+
     /// Live slots of all segments.
     pub(crate) fn live_slots(&self) -> u64 {
         self.live_slots

@@ -12,11 +12,11 @@ use super::lookup_table::{LookupTable, Walker};
 use crate::units::Line;
 
 /// Lines, as ranges that neither overlap nor touch: first line, and the one behind the last.
-#[derive(Default)]
-struct LineRanges(BTreeMap<Line, Line>);
+#[derive(Clone, Default)]
+pub(crate) struct LineRanges(BTreeMap<Line, Line>);
 
 impl LineRanges {
-    fn insert(&mut self, lines: Range<Line>) {
+    pub(crate) fn insert(&mut self, lines: Range<Line>) {
         let Range { mut start, mut end } = lines;
         if start >= end {
             return;
@@ -32,7 +32,7 @@ impl LineRanges {
         self.0.insert(start, end);
     }
 
-    fn overlap(&self, lines: &Range<Line>) -> bool {
+    pub(crate) fn overlap(&self, lines: &Range<Line>) -> bool {
         let last = self.0.range(..lines.end).next_back();
         last.is_some_and(|(_, behind)| *behind > lines.start) && lines.start < lines.end
     }
@@ -41,7 +41,12 @@ impl LineRanges {
         self.0.is_empty()
     }
 
-    fn iter(&self) -> impl Iterator<Item = Range<Line>> {
+    /// How many ranges they are.
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = Range<Line>> {
         self.0.iter().map(|(first, behind)| *first..*behind)
     }
 }
@@ -67,6 +72,8 @@ pub(crate) struct Sweep {
     how: How,
     /// Those of the next round.
     gathered: LineRanges,
+    /// Those of all rounds, where they have to be looked for elsewhere, too.
+    swept: LineRanges,
     rounds: u32,
 }
 
@@ -92,7 +99,7 @@ impl Sweep {
     pub(crate) fn new(walker: Walker) -> Sweep {
         let how = How::Each(VecDeque::new());
         let (sought, gathered) = (LineRanges::default(), LineRanges::default());
-        Sweep { walker, sought, how, gathered, rounds: 0 }
+        Sweep { walker, sought, how, gathered, swept: LineRanges::default(), rounds: 0 }
     }
 
     /// Of these lines, too.
@@ -103,6 +110,11 @@ impl Sweep {
     /// Whether one of the lines may not have been looked for yet.
     pub(crate) fn covers(&self, lines: Range<Line>) -> bool {
         self.sought.overlap(&lines) || self.gathered.overlap(&lines)
+    }
+
+    /// All lines that were looked for, within a budget.
+    pub(crate) fn into_swept(self) -> LineRanges {
+        self.swept
     }
 
     /// Rounds that were begun.
@@ -160,6 +172,9 @@ impl Sweep {
 
     fn begin_round(&mut self, table: &mut LookupTable) {
         self.sought = std::mem::take(&mut self.gathered);
+        if table.has_budget() {
+            self.sought.iter().for_each(|lines| self.swept.insert(lines));
+        }
         self.rounds += 1;
         self.how = match self.each(table) {
             Some(each) => How::Each(each),
@@ -172,6 +187,10 @@ impl Sweep {
 
     /// The lines to look for one by one, if they are no more than there are in the table.
     fn each(&self, table: &LookupTable) -> Option<VecDeque<Range<Line>>> {
+        if table.run().is_some_and(|run| !run.is_empty()) {
+            // What is not in memory cannot be looked for.
+            return None;
+        }
         let mut each = VecDeque::new();
         let mut left = table.lines() as u64;
         for range in self.sought.iter().flat_map(|range| table.may_hold(range)) {

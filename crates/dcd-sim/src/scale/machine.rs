@@ -76,12 +76,13 @@ impl<'a> Machine<'a> {
     pub fn new(
         geometry: Geometry,
         data_disk: DataDiskInfo,
+        index_bytes_max: u64,
         clock: &'a dyn Fn() -> std::time::Duration,
     ) -> Result<Machine<'a>, OpenError> {
         let mut cache_disk = Pages::default();
         let superblock =
             write_new_cache(geometry, data_disk, |offset, bytes| cache_disk.write(offset, bytes));
-        Machine::open(cache_disk, superblock, data_disk, clock)
+        Machine::open(cache_disk, superblock, data_disk, index_bytes_max, clock)
     }
 
     /// The machine dies, with all that no disk has, and starts again.
@@ -93,6 +94,7 @@ impl<'a> Machine<'a> {
     /// If there is no superblock any more.
     pub fn after_a_death(self, data_disk: DataDiskInfo) -> Result<Machine<'a>, OpenError> {
         let Machine { cache_disk, engine, clock, .. } = self;
+        let index_bytes_max = engine.config().index_bytes_max;
         drop(engine);
         // The allocator sorts what was freed, millions of pieces, when it is next asked for much:
         // a process that has just begun has nothing to sort.
@@ -103,17 +105,19 @@ impl<'a> Machine<'a> {
             bytes
         });
         let superblock = Superblock::newest(&first, &second).expect("the engine wrote them");
-        Machine::open(cache_disk, superblock, data_disk, clock)
+        Machine::open(cache_disk, superblock, data_disk, index_bytes_max, clock)
     }
 
     fn open(
         cache_disk: Pages,
         superblock: Superblock,
         data_disk: DataDiskInfo,
+        index_bytes_max: u64,
         clock: &'a dyn Fn() -> std::time::Duration,
     ) -> Result<Machine<'a>, OpenError> {
         // Each start has a seed of its own, as in the daemon: the one before has listed the index.
-        let config = EngineConfig { hash_seed: superblock.generation, ..EngineConfig::default() };
+        let hash_seed = superblock.generation;
+        let config = EngineConfig { hash_seed, index_bytes_max, ..EngineConfig::default() };
         let (geometry, end) = (superblock.geometry, superblock.geometry.end());
         let mut memory = Buffer::zeroed(Engine::segment_memory_size(&geometry, &config));
         // The same at any size: it is not to count as memory for lines when it is used first.

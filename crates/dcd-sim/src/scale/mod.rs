@@ -29,6 +29,8 @@ pub struct Scale {
     /// So many lines are written, or as many as fit; then the cache is full and writes wait for
     /// room.
     pub lines: Option<u64>,
+    /// Memory for the index, in bytes; 0: all of it is in memory.
+    pub index_bytes_max: u64,
 }
 
 /// What costs what at one size. Times are the processor's but where they are called virtual.
@@ -105,7 +107,8 @@ pub fn run(
     };
     let mut facts = ScaleFacts::default();
     let before = memory();
-    let mut machine = Machine::new(geometry, data_disk, clock).map_err(LogError::from)?;
+    let mut machine =
+        Machine::new(geometry, data_disk, scale.index_bytes_max, clock).map_err(LogError::from)?;
     let empty = memory();
     facts.empty_memory_bytes = empty.saturating_sub(before);
     facts.empty_open = machine.take_counts().0.total;
@@ -212,12 +215,19 @@ mod tests {
             ticks.set(ticks.get() + 1);
             Duration::from_micros(ticks.get())
         };
-        let scale = Scale { cache_bytes: 64 << 20, lines: None };
+        let scale = Scale { cache_bytes: 64 << 20, lines: None, index_bytes_max: 0 };
         let facts = run(scale, &clock, &|| 0, &mut |_, _| {}).unwrap();
         let full = facts.full.clone().unwrap();
         assert!(facts.lines > 12_000 && facts.restart.lines > 12_000, "{facts:?}");
         assert!((1.0..1.5).contains(&full.bytes_per_byte_logged), "{full:?}");
         assert!(facts.restart.read_bytes > 0 && full.writes_per_second > 0.0);
+
+        // With memory for a part of the index: a page of it for each line, and hundreds of pages.
+        let in_part = Scale { index_bytes_max: 48 << 10, ..scale };
+        let of_part = run(in_part, &clock, &|| 0, &mut |_, _| {}).unwrap();
+        assert!(of_part.lines > 12_000 && of_part.restart.lines > 12_000, "{of_part:?}");
+        let of_part = of_part.full.unwrap();
+        assert!(of_part.bytes_per_byte_logged > full.bytes_per_byte_logged, "{of_part:?}");
 
         let scale = Scale { lines: Some(1_000), ..scale };
         let facts = run(scale, &clock, &|| 0, &mut |_, _| {}).unwrap();

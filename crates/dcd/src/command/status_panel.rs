@@ -308,7 +308,11 @@ fn segments(report: &StatusReport, paint: Paint) -> String {
     text += &line("in use", &format!("{:.1}%", report.utilisation * 100.0));
     let threshold = Duration::from_nanos((report.idle_threshold_microseconds * 1e3) as u64);
     text += &line("destages after", &format!("{} of quiet", short(threshold)));
-    text += &line("index", &format!("{} of memory", format_size(report.index_bytes)));
+    let of_most = match report.index_bytes_max {
+        0 => String::new(),
+        most => format!(", {} at most", format_size(most)),
+    };
+    text += &line("index", &format!("{} of memory{of_most}", format_size(report.index_bytes)));
     let copies = &report.copies;
     if copies.read_area_bytes > 0 {
         let stale = match copies.stale_bytes {

@@ -218,6 +218,7 @@ mod tests {
                 next_record: RecordNumber(1),
                 previous_checksum: 0,
             },
+            order: 0,
             free: Vec::new(),
             filled: Vec::new(),
             live: vec![slot(0, 0xf0, 1), slot(1, 0x0f, 2), slot(1, 0xf0, 3), slot(3, 0x02, 4)],

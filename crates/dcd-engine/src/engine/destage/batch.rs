@@ -43,6 +43,14 @@ pub(super) struct Batch {
     newest_serial: SegmentSerial,
 }
 
+/// A slot that is read for a batch. The checksum is the one that was true when it was gathered.
+#[derive(Clone, Copy)]
+pub(in crate::engine) struct SlotOfBatch {
+    slot: SlotIndex,
+    line: Line,
+    checksum: u32,
+}
+
 /// How far a batch is.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Progress {
@@ -89,7 +97,7 @@ impl Engine {
                 break;
             }
             let pieces = self.table.find(line);
-            if !pieces.as_slice().iter().any(|(known, _)| *known == slot) {
+            if !pieces.as_slice().iter().any(|(in_slot, _)| *in_slot == slot) {
                 continue;
             }
             if self.zeroes.contains(line) {
@@ -105,12 +113,13 @@ impl Engine {
                 };
                 for mate in (mates.start.0..mates.end.0).map(Line) {
                     if chosen.len() < BATCH_LINES_MAX {
-                        self.gather_line(mate, self.table.find(mate), &mut chosen, &mut incomplete);
+                        let pieces = self.table.find_if_known(mate);
+                        self.gather_line(mate, pieces, &mut chosen, &mut incomplete);
                     }
                 }
             }
             let mut gather_neighbour = |neighbour: u64| {
-                let (line, pieces) = (Line(neighbour), self.table.find(Line(neighbour)));
+                let (line, pieces) = (Line(neighbour), self.table.find_if_known(Line(neighbour)));
                 chosen.len() < BATCH_LINES_MAX
                     && self.gather_line(line, pieces, &mut chosen, &mut incomplete)
             };
@@ -131,13 +140,13 @@ impl Engine {
         self.read_batch(chosen, victim, image);
     }
 
-    /// Lines that the durable records of a segment hold, with their slots; `None`: some records
-    /// cannot be read, and hide lines.
-    pub(super) fn live_lines_of(
+    /// Lines that the durable records of a segment hold, live or not, with their slots; and whether
+    /// they should be all that the segment holds.
+    pub(super) fn lines_of_records(
         &self,
         segment: SegmentIndex,
         image: &[u8],
-    ) -> Option<Vec<(Line, SlotIndex)>> {
+    ) -> (Vec<(Line, SlotIndex)>, bool) {
         let geometry = self.superblock.geometry;
         let serial = self.log.segments.get(segment).serial();
         let end = self.log.durable_slots(segment).min(geometry.slots_per_segment());
@@ -168,15 +177,20 @@ impl Engine {
             }
             slot += record.slots();
         }
-        // Dead slots are found as well; they make up for nothing that is hidden.
-        let is_live = |(line, slot): &&(Line, SlotIndex)| {
-            self.table.find(*line).as_slice().iter().any(|(known, _)| known == slot)
-        };
-        let live_slots = self.log.segments.get(segment).live_slots as usize;
         // A forged checkpoint may have other lines for its slots than the records.
         let should_be_complete = is_damaged || end == geometry.slots_per_segment();
-        let hides_some = should_be_complete && lines.iter().filter(is_live).count() < live_slots;
-        (!hides_some).then_some(lines)
+        (lines, should_be_complete)
+    }
+
+    /// Whether a segment holds more that is live than these lines: some of its records cannot be
+    /// read.
+    pub(super) fn hides_some(&self, segment: SegmentIndex, lines: &[(Line, SlotIndex)]) -> bool {
+        // Dead slots are found as well; they make up for nothing that is hidden.
+        let is_live = |(line, slot): &&(Line, SlotIndex)| {
+            self.table.find(*line).as_slice().iter().any(|(in_slot, _)| in_slot == slot)
+        };
+        let live_slots = self.log.segments.get(segment).live_slots as usize;
+        lines.iter().filter(is_live).count() < live_slots
     }
 
     /// Adds a line to the batch if it can go now; tells whether it is in.
@@ -230,6 +244,13 @@ impl Engine {
         image: Option<&Buffer>,
     ) {
         let geometry = self.superblock.geometry;
+        if self.table.has_budget() {
+            // They are compared with what they are now when all is flushed.
+            for line in chosen.keys() {
+                self.table.keep(*line);
+                self.destage.pinned.push(*line);
+            }
+        }
         let mut batch = Batch {
             data: self.buffers.take(chosen.len() * LINE_SIZE as usize),
             lines: chosen
@@ -245,12 +266,14 @@ impl Engine {
             newest_serial: self.log.newest_serial(),
         };
         // Slots by place, so that adjacent ones are read together.
-        let mut slots: BTreeMap<SlotIndex, Line> = BTreeMap::new();
+        let mut slots: BTreeMap<SlotIndex, SlotOfBatch> = BTreeMap::new();
         let mut bad = Vec::new();
         for index in 0..batch.lines.len() {
             let (line, pieces) = (batch.lines[index].line, batch.lines[index].pieces);
             for (slot, mask) in pieces.as_slice() {
                 let (segment, slot_in_segment) = geometry.locate(*slot);
+                let checksum = self.table.checksum(*slot);
+                let wanted = SlotOfBatch { slot: *slot, line, checksum };
                 let bytes = match image {
                     Some(image) if segment == victim => {
                         let at = (u64::from(slot_in_segment) * LINE_SIZE) as usize;
@@ -260,28 +283,26 @@ impl Engine {
                 };
                 match bytes {
                     None => {
-                        slots.insert(*slot, line);
+                        slots.insert(*slot, wanted);
                     }
-                    Some(bytes) if crc32c(bytes) == self.table.checksum(*slot) => {
-                        batch.put(index, *mask, bytes);
-                    }
-                    Some(_) => bad.push((*slot, line)),
+                    Some(bytes) if crc32c(bytes) == checksum => batch.put(index, *mask, bytes),
+                    Some(_) => bad.push(wanted),
                 }
             }
         }
         for one in bad {
-            self.doubt_slot(one.0);
+            self.doubt_slot(one.slot);
             self.read_slots(&mut batch, vec![one], true);
         }
-        let mut group: Vec<(SlotIndex, Line)> = Vec::new();
-        for (slot, line) in slots {
-            let follows = group.last().is_some_and(|(last, _)| {
-                last.0 + 1 == slot.0 && !slot.0.is_multiple_of(geometry.slots_per_segment())
+        let mut group: Vec<SlotOfBatch> = Vec::new();
+        for (slot, wanted) in slots {
+            let follows = group.last().is_some_and(|last| {
+                last.slot.0 + 1 == slot.0 && !slot.0.is_multiple_of(geometry.slots_per_segment())
             });
             if !follows && !group.is_empty() {
                 self.read_slots(&mut batch, std::mem::take(&mut group), false);
             }
-            group.push((slot, line));
+            group.push(wanted);
         }
         if !group.is_empty() {
             self.read_slots(&mut batch, group, false);
@@ -289,10 +310,10 @@ impl Engine {
         self.destage.work = Work::Batch(batch);
     }
 
-    fn read_slots(&mut self, batch: &mut Batch, slots: Vec<(SlotIndex, Line)>, is_again: bool) {
+    fn read_slots(&mut self, batch: &mut Batch, slots: Vec<SlotOfBatch>, is_again: bool) {
         let geometry = self.superblock.geometry;
-        let (segment, _) = geometry.locate(slots[0].0);
-        let offset = geometry.slot_offset(slots[0].0);
+        let (segment, _) = geometry.locate(slots[0].slot);
+        let offset = geometry.slot_offset(slots[0].slot);
         let length = slots.len() as u64 * LINE_SIZE;
         batch.reads_left += 1;
         self.counters.destage_read_bytes += length;
@@ -303,7 +324,7 @@ impl Engine {
 
     pub(super) fn slots_read(
         &mut self,
-        slots: &[(SlotIndex, Line)],
+        slots: &[SlotOfBatch],
         is_again: bool,
         result: Result<(), IoError>,
         buffer: Option<&Buffer>,
@@ -312,14 +333,15 @@ impl Engine {
             unreachable!("slots are read for a batch");
         };
         batch.reads_left -= 1;
-        for (i, (slot, line)) in slots.iter().enumerate() {
+        for (i, wanted) in slots.iter().enumerate() {
+            let SlotOfBatch { slot, line, checksum } = wanted;
             let index = batch.position(*line);
             let bytes = buffer.filter(|_| result.is_ok()).map(|buffer| {
                 let at = i * LINE_SIZE as usize;
                 &buffer.bytes()[at..at + LINE_SIZE as usize]
             });
             match bytes {
-                Some(bytes) if crc32c(bytes) == self.table.checksum(*slot) => {
+                Some(bytes) if crc32c(bytes) == *checksum => {
                     if is_again {
                         self.settle_slot(*slot, Some(bytes));
                     }
@@ -335,7 +357,7 @@ impl Engine {
                     if result.is_ok() {
                         self.doubt_slot(*slot);
                     }
-                    self.read_slots(&mut batch, vec![(*slot, *line)], true);
+                    self.read_slots(&mut batch, vec![*wanted], true);
                 }
                 // The newest copy is damaged: the data-disk keeps what it has, reads fail until it
                 // is overwritten (C21).
@@ -465,7 +487,9 @@ impl Engine {
         }
         let Err(error) = result else {
             for entry in &batch.lines[lines] {
-                self.destage.blocked.remove(&entry.line);
+                if self.destage.blocked.remove(&entry.line).is_some() {
+                    self.table.unpin(entry.line);
+                }
             }
             batch.has_written = true;
             self.destage.trouble.has_written();

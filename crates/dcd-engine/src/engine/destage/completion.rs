@@ -75,7 +75,17 @@ impl Engine {
         self.destage.completions.may_use_reserve = self.log_is_tight();
         let waiting = &mut self.destage.completions.waiting;
         let room = WAITING_MAX.saturating_sub(waiting.len());
-        waiting.extend(lines.into_iter().take(room));
+        for line in lines.into_iter().take(room) {
+            if waiting.insert(line) {
+                self.table.keep(line);
+            }
+        }
+    }
+
+    fn want_no_completions(&mut self) {
+        for line in std::mem::take(&mut self.destage.completions.waiting) {
+            self.table.unpin(line);
+        }
     }
 
     /// Whether all completions have come to their end and are durable; sees to it that they do.
@@ -99,7 +109,7 @@ impl Engine {
         let has_no_room = self.log_is_tight() || !self.log.has_room(1, Appender::Request);
         let may_use_reserve = self.destage.completions.may_use_reserve;
         if self.close_wants_no_destage() || has_no_room && !may_use_reserve {
-            self.destage.completions.waiting.clear();
+            self.want_no_completions();
             return false;
         }
         let mut moved = false;
@@ -129,6 +139,8 @@ impl Engine {
             let pieces = self.table.find(line);
             if self.can_be_destaged(line, &pieces) && !self.fills_sectors(line, pieces.mask()) {
                 lines.push(line);
+            } else {
+                self.table.unpin(line);
             }
         }
         lines
@@ -165,7 +177,7 @@ impl Engine {
         let (Ok(()), Some(buffer)) = (result, buffer) else {
             let error = result.err().unwrap_or(IoError::Failed);
             if self.destage_failed(error, false) {
-                return;
+                return self.unpin_completed(&lines);
             }
             match &lines[..] {
                 [line] => self.block_failed(*line, error, 1),
@@ -173,12 +185,13 @@ impl Engine {
                 several => {
                     for line in several {
                         if self.can_be_destaged(*line, &self.table.find(*line)) {
+                            self.table.keep(*line);
                             self.read_for_completion(vec![*line]);
                         }
                     }
                 }
             }
-            return;
+            return self.unpin_completed(&lines);
         };
         for (line, reading) in lines.iter().zip(reading) {
             if !reading.is_useless {
@@ -186,10 +199,15 @@ impl Engine {
                 self.complete(*line, &buffer.bytes()[at..], reading.may_use_reserve);
             }
         }
+        self.unpin_completed(&lines);
         if self.destage_is_urgent() && self.destage.completions.reading.is_empty() {
             // All of a victim in one commit: each commit costs the log a header.
             self.want_durable(self.log.newest_record());
         }
+    }
+
+    fn unpin_completed(&mut self, lines: &[Line]) {
+        lines.iter().for_each(|line| self.table.unpin(*line));
     }
 
     fn complete(&mut self, line: Line, bytes: &[u8], may_use_reserve: bool) {

@@ -29,7 +29,7 @@ mod zeroes;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-use self::batch::Batch;
+use self::batch::{Batch, SlotOfBatch};
 use self::completion::Completions;
 use self::drain::Drain;
 pub(super) use self::drain::{Headway, Left};
@@ -42,10 +42,11 @@ use crate::buffer::Buffer;
 use crate::config::DestagePolicyKind;
 use crate::engine::Disk;
 use crate::engine::Purpose;
+use crate::engine::index::Victim;
 use crate::io::IoError;
 use crate::log::SEGMENTS_RESERVED;
 use crate::log::segment::SegmentState;
-use crate::units::{Duration, Line, RecordNumber, SegmentIndex, SegmentSerial, SlotIndex, Time};
+use crate::units::{Duration, Line, RecordNumber, SegmentIndex, SegmentSerial, Time};
 use crate::zero_ranges::ZeroRange;
 
 /// First wait after a data-disk error; doubles up to the longest.
@@ -59,7 +60,7 @@ pub(super) enum Step {
     /// Adjacent slots of other segments.
     ReadSlots {
         segment: SegmentIndex,
-        slots: Vec<(SlotIndex, Line)>,
+        slots: Vec<SlotOfBatch>,
         /// They were bad before: what is bad once more is lost.
         is_again: bool,
     },
@@ -112,6 +113,8 @@ pub(super) struct Destage {
     zeroes_bad: Vec<BadZeroes>,
     /// The last work were zeroes: now lines have their turn.
     zeroes_had_turn: bool,
+    /// Lines of the work under way that stay in memory.
+    pinned: Vec<Line>,
 }
 
 /// A line whose last write, or completion, failed.
@@ -132,6 +135,8 @@ enum Work {
     Victim,
     /// Looks for the lines of the victim.
     Searching(Search),
+    /// Waits until it is known which of them are live.
+    Admitting(SegmentIndex),
     Zero(ZeroWork),
     Batch(Batch),
 }
@@ -198,7 +203,7 @@ impl Destage {
         let writes = match &self.work {
             Work::Zero(work) => work.writes_in_flight(),
             Work::Batch(batch) => batch.writes_in_flight(),
-            Work::None | Work::Victim | Work::Searching(_) => 0,
+            Work::None | Work::Victim | Work::Searching(_) | Work::Admitting(_) => 0,
         };
         writes + self.completions.reads_in_flight()
     }
@@ -213,6 +218,7 @@ impl Engine {
         self.unblock();
         self.watch_trouble();
         let mut moved = self.finish_drains() | self.advance_search();
+        self.unpin_victim();
         if self.health.cache_disk_failed() || self.config.data_disk_read_only {
             return moved;
         }
@@ -221,7 +227,7 @@ impl Engine {
         }
         moved |= match &self.destage.work {
             Work::None => self.start_work(),
-            Work::Victim | Work::Searching(_) => false,
+            Work::Victim | Work::Searching(_) | Work::Admitting(_) => false,
             Work::Zero(_) => self.advance_zero_work(),
             Work::Batch(_) => self.advance_batch(),
         };
@@ -233,7 +239,7 @@ impl Engine {
     /// that it is stuck, must not wait for a disk that may never answer.
     fn end_halted_work(&mut self) -> bool {
         let is_at_rest = match &self.destage.work {
-            Work::None | Work::Victim | Work::Searching(_) => false,
+            Work::None | Work::Victim | Work::Searching(_) | Work::Admitting(_) => false,
             Work::Zero(work) => work.is_at_rest(),
             Work::Batch(batch) => batch.is_at_rest(),
         };
@@ -281,7 +287,14 @@ impl Engine {
         let until = self.now.after(RETRY_MAX);
         self.destage.unblock_at = Some(self.destage.unblock_at.map_or(until, |at| at.min(until)));
         let blocked = Blocked { until: Some(until), wait: RETRY_MAX, together_max: 1 };
-        self.destage.blocked.insert(line, blocked);
+        self.block_line(line, blocked);
+    }
+
+    /// What is known of it stays in memory.
+    fn block_line(&mut self, line: Line, blocked: Blocked) {
+        if self.destage.blocked.insert(line, blocked).is_none() {
+            self.table.keep(line);
+        }
     }
 
     /// Lines whose wait is over are looked at again; those that left the log are forgotten.
@@ -289,8 +302,14 @@ impl Engine {
         if self.destage.unblock_at.is_none_or(|at| at > self.now) {
             return;
         }
-        let (now, table) = (self.now, &self.table);
-        self.destage.blocked.retain(|line, _| table.contains(*line));
+        let (now, table) = (self.now, &mut self.table);
+        self.destage.blocked.retain(|line, _| {
+            let is_there = table.contains(*line);
+            if !is_there {
+                table.unpin(*line);
+            }
+            is_there
+        });
         for blocked in self.destage.blocked.values_mut() {
             blocked.until = blocked.until.filter(|until| *until > now);
         }
@@ -306,7 +325,7 @@ impl Engine {
         match &mut self.destage.work {
             Work::Batch(batch) => batch.fail(),
             Work::Zero(work) => work.fail(),
-            Work::None | Work::Victim | Work::Searching(_) => {}
+            Work::None | Work::Victim | Work::Searching(_) | Work::Admitting(_) => {}
         }
     }
 
@@ -360,10 +379,9 @@ impl Engine {
             SegmentState::Buffered(buffer) => {
                 let at = self.log.memory_offset(buffer, 0);
                 let length = self.superblock.geometry.segment_size_bytes as usize;
-                match self.live_lines_of(victim, &self.log.memory()[at..at + length]) {
-                    Some(lines) => self.gather(victim, &lines, None),
-                    None => self.search(victim, None),
-                }
+                let image = &self.log.memory()[at..at + length];
+                let (lines, is_complete) = self.lines_of_records(victim, image);
+                self.empty(Victim { segment: victim, image: None, lines, is_complete });
             }
             _ => {
                 self.destage.work = Work::Victim;
@@ -376,6 +394,47 @@ impl Engine {
             }
         }
         true
+    }
+
+    /// A segment is emptied when it is known which of its lines are live.
+    fn empty(&mut self, victim: Victim) {
+        match self.table.has_budget() {
+            true => {
+                self.destage.work = Work::Admitting(victim.segment);
+                self.admit_victim(victim);
+            }
+            false => self.gather_victim(victim),
+        }
+    }
+
+    /// They are known, and pinned until the work is over.
+    pub(in crate::engine) fn empty_pinned(&mut self, victim: Victim, pinned: Vec<Line>) {
+        self.destage.work = Work::None;
+        self.destage.pinned.extend(pinned);
+        self.gather_victim(victim);
+    }
+
+    /// They cannot be known.
+    pub(in crate::engine) fn victim_was_turned_away(&mut self) {
+        self.destage.work = Work::None;
+    }
+
+    fn gather_victim(&mut self, victim: Victim) {
+        let Victim { segment, image, lines, is_complete } = victim;
+        if is_complete && self.hides_some(segment, &lines) {
+            return self.search(segment, image);
+        }
+        self.gather(segment, &lines, image.as_ref());
+        self.buffers.put(image);
+    }
+
+    /// The work for which they were pinned is over.
+    fn unpin_victim(&mut self) {
+        if matches!(self.destage.work, Work::None) {
+            for line in std::mem::take(&mut self.destage.pinned) {
+                self.table.unpin(line);
+            }
+        }
     }
 
     /// Only dcd's own appends find room. Completing sectors takes some of it, so one victim is
@@ -461,11 +520,9 @@ impl Engine {
                 self.destage.work = Work::None;
                 match (result, buffer) {
                     (Ok(()), Some(image)) => {
-                        let Some(lines) = self.live_lines_of(victim, image.bytes()) else {
-                            return self.search(victim, Some(image));
-                        };
-                        self.gather(victim, &lines, Some(&image));
-                        self.buffers.put(Some(image));
+                        let (lines, is_complete) = self.lines_of_records(victim, image.bytes());
+                        let image = Some(image);
+                        self.empty(Victim { segment: victim, image, lines, is_complete });
                     }
                     // One bad sector must not hold back the rest of its segment.
                     (Err(IoError::Failed), _) => self.search(victim, None),

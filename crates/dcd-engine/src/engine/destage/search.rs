@@ -5,6 +5,7 @@
 use super::Work;
 use crate::buffer::Buffer;
 use crate::engine::Engine;
+use crate::engine::index::Victim;
 use crate::log::lookup_table::Walker;
 use crate::units::{Duration, Line, SegmentIndex, SlotIndex, Time};
 
@@ -17,6 +18,10 @@ pub(super) struct Search {
     /// What was read of it, if it was.
     image: Option<Buffer>,
     found: Vec<(Line, SlotIndex)>,
+    /// Memory was looked through: what is not there is listed on the cache-disk.
+    is_in_run: bool,
+    /// What comes next is on its way.
+    waits: bool,
     /// A part went since the last input.
     has_paused: bool,
 }
@@ -26,50 +31,81 @@ impl Engine {
     pub(super) fn search(&mut self, segment: SegmentIndex, image: Option<Buffer>) {
         self.log.segments.add_reader(segment);
         self.table.begin_walk(Walker::Destage);
-        let search = Search { segment, image, found: Vec::new(), has_paused: false };
-        self.destage.work = Work::Searching(search);
+        self.destage.work = Work::Searching(Search {
+            segment,
+            image,
+            found: Vec::new(),
+            is_in_run: false,
+            waits: false,
+            has_paused: false,
+        });
     }
 
     /// The next part. Tells whether anything moved.
     pub(super) fn advance_search(&mut self) -> bool {
         let Work::Searching(search) = &mut self.destage.work else { return false };
-        let mut has_more = false;
-        if !self.health.cache_disk_failed() {
-            if search.has_paused {
-                return false;
-            }
-            search.has_paused = true;
-            let (segment, geometry) = (search.segment, self.superblock.geometry);
-            let found = &mut search.found;
-            has_more = self.table.walk(
-                Walker::Destage,
-                self.config.limits.discarded_lines,
-                |_, line, pieces| {
-                    let slots = pieces.as_slice().iter().map(|(slot, _)| *slot);
-                    let own = slots.filter(|slot| geometry.locate(*slot).0 == segment);
-                    found.extend(own.map(|slot| (line, slot)));
-                },
-            );
+        if self.health.cache_disk_failed() {
+            self.end_search();
+            return true;
         }
+        if search.has_paused {
+            return false;
+        }
+        search.has_paused = true;
+        let (segment, geometry) = (search.segment, self.superblock.geometry);
+        let count = self.config.limits.discarded_lines;
+        if search.is_in_run {
+            return self.search_run(segment, count);
+        }
+        let found = &mut search.found;
+        let has_more = self.table.walk(Walker::Destage, count, |_, line, pieces| {
+            let slots = pieces.as_slice().iter().map(|(slot, _)| *slot);
+            let own = slots.filter(|slot| geometry.locate(*slot).0 == segment);
+            found.extend(own.map(|slot| (line, slot)));
+        });
+        if !has_more {
+            search.is_in_run = true;
+            self.begin_scan(Walker::Destage);
+        }
+        true
+    }
+
+    /// The same where memory has only a part of the index.
+    fn search_run(&mut self, segment: SegmentIndex, count: usize) -> bool {
+        let geometry = self.superblock.geometry;
+        let mut found = Vec::new();
+        let (has_more, waits) = self.walk_listed(Walker::Destage, count, |table, live| {
+            if geometry.locate(live.slot).0 == segment && table.is_as_listed(live.line) {
+                found.push((live.line, live.slot));
+            }
+        });
+        let Work::Searching(search) = &mut self.destage.work else { unreachable!("under way") };
+        search.found.append(&mut found);
+        search.waits = waits;
         if !has_more {
             self.end_search();
         }
-        true
+        !waits
     }
 
     fn end_search(&mut self) {
         let Work::Searching(search) = std::mem::take(&mut self.destage.work) else {
             unreachable!("under way");
         };
+        self.end_scan(Walker::Destage);
         self.log.segments.drop_reader(search.segment);
-        if !self.health.cache_disk_failed() {
-            self.gather(search.segment, &search.found, search.image.as_ref());
+        let Search { segment, image, found: lines, .. } = search;
+        match self.health.cache_disk_failed() {
+            true => self.buffers.put(image),
+            false => self.empty(Victim { segment, image, lines, is_complete: false }),
         }
-        self.buffers.put(search.image);
     }
 
     pub(super) fn search_wake_up(&self) -> Option<Time> {
-        matches!(self.destage.work, Work::Searching(_)).then(|| self.now.after(PAUSE))
+        match &self.destage.work {
+            Work::Searching(search) if !search.waits => Some(self.now.after(PAUSE)),
+            _ => None,
+        }
     }
 
     /// Something came.
@@ -83,6 +119,7 @@ impl Engine {
     pub(in crate::engine) fn searched_segment(&self) -> Option<SegmentIndex> {
         match &self.destage.work {
             Work::Searching(search) => Some(search.segment),
+            Work::Admitting(segment) => Some(*segment),
             _ => None,
         }
     }

@@ -102,7 +102,7 @@ impl Engine {
         let until = self.now.after(wait);
         self.destage.unblock_at = Some(self.destage.unblock_at.map_or(until, |at| at.min(until)));
         let blocked = Blocked { until: Some(until), wait, together_max };
-        self.destage.blocked.insert(line, blocked);
+        self.block_line(line, blocked);
     }
 
     /// Slots of lines that wait after a failure, or of all that have failed: a segment that has no

@@ -12,12 +12,15 @@ use crate::buffer::Buffer;
 use crate::engine::Disk;
 use crate::engine::{Engine, Purpose};
 use crate::error::{FormatError, OpenError};
-use crate::format::checkpoint::{HEADER_SIZE, ITEM_SIZE};
+use crate::format::checkpoint::{HEADER_SIZE, ITEM_SIZE, LiveSlot};
 use crate::format::checkpoint_reader::CheckpointReader;
 use crate::format::checksum::crc32c;
 use crate::format::superblock::CacheState;
 use crate::io::IoError;
+use crate::line_hash::LineHash;
+use crate::log::index_run::RunBuilder;
 use crate::log::segment::SegmentTable;
+use crate::units::{FragmentMask, Line};
 
 /// Pieces that were read or are on their way, and not taken yet.
 const PIECES_AT_ONCE: usize = 4;
@@ -38,6 +41,37 @@ pub(super) struct Loading {
     taken_bytes: usize,
     /// Why it does not count.
     problem: Option<FormatError>,
+    /// Its live slots stay on the cache-disk.
+    run: Option<LoadedRun>,
+}
+
+/// A run that is read for the first time, within a budget for the index: its lines are counted, and
+/// where they are is noted, but they do not come into the table.
+struct LoadedRun {
+    builder: RunBuilder,
+    hash: LineHash,
+    /// Number of the next item in the payload.
+    number: u64,
+    /// The item before, and all fragments of its line so far.
+    last: Option<(u64, Line, FragmentMask)>,
+}
+
+impl LoadedRun {
+    /// The next item. Tells whether it is the first of its line.
+    fn take(&mut self, live: &LiveSlot) -> Result<bool, FormatError> {
+        let order = self.hash.order(live.line.0);
+        let before = self.last.filter(|(_, line, _)| *line == live.line);
+        let mask = before.map_or(FragmentMask::NONE, |(.., mask)| mask);
+        let is_behind = self.last.is_none_or(|(last, line, _)| (last, line) <= (order, live.line));
+        if !is_behind || !mask.and(live.mask).is_empty() {
+            let (what, field) = ("the checkpoint", "order of live slots");
+            return Err(FormatError::Field { what, field, found: live.slot.0.into() });
+        }
+        self.builder.item(self.number, order);
+        self.number += 1;
+        self.last = Some((order, live.line, mask.or(live.mask)));
+        Ok(before.is_none())
+    }
 }
 
 impl Engine {
@@ -63,6 +97,8 @@ impl Engine {
         }
         let reader = CheckpointReader::new(header.bytes(), uuid, &geometry).expect("looked at");
         recovery.stage = Stage::Checkpoint;
+        let run = self.run_to_load(area, &reader);
+        let recovery = self.recovery();
         recovery.loading = Some(Box::new(Loading {
             area,
             payload_bytes: reader.bytes_left(),
@@ -72,7 +108,20 @@ impl Engine {
             taken: Vec::new(),
             taken_bytes: 0,
             problem: None,
+            run,
         }));
+    }
+
+    /// What of the checkpoint stays on the cache-disk: its live slots, if they are in an order and
+    /// the index has a budget.
+    fn run_to_load(&mut self, area: usize, reader: &CheckpointReader) -> Option<LoadedRun> {
+        let budget = self.table.budget().filter(|_| reader.order() != 0)?;
+        let hash = LineHash::with_multiplier(reader.order());
+        self.table = self.table.emptied_for(hash);
+        let offset = self.superblock.geometry.checkpoint_offsets[area];
+        let (number, live) = reader.live_left();
+        let builder = RunBuilder::new(offset, live as usize, budget.filter_bits_per_line);
+        Some(LoadedRun { builder, hash, number, last: None })
     }
 
     pub(super) fn checkpoint_piece_read(&mut self, piece: u64, bytes: Result<Buffer, IoError>) {
@@ -122,7 +171,15 @@ impl Engine {
         let part_bytes = self.config.limits.checkpoint_lines.saturating_mul(ITEM_SIZE);
         let end = loading.taken_bytes.saturating_add(part_bytes).min(piece.len());
         let part = &piece.bytes()[loading.taken_bytes..end];
+        let (run, mut problem) = (&mut loading.run, None);
         loading.reader.take(part, |live| {
+            if let Some(run) = run {
+                match run.take(&live).map_err(|error| problem.get_or_insert(error).clone()) {
+                    Ok(is_first) if problem.is_none() => self.count_listed(&live, is_first),
+                    _ => {}
+                }
+                return;
+            }
             let mask = live.mask.and(self.line_mask(live.line));
             if !mask.is_empty() {
                 let fits = self.replay_slot(live.line, mask, live.slot, live.checksum);
@@ -131,16 +188,28 @@ impl Engine {
         });
         loading.taken_bytes = end;
         if end == piece.len() {
+            if let Some(run) = &mut loading.run {
+                run.builder.written(piece.bytes());
+            }
             loading.taken.push((end as u64, crc32c(piece.bytes())));
             loading.pieces.pop_front();
             loading.taken_bytes = 0;
         }
         self.recovery().has_paused = loading.reader.bytes_left() > 0;
+        loading.problem = loading.problem.take().or(problem);
         true
     }
 
+    /// A live slot that stays on the cache-disk.
+    fn count_listed(&mut self, live: &LiveSlot, is_first: bool) {
+        self.log.segments.add_live(self.superblock.geometry.locate(live.slot).0);
+        if is_first {
+            self.table.count_listed(live.line);
+        }
+    }
+
     fn end_loading(&mut self, loading: Loading) {
-        let Loading { area, reader, taken, problem, .. } = loading;
+        let Loading { area, reader, taken, problem, run, .. } = loading;
         let offset = self.superblock.geometry.checkpoint_offsets[area];
         match problem.map_or_else(|| reader.finish(), Err) {
             Ok(checkpoint) => {
@@ -149,6 +218,9 @@ impl Engine {
                 let header = std::mem::take(header);
                 recovery.checkpoint_copy = Some(CheckpointCopy::new(offset, header, taken));
                 recovery.checkpoint = Some(checkpoint);
+                if let Some(run) = run {
+                    self.table.begin_with(run.builder.finish());
+                }
                 self.plan_copy_pages();
             }
             Err(problem) => {

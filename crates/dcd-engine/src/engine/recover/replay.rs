@@ -2,19 +2,21 @@
 //! The index of the checkpoint is in it ([`super::load`]).
 //!
 //! ```text
-//! 1. What the checkpoint says of segments that the records announce is dropped: it was overwritten
-//!    by records before the announcement, or was destaged and flushed, above no zeroes that the
-//!    checkpoint lists.
-//! 2. Damage that it lists leaves the table.
+//! 1. Damage that the checkpoint lists leaves the table.
+//! 2. What it says of segments that the records announce is dropped: it was overwritten by records
+//!    before the announcement, or was destaged and flushed, above no zeroes that the checkpoint
+//!    lists.
 //! 3. The records, in order.
 //! 4. Segments learn what they hold.
 //! ```
-//! All of it is in memory, and done a part at a time.
+//! All of it is in memory, and done a part at a time; within a budget for the index, what is not is
+//! read first ([`super::paged`]).
 
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::vec;
 
+use super::paged::Paged;
 use super::{FoundRecord, Stage};
 use crate::engine::Engine;
 use crate::error::{FormatError, OpenError};
@@ -37,22 +39,27 @@ pub(super) struct TooManyLines;
 pub(super) struct Replay {
     step: ReplayStep,
     /// Segments whose slots in the checkpoint do not count.
-    is_announced: UsedPlaces,
+    pub(super) is_announced: UsedPlaces,
     records: vec::IntoIter<FoundRecord>,
     /// Entries of a request that goes on in the next record, which wait for its rest (C14).
     unfinished: Vec<FoundEntry>,
     /// Those of the records before that are still to be carried out, in order.
-    entries: VecDeque<FoundEntry>,
+    pub(super) entries: VecDeque<FoundEntry>,
     /// Lines that those before have left nothing of, and that may still be in the table.
     forgotten: Option<Sweep>,
+    /// Within a budget: what is known, and what is being found out.
+    pub(super) paged: Paged,
 }
 
 /// An entry, the slot that it speaks of if it is data, and whether that is damaged.
-type FoundEntry = (Entry, SlotIndex, bool);
+pub(super) type FoundEntry = (Entry, SlotIndex, bool);
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum ReplayStep {
+    Damage,
     Drop,
+    /// The same of what is not in memory.
+    DropListed,
     Records,
     /// Segments from this one on.
     Segments(u32),
@@ -85,26 +92,14 @@ impl Engine {
             .map(|(line, mask)| (*line, mask.and(self.line_mask(*line))))
             .filter(|(_, mask)| !mask.is_empty())
             .collect();
-        // A checkpoint of ours has no fragment in both; of a forged one the poison counts.
-        let poisoned: Vec<(Line, FragmentMask)> =
-            self.poisoned.iter().map(|(line, mask)| (*line, *mask)).collect();
-        for (line, mask) in poisoned {
-            self.replay_remove(line, mask);
-        }
-        let step = match is_announced.iter().next().is_some() {
-            true => {
-                self.table.begin_walk(Walker::Start);
-                ReplayStep::Drop
-            }
-            false => ReplayStep::Records,
-        };
         self.recovery().replay = Some(Box::new(Replay {
-            step,
+            step: ReplayStep::Damage,
             is_announced,
             records: found.into_iter(),
             unfinished: Vec::new(),
             entries: VecDeque::new(),
             forgotten: None,
+            paged: Paged::default(),
         }));
     }
 
@@ -114,11 +109,27 @@ impl Engine {
         let mut left = self.config.limits.checkpoint_lines;
         while left > 0 {
             match replay.step {
+                ReplayStep::Damage => {
+                    let lines = || self.poisoned.keys().copied().collect();
+                    if self.table.has_budget() && !self.is_admitted(&mut replay.paged, lines()) {
+                        break;
+                    }
+                    replay.step = self.replay_damage(&replay.is_announced);
+                    self.unpin_replayed();
+                }
                 ReplayStep::Drop => match self.drop_announced(&replay.is_announced, left) {
                     true => left = 0,
+                    false => {
+                        self.begin_scan(Walker::Start);
+                        replay.step = ReplayStep::DropListed;
+                    }
+                },
+                ReplayStep::DropListed => match self.drop_listed(&mut replay, left) {
+                    true => break,
                     false => replay.step = ReplayStep::Records,
                 },
-                ReplayStep::Records => match self.replay_more(&mut replay, left) {
+                ReplayStep::Records => match self.replay_next(&mut replay, left) {
+                    Ok(_) if self.recovery().has_to_wait() => break,
                     Ok(Some(lines)) => left = left.saturating_sub(lines),
                     Ok(None) => replay.step = ReplayStep::Segments(0),
                     Err(TooManyLines) => {
@@ -142,8 +153,37 @@ impl Engine {
                 }
             }
         }
-        self.recovery().replay = Some(replay);
-        self.recovery().has_paused = true;
+        let recovery = self.recovery();
+        recovery.replay = Some(replay);
+        recovery.has_paused = !recovery.waits_for_index;
+    }
+
+    /// The next part, when all is known that it needs.
+    fn replay_next(
+        &mut self,
+        replay: &mut Replay,
+        lines_max: usize,
+    ) -> Result<Option<usize>, TooManyLines> {
+        if self.table.has_budget() && !self.admit_entries(replay) {
+            return Ok(Some(0));
+        }
+        self.replay_more(replay, lines_max)
+    }
+
+    /// A checkpoint of ours has no fragment in both; of a forged one the poison counts.
+    fn replay_damage(&mut self, is_announced: &UsedPlaces) -> ReplayStep {
+        let poisoned: Vec<(Line, FragmentMask)> =
+            self.poisoned.iter().map(|(line, mask)| (*line, *mask)).collect();
+        for (line, mask) in poisoned {
+            self.replay_remove(line, mask);
+        }
+        match is_announced.iter().next().is_some() {
+            true => {
+                self.table.begin_walk(Walker::Start);
+                ReplayStep::Drop
+            }
+            false => ReplayStep::Records,
+        }
     }
 
     /// Tells whether there is more to drop than in so many lines.
@@ -182,24 +222,35 @@ impl Engine {
             if is_over || next.is_some_and(|next| self.must_sweep_before(sweep, next)) {
                 let found = sweep.part(&mut self.table, lines_max);
                 let cost = found.cost();
-                if !found.has_more {
-                    replay.forgotten = None;
-                }
                 let lines = found.lines.into_iter();
                 lines.for_each(|line| self.replay_remove(line, FragmentMask::FULL));
+                if !found.has_more
+                    && let Some(sweep) = replay.forgotten.take()
+                {
+                    self.begin_voiding_replayed(&mut replay.paged, sweep);
+                }
                 return Ok(Some(cost));
             }
         }
         if let Some((entry, slot, is_damaged)) = replay.entries.pop_front() {
+            replay.paged.entry_taken();
             if let Some(lines) = self.replay_entry(entry, slot, is_damaged)? {
                 let forgotten = &mut replay.forgotten;
                 forgotten.get_or_insert_with(|| Sweep::new(Walker::Start)).add(lines);
             }
             return Ok(Some(1));
         }
-        let Some(found) = replay.records.next() else { return Ok(None) };
-        self.replay_record(replay, found);
-        Ok(Some(1))
+        Ok(self.replay_next_record(replay).then_some(1))
+    }
+
+    /// Entries of the next record are carried out next. Tells whether there is one.
+    pub(super) fn replay_next_record(&mut self, replay: &mut Replay) -> bool {
+        let next = replay.records.next();
+        let is_there = next.is_some();
+        if let Some(found) = next {
+            self.replay_record(replay, found);
+        }
+        is_there
     }
 
     fn must_sweep_before(&self, sweep: &Sweep, next: &Entry) -> bool {
@@ -265,12 +316,12 @@ impl Engine {
         Ok(())
     }
 
-    fn replay_remove(&mut self, line: Line, mask: FragmentMask) {
+    pub(super) fn replay_remove(&mut self, line: Line, mask: FragmentMask) {
         let dead = self.table.remove(line, mask);
         self.replay_died(&dead);
     }
 
-    fn replay_died(&mut self, dead: &DeadSlots) {
+    pub(super) fn replay_died(&mut self, dead: &DeadSlots) {
         let geometry = self.superblock.geometry;
         for slot in dead.as_slice() {
             self.log.segments.drop_live(geometry.locate(*slot).0);
@@ -335,6 +386,13 @@ impl Engine {
     fn replay_forget(&mut self, line: Line, lines: u64) -> Option<Range<Line>> {
         self.forget_poison(line, lines);
         let lines = line..Line(line.0.saturating_add(lines));
+        if self.table.has_budget() && !self.is_swept(&lines) {
+            // They are known.
+            for line in self.table.lines_within(lines) {
+                self.replay_remove(line, FragmentMask::FULL);
+            }
+            return None;
+        }
         self.table.may_hold(lines.clone()).next().map(|_| lines)
     }
 }

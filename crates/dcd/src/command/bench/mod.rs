@@ -67,6 +67,9 @@ pub enum BenchWhat {
         /// Write so many lines in place of filling the cache.
         #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..))]
         lines: Option<u64>,
+        /// Memory for the index; what has no room is read from the cache-disk.
+        #[arg(long, value_name = "SIZE", value_parser = parse_size, default_value = "0")]
+        index_max: u64,
         /// Print JSON.
         #[arg(long)]
         json: bool,
@@ -97,7 +100,9 @@ pub fn run(arguments: &BenchArguments) -> Result<(), CommandError> {
     match &arguments.what {
         BenchWhat::Engine { rounds, json } => engine::run(*rounds, *json),
         BenchWhat::Disk { rounds, json } => disk::run(*rounds, *json),
-        BenchWhat::Scale { cache_disk, lines, json } => scale::run(cache_disk, *lines, *json),
+        BenchWhat::Scale { cache_disk, lines, index_max, json } => {
+            scale::run(cache_disk, *lines, *index_max, *json)
+        }
         BenchWhat::Flush { file, writes, rounds, json } => {
             flush::run(file, *writes, *rounds, *json)
         }

@@ -12,11 +12,16 @@ use crate::output::{Align, Paint, Table};
 use crate::progress::{Progress, Unit};
 use crate::stdout::{print, print_json};
 
-pub fn run(sizes: &[u64], lines: Option<u64>, as_json: bool) -> Result<(), CommandError> {
+pub fn run(
+    sizes: &[u64],
+    lines: Option<u64>,
+    index_bytes_max: u64,
+    as_json: bool,
+) -> Result<(), CommandError> {
     let mut measured = Vec::new();
     for cache_bytes in sizes {
         let mut progress = Progress::new("writing", Unit::Bytes);
-        let scale = Scale { cache_bytes: *cache_bytes, lines };
+        let scale = Scale { cache_bytes: *cache_bytes, lines, index_bytes_max };
         let facts = scale::run(scale, &processor_time, &resident_bytes, &mut |done, total| {
             progress.update(done * 4096, total * 4096);
         })?;
