@@ -14,6 +14,7 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use dcd_engine::format::share_directory::Windows;
 use dcd_engine::units::BLOCK_SIZE;
 use dcd_engine::{
     Buffer, DataDiskInfo, Device, Io, IoData, IoDone, IoError, IoId, IoOperation, Time,
@@ -315,6 +316,21 @@ impl Disk {
         let look = (!self.hung.is_empty()).then(|| now.after(LOOK_INTERVAL));
         let model = self.model.as_ref().and_then(ModelArm::next_due);
         [arm, model, look].into_iter().flatten().min()
+    }
+
+    /// Of a share: it is this part of its disk from now on. False, and nothing has changed, if
+    /// something is under way in what it would lose: it might end when that is somebody else's.
+    pub(crate) fn set_windows<K: Copy>(&self, windows: Windows, ring: &Ring<K>) -> bool {
+        let size_bytes = windows.size_bytes();
+        let waiting = self.arm.iter().flat_map(SlowArm::jobs);
+        let waiting = waiting.chain(self.model.iter().flat_map(ModelArm::jobs)).chain(&self.hung);
+        let ends = waiting.filter_map(|io| fault_target(&io.operation).1).map(|bytes| bytes.end);
+        let reached = ends.chain(ring.reach_in(&self.file)).max();
+        let is_free = reached.is_none_or(|end| end <= size_bytes);
+        if is_free {
+            self.file.set_windows(windows);
+        }
+        is_free
     }
 
     /// I/Os that are held back by a rule.
