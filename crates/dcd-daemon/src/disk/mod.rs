@@ -511,6 +511,51 @@ mod tests {
         });
     }
 
+    /// Room of a share in which something is under way stays its own: held back by a rule, waiting
+    /// for a slow arm, or with the kernel.
+    #[test]
+    fn room_is_kept_as_long_as_something_is_under_way_in_it() {
+        use dcd_engine::format::share_directory::{NewShare, ShareState};
+        use dcd_engine::units::Uuid;
+
+        use crate::device::shares::{DirectoryChange, make_directory};
+        const MIB: u64 = 1 << 20;
+        let path = image("room");
+        std::fs::File::options().write(true).open(&path).unwrap().set_len(4 * MIB).unwrap();
+        make_directory(&DeviceFile::open(&path).unwrap(), Uuid([1; 16])).unwrap();
+        let mut change = DirectoryChange::begin(&path).unwrap();
+        let (name, cache, data_disk) = ("a".into(), Uuid([2; 16]), String::new());
+        let new = NewShare { name, cache, size_bytes: 2 * MIB, data_disk };
+        let large = Windows::from(change.directory.allocate(new).unwrap());
+        change.directory.set_state(cache, ShareState::InUse).unwrap();
+        change.write().unwrap();
+        drop(change);
+        let small = large.cut(MIB);
+        let rules = path.with_extension("rules");
+        let share = path.join("a").display().to_string();
+        for (spec, waits) in [
+            (format!("faulty:{share},control={}", rules.display()), "hung"),
+            (format!("slow:{share},read=50ms,write=50ms"), "in the queue of the arm"),
+            (share.clone(), "in the ring"),
+        ] {
+            std::fs::write(&rules, "write hang\n").unwrap();
+            let mut run = Run::new(&spec);
+            run.start(write(MIB - 4096, 1));
+            run.start(write(MIB, 2));
+            assert!(!run.disk.set_windows(small.clone(), &run.ring), "{waits}");
+            assert_eq!(run.disk.size_now().unwrap(), 2 * MIB);
+            std::fs::write(&rules, "").unwrap();
+            for _ in 0..2 {
+                run.next_done(Duration::from_secs(5)).expect("an answer").result.unwrap();
+            }
+            assert!(run.disk.set_windows(small.clone(), &run.ring), "{waits}");
+            assert_eq!(run.disk.size_now().unwrap(), MIB);
+            run.run(write(MIB - 4096, 3)).unwrap();
+        }
+        std::fs::remove_file(path).unwrap();
+        std::fs::remove_file(rules).unwrap();
+    }
+
     #[test]
     fn zeroes_are_written_in_every_way() {
         let path = image("zero");
