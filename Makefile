@@ -66,6 +66,7 @@ fuzz: build
 	target/release/dcd fuzz --exhaustive 3
 	target/release/dcd fuzz --driver --runs 2000
 	target/release/dcd fuzz --driver --runs 500 --seed 1048576
+	target/release/dcd fuzz --driver --runs 500 --seed 2097152
 	target/release/dcd fuzz --legs --runs 300
 	for kind in raid0 raid1 raid5 tiered; do target/release/dcd fuzz --volume $$kind --runs 100 || exit 1; done
 

@@ -185,6 +185,15 @@ pub(crate) fn share_directory(input: &[u8]) {
         whole(&changed);
         let _ = changed.resize(Uuid([0xa5; 16]), 1 << 40);
         whole(&changed);
+        let has = changed.find("new").expect("it is there").windows.size_bytes();
+        let all = has + changed.free_bytes();
+        if let Ok(windows) = changed.resize(Uuid([0xa5; 16]), all) {
+            assert_eq!((windows.size_bytes(), changed.free_bytes()), (all, 0));
+        }
+        whole(&changed);
+        let least = changed.resize(Uuid([0xa5; 16]), 1).expect("it becomes smaller");
+        assert_eq!(least.size_bytes(), SHARE_GRAIN_BYTES);
+        whole(&changed);
         assert!(changed.give_back(Uuid([0xa5; 16])).is_ok());
         assert_eq!(changed, decoded);
     }

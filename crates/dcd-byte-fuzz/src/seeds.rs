@@ -437,7 +437,7 @@ fn data_label() -> DataLabel {
     }
 }
 
-/// Without shares, with some, and with a hole between two.
+/// Without shares, with some, with a hole between two, and with one in several windows.
 fn share_directories() -> Vec<Vec<u8>> {
     let mut directory = ShareDirectory::new(UUID, 64 << 20);
     let mut seeds = vec![directory.encode()];
@@ -455,6 +455,8 @@ fn share_directories() -> Vec<Vec<u8>> {
     seeds.push(directory.encode());
     directory.give_back(Uuid([1; 16])).expect("it is there");
     directory.set_state(Uuid([2; 16]), ShareState::Leaving).expect("it is there");
+    seeds.push(directory.encode());
+    directory.resize(Uuid([0; 16]), 8 << 20).expect("there is room");
     seeds.push(directory.encode());
     // The rest is zero, and comes by itself.
     seeds.iter().map(|bytes| [&[1], &bytes.bytes()[..1024]].concat()).collect()

@@ -215,6 +215,10 @@ fn figures() {
         ("data label version", data_label::VERSION.to_string()),
         ("leg label version", leg_label::VERSION.to_string()),
         ("share directory version", share_directory::VERSION.to_string()),
+        (
+            "share directory version with further windows",
+            share_directory::VERSION_WITH_FURTHER.to_string(),
+        ),
         ("share directory copy 0 at", share_directory::DIRECTORY_OFFSETS[0].to_string()),
         ("share directory copy 1 at", share_directory::DIRECTORY_OFFSETS[1].to_string()),
         ("first share at", share_directory::DIRECTORY_BYTES.to_string()),

@@ -251,6 +251,14 @@ fn share_directory() -> ShareDirectory {
     directory
 }
 
+/// The same when the first share has grown behind the last.
+fn share_directory_with_windows() -> ShareDirectory {
+    let mut directory = share_directory();
+    let windows = directory.resize(Uuid(*b"first golden one"), 9 << 20).expect("there is room");
+    assert_eq!(windows.iter().count(), 2);
+    directory
+}
+
 /// Of a session that acknowledges from its memory.
 fn superblock_with_memory() -> Superblock {
     let mut superblock = superblock_of_session();
@@ -409,6 +417,7 @@ fn write() {
         ("superblock-labelled", superblock_labelled().encode().bytes().to_vec()),
         ("data-label", data_label().encode().bytes().to_vec()),
         ("share-directory", share_directory().encode().bytes().to_vec()),
+        ("share-directory-windows", share_directory_with_windows().encode().bytes().to_vec()),
         ("superblock-legs", superblock_on_legs().encode().bytes().to_vec()),
         ("leg-label", leg_label().encode().bytes().to_vec()),
         ("superblock-resized", superblock_resized().encode().bytes().to_vec()),
@@ -443,6 +452,9 @@ fn the_directory_of_shares_is_read_and_written_as_ever() {
     let image = read_image("share-directory");
     assert_eq!(ShareDirectory::decode(&image), Ok(share_directory()));
     assert!(share_directory().encode().bytes() == image, "the same bytes");
+    let image = read_image("share-directory-windows");
+    assert_eq!(ShareDirectory::decode(&image), Ok(share_directory_with_windows()));
+    assert!(share_directory_with_windows().encode().bytes() == image, "the same bytes");
 }
 
 #[test]

@@ -130,6 +130,8 @@ codes! {
     GrownTooOften = "grown-too-often",
     /// [`ResizeError::BeyondDisk`].
     BeyondDisk = "beyond-disk",
+    /// A share of a cache-disk cannot have the room that is asked for.
+    NoShareRoom = "no-share-room",
     /// [`ResizeError::Memory`].
     MemoryMax = "memory-max",
     /// [`ResizeError::Index`].

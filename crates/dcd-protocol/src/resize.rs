@@ -13,13 +13,14 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ResizeAsked {
-    /// Bytes of the cache-disk that may be used; none: all that there are.
+    /// Bytes of the cache-disk that may be used, or of the share of it; none: all that there are, and
+    /// all that are free for a share.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bytes: Option<u64>,
 }
 
 /// What has come of it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct ResizeDone {
     /// Bytes of the cache-disk that are used: it may be shortened to so many.
     pub bytes: u64,
@@ -29,4 +30,10 @@ pub struct ResizeDone {
     pub segments_before: u32,
     /// Bytes of each.
     pub segment_size_bytes: u64,
+    /// Size of the share of the cache-disk, if it is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub share_bytes: Option<u64>,
+    /// Why the room that is not needed any more was not given back: the next start does it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub not_given_back: Option<String>,
 }

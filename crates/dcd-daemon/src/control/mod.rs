@@ -14,6 +14,7 @@
 //! {"command":"cancel-detach"}  {"ok":true}; ends the detach, whoever asked for it
 //! {"command":"record"}    {"recorded":{...}} ten times a second, until the client says something: then {"ok":true}
 //! {"sequence":...}        see [`crate::control::sequences`]
+//! {"resize":...}          see [`dcd_protocol::resize`]
 //! {"legs":...}            see [`crate::control::legs`]
 //! {"volume":...}          see [`crate::control::volumes`]
 //! {"set":...}             see [`dcd_protocol::settings`]
@@ -52,6 +53,7 @@ pub(crate) mod legs;
 mod long_jobs;
 pub(crate) mod places;
 pub mod recording;
+mod resize;
 pub mod sequences;
 pub mod settings;
 mod shared;
@@ -71,7 +73,7 @@ use dcd_engine::Operation;
 use dcd_engine::units::LbaRange;
 use dcd_protocol::LegCommand;
 use dcd_protocol::{
-    Code, Command, DetachAsked, LINE_BYTES_MAX, Request, ResizeAsked, ResizeDone, SequenceCommand,
+    Code, Command, DetachAsked, LINE_BYTES_MAX, Request, ResizeAsked, SequenceCommand,
     VolumeCommand, WantedSettings, read_line,
 };
 use rustix::event::{EventfdFlags, eventfd};
@@ -127,6 +129,7 @@ impl ControlServer {
             clients: AtomicUsize::new(0),
             ranges: RangesBudget::default(),
             under_way: Mutex::default(),
+            resizing: Mutex::default(),
         });
         let thread = {
             let (stop, shared) = (stop.clone(), shared.clone());
@@ -304,7 +307,7 @@ fn serve_client(stream: &UnixStream, shared: &Shared, place: &Place) -> io::Resu
                 volumes::run(stream, &shared.submitter, &shared.facts, command)
             }
             Asked::Legs(command) => legs::run(stream, &shared.submitter, &shared.facts, command),
-            Asked::Resize(asked) => resize(&mut reader, shared, asked, &mut listed),
+            Asked::Resize(asked) => resize::run(&mut reader, shared, asked, &mut listed),
             Asked::Set(wanted) => {
                 Ok(settings::run(shared.settings.as_ref(), &shared.submitter, &wanted))
             }
@@ -315,38 +318,6 @@ fn serve_client(stream: &UnixStream, shared: &Shared, place: &Place) -> io::Resu
         place.end();
         answered?;
     }
-}
-
-/// Gives the log another size, and tells which it has then.
-fn resize(
-    reader: &mut BufReader<&UnixStream>,
-    shared: &Shared,
-    asked: ResizeAsked,
-    listed: &mut Vec<LbaRange>,
-) -> io::Result<Value> {
-    let submitter = &shared.submitter;
-    let size = || {
-        submitter.ask(|snapshot| {
-            let superblock = snapshot.core.engine()?.superblock();
-            Some((superblock.end(), superblock.geometry))
-        })
-    };
-    let before = size().flatten().map_or(0, |(_, geometry)| geometry.segments);
-    let ticket = submitter.new_ticket();
-    let mut answer = with_progress(reader, shared, Long::Resize(ticket), listed, |done| {
-        submitter.resize(ticket, asked.bytes, done);
-    })?;
-    if let (Some((bytes, geometry)), true) = (size().flatten(), answer["ok"] == true) {
-        let done = ResizeDone {
-            bytes,
-            segments: geometry.segments,
-            segments_before: before,
-            segment_size_bytes: geometry.segment_size_bytes,
-        };
-        answer = json!(done);
-        answer["ok"] = true.into();
-    }
-    Ok(answer)
 }
 
 /// Whether it is answered at once, whatever the disks do.

@@ -18,6 +18,8 @@ pub(super) struct Shared {
     /// For sequences that are being sent.
     pub(super) ranges: RangesBudget,
     pub(super) under_way: Mutex<UnderWay>,
+    /// Held by whoever changes the size of the log: room that is taken for it is given back, too.
+    pub(super) resizing: Mutex<()>,
 }
 
 /// What may be cancelled.

@@ -19,11 +19,12 @@
 
 use std::fs;
 use std::io;
+use std::iter;
 use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-use dcd_engine::format::share_directory::Window;
+use dcd_engine::format::share_directory::{Window, Windows};
 use rustix::fs::{FlockOperation, Mode, OFlags, Stat};
 use rustix::io::Errno;
 
@@ -44,7 +45,7 @@ pub(crate) enum Hold {
     /// All of the disk.
     Whole,
     /// A share of it, after [`Claim::join`]; `is_shared`: with others who read it.
-    Share { window: Window, is_shared: bool },
+    Share { windows: Windows, is_shared: bool },
     /// The right to change the directory, after [`Claim::join`].
     Directory,
 }
@@ -95,17 +96,23 @@ impl Claim {
     ) -> Result<(), DeviceError> {
         // 1. The disk itself. A file was locked as a whole; this tells those who lock ranges. Who
         //    they are is told nowhere.
-        let (is_alone, bytes) = match hold {
-            Hold::Whole => (true, 0..u64::MAX),
-            Hold::Share { window, is_shared } => (!is_shared, window.offset_bytes..window.end()),
-            Hold::Directory => (true, CHANGE),
+        let one = |bytes: Range<u64>| iter::once(bytes).collect::<Vec<_>>();
+        let (is_alone, parts) = match hold {
+            Hold::Whole => (true, one(0..u64::MAX)),
+            Hold::Share { windows, is_shared } => {
+                (!is_shared, windows.iter().map(bytes_of).collect())
+            }
+            Hold::Directory => (true, one(CHANGE)),
         };
-        if !lock_range(opened, is_alone, bytes) {
-            let pid = match hold {
-                Hold::Share { window, .. } => holder_of_part(opened, window.offset_bytes),
-                Hold::Whole | Hold::Directory => None,
-            };
-            return Err(DeviceError::Locked { path: path.to_owned(), pid });
+        for bytes in parts {
+            let start = bytes.start;
+            if !lock_range(opened, is_alone, bytes) {
+                let pid = match hold {
+                    Hold::Share { .. } => holder_of_part(opened, start),
+                    Hold::Whole | Hold::Directory => None,
+                };
+                return Err(DeviceError::Locked { path: path.to_owned(), pid });
+            }
         }
         if let Hold::Directory = hold {
             // What is below and beside is held by those who have shares.
@@ -129,6 +136,69 @@ impl Claim {
             }
         }
         Ok(())
+    }
+
+    /// The right to change the directory of an open disk, of which a share is held. False: somebody
+    /// else has it.
+    pub(crate) fn hold_directory(&self, opened: &OwnedFd) -> bool {
+        lock_range(opened, true, CHANGE)
+    }
+
+    /// Gives that back.
+    pub(crate) fn leave_directory(&self, opened: &OwnedFd) {
+        let _ = set_lock(opened, libc::F_UNLCK, &CHANGE);
+    }
+
+    /// Holds further parts of an open disk, and of what is held below it. False: somebody has one,
+    /// and none of them is held.
+    pub(crate) fn hold_parts(
+        &self,
+        opened: &OwnedFd,
+        whole: &DiskIdentity,
+        parts: &[Window],
+    ) -> bool {
+        let is_held = parts.iter().all(|part| {
+            let mut below = Claim::below_of(whole, *part);
+            lock_range(opened, true, bytes_of(part))
+                && below.all(|piece| {
+                    let held = self.held_of(&piece).next();
+                    held.is_none_or(|held| lock_range(held, true, piece.bytes.clone()))
+                })
+        });
+        if !is_held {
+            self.leave_parts(opened, whole, parts);
+        }
+        is_held
+    }
+
+    /// Gives them back.
+    pub(crate) fn leave_parts(&self, opened: &OwnedFd, whole: &DiskIdentity, parts: &[Window]) {
+        for part in parts {
+            let _ = set_lock(opened, libc::F_UNLCK, &bytes_of(part));
+            // Whichever descriptor has it: each window that there was at the start has its own.
+            for piece in Claim::below_of(whole, *part) {
+                for held in self.held_of(&piece) {
+                    let _ = set_lock(held, libc::F_UNLCK, &piece.bytes);
+                }
+            }
+        }
+    }
+
+    /// Where a part of a disk is on the layers below that nobody sees to.
+    fn below_of(whole: &DiskIdentity, part: Window) -> impl Iterator<Item = Piece> {
+        whole.pieces_within(part).filter(|piece| piece.step == Step::Unguarded)
+    }
+
+    /// What is held of such a layer.
+    fn held_of(&self, piece: &Piece) -> impl Iterator<Item = &OwnedFd> {
+        let object = piece.object;
+        self.below.iter().filter(move |held| is_object(held, object))
+    }
+
+    /// The same locks, in other descriptors.
+    pub(crate) fn try_clone(&self) -> io::Result<Claim> {
+        let below = self.below.iter().map(OwnedFd::try_clone).collect::<io::Result<_>>()?;
+        Ok(Claim { below, beside: Vec::new() })
     }
 
     /// What another process holds.
@@ -159,11 +229,7 @@ fn hold_below(path: &Path, piece: &Piece) -> Result<Option<OwnedFd>, DeviceError
     let can_write = opened.is_ok();
     let opened = opened.or_else(|_| rustix::fs::open(&piece.path, flags, Mode::empty()));
     let Ok(opened) = opened else { return Ok(None) };
-    let is_it = rustix::fs::fstat(&opened).is_ok_and(|stat| match piece.object {
-        Object::File { device, inode } => (stat.st_dev, stat.st_ino) == (device, inode),
-        Object::Disk(number) => stat.st_rdev == number,
-    });
-    if !is_it {
+    if !is_object(&opened, piece.object) {
         return Ok(None);
     }
     let locked = || DeviceError::LockedBelow {
@@ -187,6 +253,17 @@ fn hold_below(path: &Path, piece: &Piece) -> Result<Option<OwnedFd>, DeviceError
         return Err(locked());
     }
     Ok(Some(opened))
+}
+
+fn is_object(opened: &OwnedFd, object: Object) -> bool {
+    rustix::fs::fstat(opened).is_ok_and(|stat| match object {
+        Object::File { device, inode } => (stat.st_dev, stat.st_ino) == (device, inode),
+        Object::Disk(number) => stat.st_rdev == number,
+    })
+}
+
+fn bytes_of(window: &Window) -> Range<u64> {
+    window.offset_bytes..window.end()
 }
 
 fn hold_beside(path: &Path, number: u64) -> Result<Option<OwnedFd>, DeviceError> {
@@ -249,23 +326,26 @@ fn holder_of_part(file: &OwnedFd, start: u64) -> Option<u32> {
     let has_it = |pid: &u32| {
         let open = fs::read_dir(format!("/proc/{pid}/fdinfo")).into_iter().flatten().flatten();
         open.filter_map(|it| fs::read_to_string(it.path()).ok())
-            .any(|info| parts_locked(&info, Some(&place)).contains(&start))
+            .any(|info| parts_locked(&info, Some(&place)).iter().any(|it| it.contains(&start)))
     };
     processes.filter(|pid| is_alive(*pid)).find(has_it)
 }
 
-/// First bytes of the parts of a file that are locked for one open file alone, from what the kernel
-/// tells of that in `fdinfo`: `lock:   1: OFDLCK ADVISORY  WRITE -1 fe:00:131 1048576 5242879`.
-/// `place`: of which file, if that is not known anyway.
-pub fn parts_locked(info: &str, place: Option<&str>) -> Vec<u64> {
-    let start = |line: &str| {
+/// The parts of a file that are locked for one open file alone, from what the kernel tells of that
+/// in `fdinfo`: `lock:   1: OFDLCK ADVISORY  WRITE -1 fe:00:131 1048576 5242879`. Those that lie side
+/// by side are one. `place`: of which file, if that is not known anyway.
+pub fn parts_locked(info: &str, place: Option<&str>) -> Vec<Range<u64>> {
+    let part = |line: &str| {
         let words: Vec<&str> = line.strip_prefix("lock:")?.split_whitespace().collect();
         let is_it = words.get(1) == Some(&"OFDLCK")
             && words.get(3) == Some(&"WRITE")
             && place.is_none_or(|place| words.get(5) == Some(&place));
-        words.get(6).filter(|_| is_it)?.parse().ok()
+        let start = words.get(6).filter(|_| is_it)?.parse().ok()?;
+        // The last byte of it, or `EOF`.
+        let last: Option<u64> = words.get(7).and_then(|last| last.parse().ok());
+        Some(start..last.map_or(u64::MAX, |last| last.saturating_add(1)))
     };
-    info.lines().filter_map(start).collect()
+    info.lines().filter_map(part).collect()
 }
 
 /// How the kernel names a file in what it tells of locks. Of a block device the node counts.
@@ -344,6 +424,8 @@ fn set_lock(file: &OwnedFd, kind: libc::c_int, bytes: &Range<u64>) -> io::Result
 
 #[cfg(test)]
 mod tests {
+    use std::slice::from_ref;
+
     use super::*;
 
     #[test]
@@ -374,8 +456,10 @@ mod tests {
             lock:\t2: OFDLCK ADVISORY  READ -1 fe:00:131 0 4095\n\
             lock:\t3: OFDLCK ADVISORY  WRITE -1 fe:00:132 0 4095\n\
             lock:\t4: OFDLCK ADVISORY  WRITE -1 fe:00:131 1048576 5242879\n";
-        assert_eq!(parts_locked(info, Some("fe:00:131")), [1 << 20]);
-        assert_eq!(parts_locked(info, None), [0, 1 << 20]);
+        assert_eq!(parts_locked(info, Some("fe:00:131")), from_ref(&(1 << 20..5 << 20)));
+        assert_eq!(parts_locked(info, None), [0..4096, 1 << 20..5 << 20]);
+        let to_the_end = "lock:\t1: OFDLCK ADVISORY  WRITE -1 fe:00:131 4096 EOF";
+        assert_eq!(parts_locked(to_the_end, None), from_ref(&(4096..u64::MAX)));
     }
 
     #[test]

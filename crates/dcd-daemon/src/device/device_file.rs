@@ -8,7 +8,7 @@
 //! that a cache has taken it.
 //!
 //! A path may lead to a share of a disk ([`crate::device::shares`]): then the disk is open, and
-//! everything that is done with it is done in the window of the share ([`DeviceFile::place`]).
+//! everything that is done with it is done in the windows of the share ([`DeviceFile::place`]).
 
 use std::cell::RefCell;
 use std::fmt;
@@ -25,7 +25,7 @@ use rustix::fs::{
 use rustix::io::Errno;
 
 use dcd_engine::DataDiskInfo;
-use dcd_engine::format::share_directory::{DIRECTORY_BYTES, Share, ShareState, Window};
+use dcd_engine::format::share_directory::{DIRECTORY_BYTES, Share, ShareState, Window, Windows};
 use dcd_engine::units::BLOCK_SIZE;
 
 use crate::device::claim::{Claim, Hold, lock};
@@ -351,10 +351,13 @@ pub struct DeviceFile {
     /// Its locks are those of another process now.
     is_handed_over: bool,
     path: PathBuf,
-    /// If it is a part of what is open: the part.
-    window: Option<Window>,
-    /// If that is a share: which.
+    /// If it is a part of what is open: the part. That of a share changes while it is open
+    /// ([`crate::device::share_room`]).
+    windows: RefCell<Option<Windows>>,
+    /// If that is a share: which, as the directory said when it was opened.
     share: Option<Share>,
+    /// What all of the disk is, of which it is a part.
+    whole_identity: DiskIdentity,
     /// Size in bytes of what is open.
     whole_bytes: u64,
     /// Who keeps mounts and LVM away from a block device.
@@ -411,6 +414,9 @@ struct Waiting {
     next_try: Instant,
     held: Option<OwnedFd>,
 }
+
+/// Where the directory of shares is.
+const DIRECTORY: Window = Window { offset_bytes: 0, size_bytes: DIRECTORY_BYTES };
 
 /// How often it is tried.
 const GUARD_INTERVAL: Duration = Duration::from_secs(1);
@@ -560,7 +566,7 @@ impl DeviceFile {
         let hold = match part {
             Part::Whole => Hold::Whole,
             Part::Directory => {
-                device.limit_to(Window { offset_bytes: 0, size_bytes: DIRECTORY_BYTES })?;
+                device.limit_to(DIRECTORY.into())?;
                 Hold::Directory
             }
             Part::Share { name, states, is_still } => {
@@ -572,10 +578,10 @@ impl DeviceFile {
                     let (path, state) = (path.to_owned(), share.state);
                     return Err(ShareProblem::State { path, state }.into());
                 }
-                let window = share.window;
-                device.limit_to(window)?;
+                let windows = share.windows.clone();
+                device.limit_to(windows.clone())?;
                 device.share = Some(share);
-                Hold::Share { window, is_shared: access == Access::Read }
+                Hold::Share { windows, is_shared: access == Access::Read }
             }
         };
         device.claim.take(path, &device.file, &device.identity, &hold)?;
@@ -584,16 +590,90 @@ impl DeviceFile {
     }
 
     /// From here on it is this part of what is open.
-    fn limit_to(&mut self, window: Window) -> Result<(), DeviceError> {
-        let (end, found) = (window.end(), self.whole_bytes);
+    fn limit_to(&mut self, windows: Windows) -> Result<(), DeviceError> {
+        let (end, found) = (windows.end(), self.whole_bytes);
         if end > found {
             return Err(ShareProblem::Beyond { path: self.path.clone(), end, found }.into());
         }
-        self.window = Some(window);
-        self.set_needed_bytes(window.size_bytes);
-        self.size_bytes = window.size_bytes;
-        self.identity = self.identity.within(window.offset_bytes..end);
+        self.size_bytes = windows.size_bytes();
+        self.set_needed_bytes(self.size_bytes);
+        self.whole_identity = self.identity.clone();
+        self.identity = self.identity.within(&windows);
+        *self.windows.get_mut() = Some(windows);
         Ok(())
+    }
+
+    /// It is this part of the disk from now on. Of one that becomes smaller nothing is under way in
+    /// what goes, nor asked for again.
+    ///
+    /// # Panics
+    /// If it is no share.
+    pub(crate) fn set_windows(&self, windows: Windows) {
+        let known = self.windows.replace(Some(windows));
+        assert!(known.is_some() && self.share.is_some(), "{} is no share", self.path.display());
+    }
+
+    /// The directory of the disk, of which this is a share, through what is open: for one that may
+    /// open nothing any more. Its locks are those of this file, and none is given back when it is
+    /// closed.
+    ///
+    /// # Errors
+    /// If there are no more descriptors.
+    pub(crate) fn directory_beside(&self) -> io::Result<DeviceFile> {
+        self.part_beside(DIRECTORY.into())
+    }
+
+    /// The same of other bytes of the disk.
+    ///
+    /// # Errors
+    /// If there are no more descriptors.
+    pub(crate) fn part_beside(&self, windows: Windows) -> io::Result<DeviceFile> {
+        let whole_bytes = match self.is_block_device {
+            true => rustix::fs::seek(&self.file, SeekFrom::End(0))?,
+            false => rustix::fs::fstat(&self.file)?.st_size as u64,
+        };
+        Ok(DeviceFile {
+            file: self.file.try_clone()?,
+            claim: self.claim.try_clone()?,
+            is_handed_over: true,
+            path: disk_of(&self.path),
+            size_bytes: windows.size_bytes(),
+            needed_bytes: AtomicU64::new(windows.size_bytes()),
+            identity: self.whole_identity.within(&windows),
+            windows: RefCell::new(Some(windows)),
+            share: None,
+            whole_identity: self.whole_identity.clone(),
+            whole_bytes,
+            guard: Guard::Ours,
+            serial: self.serial.clone(),
+            is_block_device: self.is_block_device,
+            is_direct: self.is_direct,
+            logical_block_size: self.logical_block_size,
+            physical_sector_size: self.physical_sector_size,
+            honours_dsync: self.honours_dsync,
+            number: self.number,
+            physical_disk: self.physical_disk,
+        })
+    }
+
+    /// Keeps the directory for whoever has this file. False: somebody else has it.
+    pub(crate) fn hold_directory(&self) -> bool {
+        self.claim.hold_directory(&self.file)
+    }
+
+    /// Gives that back, and nothing else.
+    pub(crate) fn leave_directory(&self) {
+        self.claim.leave_directory(&self.file);
+    }
+
+    /// Locks further parts of the disk, also in what lies below it. False: somebody has one.
+    pub(crate) fn hold_parts(&self, parts: &[Window]) -> bool {
+        self.claim.hold_parts(&self.file, &self.whole_identity, parts)
+    }
+
+    /// Gives them back.
+    pub(crate) fn leave_parts(&self, parts: &[Window]) {
+        self.claim.leave_parts(&self.file, &self.whole_identity, parts);
     }
 
     /// Opens the disk itself, with what is held as long as it is open.
@@ -688,8 +768,9 @@ impl DeviceFile {
             claim,
             is_handed_over: false,
             path: path.to_owned(),
-            window: None,
+            windows: RefCell::new(None),
             share: None,
+            whole_identity: DiskIdentity { pieces: Vec::new() },
             whole_bytes: 0,
             guard: Guard::Ours,
             identity,
@@ -730,8 +811,9 @@ impl DeviceFile {
         })?;
         if !self.is_block_device {
             self.whole_bytes = stat.st_size as u64;
-            // A share is as large as it was made.
-            self.size_bytes = self.window.map_or(self.whole_bytes, |window| window.size_bytes);
+            // A share is as large as the directory says.
+            let windows = self.windows.get_mut();
+            self.size_bytes = windows.as_ref().map_or(self.whole_bytes, Windows::size_bytes);
             self.set_needed_bytes(self.size_bytes);
         }
         self.check_size()
@@ -739,8 +821,11 @@ impl DeviceFile {
 
     /// Whether a file is shorter than it was when it was opened, or than what of it is needed.
     pub(crate) fn is_cut_off(&self) -> bool {
-        let begin = self.window.map_or(0, |window| window.offset_bytes);
-        let end = begin + self.needed_bytes.load(Ordering::Relaxed);
+        let needed = self.needed_bytes.load(Ordering::Relaxed);
+        let end = match &*self.windows.borrow() {
+            Some(windows) => windows.end_of(needed),
+            None => needed,
+        };
         !self.is_block_device
             && rustix::fs::fstat(&self.file).is_ok_and(|stat| (stat.st_size as u64) < end)
     }
@@ -750,14 +835,13 @@ impl DeviceFile {
         self.needed_bytes.store(bytes, Ordering::Relaxed);
     }
 
-    /// Its size now: it may have been given another one since it was opened. A share is as large as
-    /// it was made.
+    /// Its size now: it may have been given another one since it was opened.
     ///
     /// # Errors
     /// If it does not say.
     pub fn size_now(&self) -> io::Result<u64> {
-        if let Some(window) = &self.window {
-            return Ok(window.size_bytes);
+        if let Some(windows) = &*self.windows.borrow() {
+            return Ok(windows.size_bytes());
         }
         match self.is_block_device {
             true => Ok(rustix::fs::seek(&self.file, SeekFrom::End(0))?),
@@ -765,20 +849,26 @@ impl DeviceFile {
         }
     }
 
-    /// Where bytes of this disk are in what is open: the one place that knows of windows. Whatever
-    /// the system is asked to do with bytes goes through it.
+    /// Where bytes of this disk are in what is open, and how many of them in one piece: the one
+    /// place that knows of windows. Whatever the system is asked to do with bytes goes through it,
+    /// piece by piece.
     ///
     /// # Panics
-    /// If they are not all in the window: they would be those of another cache.
-    pub(crate) fn place(&self, offset: u64, length: u64) -> u64 {
-        let Some(window) = &self.window else { return offset };
+    /// If they are not all in the windows: they would be those of another cache.
+    pub(crate) fn place(&self, offset: u64, length: u64) -> (u64, u64) {
+        let windows = self.windows.borrow();
+        let Some(windows) = &*windows else { return (offset, length) };
+        let size_bytes = windows.size_bytes();
         assert!(
-            offset.checked_add(length).is_some_and(|end| end <= window.size_bytes),
-            "{length} bytes from {offset} on are not in {}, which has {}",
+            offset.checked_add(length).is_some_and(|end| end <= size_bytes),
+            "{length} bytes from {offset} on are not in {}, which has {size_bytes}",
             self.path.display(),
-            window.size_bytes
         );
-        window.offset_bytes + offset
+        match windows.locate(offset) {
+            Some((at, piece)) => (at, length.min(piece)),
+            // None are asked for, at its end.
+            None => (windows.end(), 0),
+        }
     }
 
     /// The descriptor, for who has its offsets from [`DeviceFile::place`].
@@ -892,7 +982,7 @@ impl DeviceFile {
             return has("queue/discard_max_bytes") && has("queue/write_zeroes_max_bytes");
         }
         // Behind the end there is nothing to lose; behind a share there is another.
-        if self.window.is_some() {
+        if self.windows.borrow().is_some() {
             return false;
         }
         let behind = self.size_bytes.next_multiple_of(4096);
@@ -930,16 +1020,16 @@ impl DeviceFile {
     pub fn read_at(&self, offset: u64, length: usize) -> Result<dcd_engine::Buffer, DeviceError> {
         let mut buffer = dcd_engine::Buffer::zeroed(length);
         let mut done = 0;
-        let length = match self.window {
-            Some(_) => (length as u64).min(self.size_bytes.saturating_sub(offset)) as usize,
+        let length = match &*self.windows.borrow() {
+            Some(windows) => {
+                (length as u64).min(windows.size_bytes().saturating_sub(offset)) as usize
+            }
             None => length,
         };
         while done < length {
-            match rustix::io::pread(
-                &self.file,
-                &mut buffer.bytes_mut()[done..length],
-                self.place(offset + done as u64, (length - done) as u64),
-            ) {
+            let (at, piece) = self.place(offset + done as u64, (length - done) as u64);
+            let into = &mut buffer.bytes_mut()[done..done + piece as usize];
+            match rustix::io::pread(&self.file, into, at) {
                 Ok(0) => break,
                 Ok(n) => done += n,
                 Err(Errno::INTR) => {}
@@ -974,8 +1064,8 @@ impl DeviceFile {
         let mut done = 0;
         while done < bytes.len() {
             let rest = &bytes[done..];
-            let at = self.place(offset + done as u64, rest.len() as u64);
-            match rustix::io::pwrite(&self.file, rest, at) {
+            let (at, piece) = self.place(offset + done as u64, rest.len() as u64);
+            match rustix::io::pwrite(&self.file, &rest[..piece as usize], at) {
                 Ok(0) => return Err(failed(io::ErrorKind::WriteZero.into())),
                 Ok(n) => done += n,
                 Err(Errno::INTR) => {}
@@ -996,19 +1086,27 @@ impl DeviceFile {
 
     /// Where the next data begins, or the next hole, as far as a file system tells.
     /// [`Errno::NXIO`]: nowhere on this disk.
-    pub fn seek(&self, to: SeekTo, offset: u64) -> Result<u64, Errno> {
-        if self.window.is_some() && offset >= self.size_bytes {
+    pub fn seek(&self, to: SeekTo, mut offset: u64) -> Result<u64, Errno> {
+        let find = |at| match to {
+            SeekTo::Data => rustix::fs::seek(&self.file, SeekFrom::Data(at)),
+            SeekTo::Hole => rustix::fs::seek(&self.file, SeekFrom::Hole(at)),
+        };
+        let windows = self.windows.borrow();
+        let Some(windows) = &*windows else { return find(offset) };
+        if offset >= windows.size_bytes() {
             return Err(Errno::NXIO);
         }
-        let at = self.place(offset, 0);
-        let found = match to {
-            SeekTo::Data => rustix::fs::seek(&self.file, SeekFrom::Data(at))?,
-            SeekTo::Hole => rustix::fs::seek(&self.file, SeekFrom::Hole(at))?,
-        };
-        let found = found - self.window.map_or(0, |window| window.offset_bytes);
+        while let Some((at, piece)) = windows.locate(offset) {
+            match find(at) {
+                Ok(found) if found < at + piece => return Ok(offset + (found - at)),
+                Ok(_) | Err(Errno::NXIO) => offset += piece,
+                Err(errno) => return Err(errno),
+            }
+        }
         match to {
-            SeekTo::Data if self.window.is_some() && found >= self.size_bytes => Err(Errno::NXIO),
-            _ => Ok(found),
+            SeekTo::Data => Err(Errno::NXIO),
+            // A hole is behind every end.
+            SeekTo::Hole => Ok(offset),
         }
     }
 }

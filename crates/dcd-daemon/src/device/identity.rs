@@ -23,6 +23,7 @@ use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
+use dcd_engine::format::share_directory::{Window, Windows};
 use rustix::fs::FileType;
 
 use crate::device::loop_device::{self, LoopBacking};
@@ -87,9 +88,9 @@ impl DiskIdentity {
         if let Some(share) = &place.share {
             let disk = DiskIdentity::of(&place.disk)?;
             let directory = directory_at(&place.disk)?.ok();
-            let window = directory.and_then(|it| it.find(share).map(|share| share.window));
+            let windows = directory.and_then(|it| it.find(share).map(|it| it.windows.clone()));
             // Of one that is not known it may be anything.
-            return Ok(window.map_or(disk.clone(), |it| disk.within(it.offset_bytes..it.end())));
+            return Ok(windows.map_or(disk.clone(), |it| disk.within(&it)));
         }
         let stat = rustix::fs::stat(path)?;
         let mut found = Search { system: System::new(), pieces: Vec::new() };
@@ -105,17 +106,25 @@ impl DiskIdentity {
         Ok(DiskIdentity { pieces: found.pieces })
     }
 
-    /// The same of a part of it.
-    pub(crate) fn within(&self, bytes: Range<u64>) -> DiskIdentity {
-        let part = |piece: &Piece| {
+    /// The same of parts of it. The first comes last, so that what is at the bottom stays the same
+    /// when there are more.
+    pub(crate) fn within(&self, windows: &Windows) -> DiskIdentity {
+        let others = windows.further().iter().rev().copied();
+        let parts = others.chain([windows.first()]);
+        DiskIdentity { pieces: parts.flat_map(|part| self.pieces_within(part)).collect() }
+    }
+
+    /// The pieces of which a part of it consists.
+    pub(crate) fn pieces_within(&self, part: Window) -> impl Iterator<Item = Piece> {
+        let bytes = part.offset_bytes..part.end();
+        self.pieces.iter().map(move |piece| {
             // Where on them its bytes are is not known, of all or of a part.
             if piece.is_spread {
                 return piece.clone();
             }
             let (within, end) = (moved(&bytes, piece.bytes.start), piece.bytes.end);
             Piece { bytes: within.start.min(end)..within.end.min(end), ..piece.clone() }
-        };
-        DiskIdentity { pieces: self.pieces.iter().map(part).collect() }
+        })
     }
 
     /// Follows a block device by its number.
@@ -135,8 +144,9 @@ impl DiskIdentity {
     pub fn is_same(&self, other: &DiskIdentity) -> bool {
         let is_share = |it: &DiskIdentity| it.pieces.first().is_some_and(|it| it.bytes.start > 0);
         if is_share(self) || is_share(other) {
-            let bytes = |it: &DiskIdentity| it.bottom().map(|it| (it.object, it.bytes.clone()));
-            return bytes(self) == bytes(other);
+            // Where it ends may have changed since; no two begin at the same byte.
+            let begin = |it: &DiskIdentity| it.bottom().map(|it| (it.object, it.bytes.start));
+            return begin(self) == begin(other);
         }
         let is_whole_of = |upper: &DiskIdentity, lower: &DiskIdentity| {
             let Some(top) = lower.pieces.first() else { return false };
@@ -159,7 +169,8 @@ impl DiskIdentity {
     /// on it. Not what `disk` itself lies on, unless that is all of it.
     pub fn is_of(&self, disk: &DiskIdentity) -> bool {
         let Some(top) = self.pieces.first() else { return false };
-        let is_below = disk.pieces.iter().skip(1).any(|piece| piece.object == top.object);
+        let mut below = disk.pieces.iter().filter(|piece| piece.step != Step::Top);
+        let is_below = below.any(|piece| piece.object == top.object);
         self.shared_with(disk).is_some() && (!is_below || self.is_same(disk))
     }
 

@@ -18,6 +18,8 @@
 //! a change of the        shared             exclusive          -                      shared
 //! directory
 //! ```
+//! A share that is given room, or gives some back, changes the directory through what it is open as
+//! (`share_room.rs`), and its locks with it.
 //!
 //! So daemons with different shares run side by side, nobody has all of a disk of which somebody
 //! has a share, and a share neither comes nor goes while it is looked up. Who gives a share back
@@ -31,11 +33,12 @@ use std::io;
 use std::ops::Range;
 use std::os::unix::fs::{FileExt, FileTypeExt};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use dcd_engine::format::creation_mark::CreationMark;
 use dcd_engine::format::geometry::SUPERBLOCK_OFFSETS;
 use dcd_engine::format::share_directory::{
-    DIRECTORY_COPY_BYTES, DIRECTORY_OFFSETS, Share, ShareDirectory, ShareError, ShareState, Window,
+    DIRECTORY_COPY_BYTES, DIRECTORY_OFFSETS, Share, ShareDirectory, ShareError, ShareState, Windows,
 };
 use dcd_engine::format::superblock::{self, SUPERBLOCK_SIZE};
 use dcd_engine::units::Uuid;
@@ -49,6 +52,10 @@ use crate::device::device_file::{DeviceError, DeviceFile};
 pub(crate) const PRESENT: Range<u64> = 0..4096;
 /// Locked by whoever changes the directory, and shared by who looks something up.
 pub(crate) const CHANGE: Range<u64> = 4096..8192;
+
+/// How long somebody else who changes the directory is waited for, and how often it is tried.
+const CHANGE_PATIENCE: Duration = Duration::from_secs(3);
+const CHANGE_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Where bytes are that a path names: a disk, or a share of one.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -208,7 +215,13 @@ impl ShareProblem {
                 "find out what has made the disk shorter: what lay behind its end is lost".into()
             }
             ShareProblem::Rule { error: ShareError::NoRoom { .. }, .. } => {
-                "take a smaller share, or detach another cache of this disk, which gives its room back"
+                "take a smaller share, which can be made larger while it serves and takes other pieces then, too \
+                 (dcd cache-disk resize); or detach another cache of this disk, which gives its room back"
+                    .into()
+            }
+            ShareProblem::Rule { error: ShareError::NoMore { .. }, .. } => {
+                "take a smaller size, or make another cache of this disk smaller first: dcd cache-disk resize SIZE, at the control \
+                 socket of its daemon"
                     .into()
             }
             ShareProblem::Rule { error: ShareError::Empty, .. } => {
@@ -336,7 +349,7 @@ fn open_disk(disk: &Path) -> io::Result<File> {
 /// somebody else may be using.
 pub struct DiskReader {
     file: File,
-    window: Option<Window>,
+    windows: Option<Windows>,
 }
 
 impl DiskReader {
@@ -348,7 +361,7 @@ impl DiskReader {
     pub fn open(path: &Path) -> io::Result<DiskReader> {
         let place = Place::of(path);
         let file = open_disk(&place.disk)?;
-        let window = match &place.share {
+        let windows = match &place.share {
             None => None,
             Some(share) => {
                 let found = read_directory(|offset, bytes| file.read_exact_at(bytes, offset))?;
@@ -359,10 +372,10 @@ impl DiskReader {
                     };
                     io::Error::new(kind, problem.to_string())
                 })?;
-                Some(share.window)
+                Some(share.windows)
             }
         };
-        Ok(DiskReader { file, window })
+        Ok(DiskReader { file, windows })
     }
 
     /// Bytes from `offset` on; fewer where the disk or the share ends.
@@ -370,13 +383,20 @@ impl DiskReader {
     /// # Errors
     /// If the system cannot read them.
     pub fn read_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<usize> {
-        let Some(window) = &self.window else { return self.file.read_at(bytes, offset) };
-        let left = window.size_bytes.saturating_sub(offset);
-        let length = bytes.len().min(usize::try_from(left).unwrap_or(usize::MAX));
-        if length == 0 {
-            return Ok(0);
+        let Some(windows) = &self.windows else { return self.file.read_at(bytes, offset) };
+        let mut done = 0;
+        while done < bytes.len() {
+            let Some((at, left)) = windows.locate(offset + done as u64) else { break };
+            let length = (bytes.len() - done).min(usize::try_from(left).unwrap_or(usize::MAX));
+            match self.file.read_at(&mut bytes[done..done + length], at) {
+                Ok(0) => break,
+                Ok(count) => done += count,
+                // What was read is told first.
+                Err(_) if done > 0 => break,
+                Err(error) => return Err(error),
+            }
         }
-        self.file.read_at(&mut bytes[..length], window.offset_bytes + offset)
+        Ok(done)
     }
 
     /// All of `bytes` from `offset` on.
@@ -400,8 +420,19 @@ impl DiskReader {
 
     /// Whether nothing was ever written there, as far as a file system tells.
     pub fn is_hole(&self, offset: u64, length: u64) -> bool {
-        let before = self.window.map_or(0, |window| window.offset_bytes);
-        let start = before.saturating_add(offset);
+        let Some(windows) = &self.windows else { return self.is_hole_of_disk(offset, length) };
+        let (mut offset, end) = (offset, offset.saturating_add(length));
+        while let Some((at, left)) = windows.locate(offset).filter(|_| offset < end) {
+            let piece = left.min(end - offset);
+            if !self.is_hole_of_disk(at, piece) {
+                return false;
+            }
+            offset += piece;
+        }
+        true
+    }
+
+    fn is_hole_of_disk(&self, start: u64, length: u64) -> bool {
         match rustix::fs::seek(&self.file, rustix::fs::SeekFrom::Data(start)) {
             Ok(data) => data >= start.saturating_add(length),
             // Nor was anything behind it.
@@ -411,8 +442,8 @@ impl DiskReader {
 
     /// Bytes of the disk or the share, where that can be told.
     pub fn length(&self) -> Option<u64> {
-        match self.window {
-            Some(window) => Some(window.size_bytes),
+        match &self.windows {
+            Some(windows) => Some(windows.size_bytes()),
             // The end of a block device is found by seeking; its metadata says 0.
             None => io::Seek::seek(&mut &self.file, io::SeekFrom::End(0)).ok(),
         }
@@ -467,22 +498,51 @@ pub struct DirectoryChange {
     pub directory: ShareDirectory,
 }
 
+impl Drop for DirectoryChange {
+    fn drop(&mut self) {
+        // The file may be that of a share, whose locks stay.
+        self.file.leave_directory();
+    }
+}
+
 impl DirectoryChange {
     /// Takes hold of the directory of a disk.
     ///
     /// # Errors
     /// If there is none, it is damaged, somebody has all of the disk, or is changing it for long.
     pub fn begin(disk: &Path) -> Result<DirectoryChange, DeviceError> {
-        let file = DeviceFile::open_directory(disk)?;
-        let mut directory = directory_of(&file)?.map_err(|problem| {
-            let disk = disk.to_owned();
-            match is_no_directory(&problem) {
+        DirectoryChange::of(DeviceFile::open_directory(disk)?)
+    }
+
+    /// The same through what a share is open as ([`DeviceFile::directory_beside`]).
+    pub(crate) fn begin_beside(file: DeviceFile) -> Result<DirectoryChange, DeviceError> {
+        let until = Instant::now() + CHANGE_PATIENCE;
+        while !file.hold_directory() {
+            if Instant::now() >= until {
+                return Err(DeviceError::Locked { path: file.path().to_owned(), pid: None });
+            }
+            std::thread::sleep(CHANGE_INTERVAL);
+        }
+        DirectoryChange::of(file)
+    }
+
+    fn of(file: DeviceFile) -> Result<DirectoryChange, DeviceError> {
+        // From here on dropping it gives the directory back.
+        let disk = file.path().to_owned();
+        let empty = ShareDirectory::new(Uuid([0; 16]), 0);
+        let mut change = DirectoryChange { file, directory: empty };
+        change.directory =
+            directory_of(&change.file)?.map_err(|problem| match is_no_directory(&problem) {
                 true => ShareProblem::NotShared { disk, share: "directory".into() },
                 false => ShareProblem::Damaged { disk, problem },
-            }
-        })?;
-        directory.fit_to(file.whole_bytes());
-        Ok(DirectoryChange { file, directory })
+            })?;
+        change.directory.fit_to(change.file.whole_bytes());
+        Ok(change)
+    }
+
+    /// What it is open as.
+    pub(crate) fn file(&self) -> &DeviceFile {
+        &self.file
     }
 
     /// Its disk.

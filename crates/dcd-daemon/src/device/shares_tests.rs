@@ -5,6 +5,7 @@ use dcd_engine::format::share_directory::{DIRECTORY_BYTES, NewShare, SHARE_GRAIN
 use super::*;
 use crate::device::device_file::SeekTo;
 use crate::device::identity::{DiskIdentity, same_disks};
+use crate::device::share_room::ShareRoom;
 
 const MIB: u64 = SHARE_GRAIN_BYTES;
 
@@ -162,6 +163,59 @@ fn shares_are_disks_of_their_own_and_parts_of_their_disk() {
     assert!(of(&a).is_of(&of(&disk)) && !of(&a).is_of(&of(&b)));
     let opened = DeviceFile::open(&a).unwrap();
     assert_eq!(opened.identity, of(&a));
+}
+
+/// A share that takes room elsewhere is one disk still, and has locked all of it.
+#[test]
+fn a_share_in_two_pieces_is_one_disk() {
+    let folder = Folder::new("pieces");
+    fs::write(folder.disk(), {
+        let mut bytes = folder.bytes();
+        bytes[MIB as usize..].fill(0x5a);
+        bytes
+    })
+    .unwrap();
+    let a = DeviceFile::open(&folder.share("a")).unwrap();
+    let room = ShareRoom::of(&a).unwrap().unwrap();
+    let mut tell = |windows: Windows| {
+        a.set_windows(windows);
+        true
+    };
+    assert_eq!(room.sizes().unwrap(), (2 * MIB, 12 * MIB));
+    let error = room.take(13 * MIB, &mut tell).unwrap_err();
+    assert!(error.to_string().contains("and 10485760 more are free"), "{error}");
+    assert_eq!(room.take(4 * MIB - 5, &mut tell).unwrap(), 4 * MIB);
+    assert_eq!((a.size_now().unwrap(), room.sizes().unwrap()), (4 * MIB, (4 * MIB, 12 * MIB)));
+    assert_eq!(room.take(MIB, &mut tell).unwrap(), 4 * MIB, "it has that much");
+    // Between 3 and 6 MiB is the other.
+    a.write_at(2 * MIB - 4096, &Buffer::copy_of(&[7; 8192])).unwrap();
+    let bytes = folder.bytes();
+    let sevens: Vec<usize> = (0..bytes.len()).step_by(4096).filter(|at| bytes[*at] == 7).collect();
+    assert_eq!(sevens, [3 * MIB as usize - 4096, 6 * MIB as usize]);
+    assert_eq!(a.read_at(2 * MIB - 4096, 8192).unwrap().bytes(), [7; 8192]);
+    assert_eq!(a.read_at(4 * MIB - 4096, 8192).unwrap().len(), 4096);
+    let reader = DiskReader::open(&folder.share("a")).unwrap();
+    let mut read = [0; 8192];
+    assert_eq!(reader.read_at(&mut read, 2 * MIB - 4096).unwrap(), 8192);
+    assert_eq!((read, reader.length()), ([7; 8192], Some(4 * MIB)));
+    assert!(!reader.is_hole(0, 4 * MIB));
+    assert_eq!(a.seek(SeekTo::Data, 3 * MIB), Ok(3 * MIB));
+    assert_eq!(a.seek(SeekTo::Hole, 0), Ok(4 * MIB));
+    // Locks of both pieces, none of the directory; and it can be opened anew.
+    let locked = || {
+        let info = format!("/proc/self/fdinfo/{}", a.descriptor());
+        parts_locked(&fs::read_to_string(info).unwrap(), None)
+    };
+    assert_eq!(locked(), [MIB..3 * MIB, 6 * MIB..8 * MIB]);
+    drop(DirectoryChange::begin(&folder.disk()).unwrap());
+    assert!(is_locked(DeviceFile::open(&folder.share("a"))));
+    // Nobody knows what of it is needed: there is no superblock.
+    assert_eq!(room.give_back(0, &mut tell).unwrap(), 0);
+    drop((a, room));
+    let again = DeviceFile::open(&folder.share("a")).unwrap();
+    assert_eq!((again.size_bytes, again.read_at(2 * MIB, 4096).unwrap().bytes()[0]), (4 * MIB, 7));
+    assert!(DiskIdentity::of(&folder.share("a")).unwrap().is_same(&again.identity));
+    drop(DeviceFile::open(&folder.share("b")).unwrap());
 }
 
 /// What is left over is taken, unless somebody is at it.

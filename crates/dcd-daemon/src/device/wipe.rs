@@ -158,13 +158,20 @@ impl Wiper<'_> {
 }
 
 fn discard(disk: &DeviceFile, request: u32, piece: &Range<u64>) -> io::Result<()> {
-    let length = piece.end - piece.start;
-    let range = [disk.place(piece.start, length), length];
-    // SAFETY: the descriptor is open; the kernel reads two numbers, which are there.
-    let result = unsafe {
-        libc::ioctl(disk.descriptor(), libc::c_ulong::from(request) as _, range.as_ptr())
-    };
-    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    let mut start = piece.start;
+    while start < piece.end {
+        let (at, length) = disk.place(start, piece.end - start);
+        let range = [at, length];
+        // SAFETY: the descriptor is open; the kernel reads two numbers, which are there.
+        let result = unsafe {
+            libc::ioctl(disk.descriptor(), libc::c_ulong::from(request) as _, range.as_ptr())
+        };
+        if result < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        start += length;
+    }
+    Ok(())
 }
 
 #[cfg(test)]

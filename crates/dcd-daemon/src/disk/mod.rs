@@ -14,6 +14,7 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use dcd_engine::format::share_directory::Windows;
 use dcd_engine::units::BLOCK_SIZE;
 use dcd_engine::{
     Buffer, DataDiskInfo, Device, Io, IoData, IoDone, IoError, IoId, IoOperation, Time,
@@ -317,6 +318,21 @@ impl Disk {
         [arm, model, look].into_iter().flatten().min()
     }
 
+    /// Of a share: it is this part of its disk from now on. False, and nothing has changed, if
+    /// something is under way in what it would lose: it might end when that is somebody else's.
+    pub(crate) fn set_windows<K: Copy>(&self, windows: Windows, ring: &Ring<K>) -> bool {
+        let size_bytes = windows.size_bytes();
+        let waiting = self.arm.iter().flat_map(SlowArm::jobs);
+        let waiting = waiting.chain(self.model.iter().flat_map(ModelArm::jobs)).chain(&self.hung);
+        let ends = waiting.filter_map(|io| fault_target(&io.operation).1).map(|bytes| bytes.end);
+        let reached = ends.chain(ring.reach_in(&self.file)).max();
+        let is_free = reached.is_none_or(|end| end <= size_bytes);
+        if is_free {
+            self.file.set_windows(windows);
+        }
+        is_free
+    }
+
     /// I/Os that are held back by a rule.
     pub fn hung_operations(&self) -> usize {
         self.hung.len()
@@ -493,6 +509,51 @@ mod tests {
                 Err(super::drive::DriveProblem { error, hint: None })
             }
         });
+    }
+
+    /// Room of a share in which something is under way stays its own: held back by a rule, waiting
+    /// for a slow arm, or with the kernel.
+    #[test]
+    fn room_is_kept_as_long_as_something_is_under_way_in_it() {
+        use dcd_engine::format::share_directory::{NewShare, ShareState};
+        use dcd_engine::units::Uuid;
+
+        use crate::device::shares::{DirectoryChange, make_directory};
+        const MIB: u64 = 1 << 20;
+        let path = image("room");
+        std::fs::File::options().write(true).open(&path).unwrap().set_len(4 * MIB).unwrap();
+        make_directory(&DeviceFile::open(&path).unwrap(), Uuid([1; 16])).unwrap();
+        let mut change = DirectoryChange::begin(&path).unwrap();
+        let (name, cache, data_disk) = ("a".into(), Uuid([2; 16]), String::new());
+        let new = NewShare { name, cache, size_bytes: 2 * MIB, data_disk };
+        let large = Windows::from(change.directory.allocate(new).unwrap());
+        change.directory.set_state(cache, ShareState::InUse).unwrap();
+        change.write().unwrap();
+        drop(change);
+        let small = large.cut(MIB);
+        let rules = path.with_extension("rules");
+        let share = path.join("a").display().to_string();
+        for (spec, waits) in [
+            (format!("faulty:{share},control={}", rules.display()), "hung"),
+            (format!("slow:{share},read=50ms,write=50ms"), "in the queue of the arm"),
+            (share.clone(), "in the ring"),
+        ] {
+            std::fs::write(&rules, "write hang\n").unwrap();
+            let mut run = Run::new(&spec);
+            run.start(write(MIB - 4096, 1));
+            run.start(write(MIB, 2));
+            assert!(!run.disk.set_windows(small.clone(), &run.ring), "{waits}");
+            assert_eq!(run.disk.size_now().unwrap(), 2 * MIB);
+            std::fs::write(&rules, "").unwrap();
+            for _ in 0..2 {
+                run.next_done(Duration::from_secs(5)).expect("an answer").result.unwrap();
+            }
+            assert!(run.disk.set_windows(small.clone(), &run.ring), "{waits}");
+            assert_eq!(run.disk.size_now().unwrap(), MIB);
+            run.run(write(MIB - 4096, 3)).unwrap();
+        }
+        std::fs::remove_file(path).unwrap();
+        std::fs::remove_file(rules).unwrap();
     }
 
     #[test]

@@ -68,6 +68,11 @@ impl<J> ModelArm<J> {
         self.due.pop_front()
     }
 
+    /// Jobs whose real I/O has not been done, in any order.
+    pub(crate) fn jobs(&self) -> impl Iterator<Item = &J> {
+        self.jobs.values().chain(&self.due)
+    }
+
     /// When [`ModelArm::take_due`] will have something.
     pub fn next_due(&self) -> Option<Time> {
         if self.due.is_empty() { self.drive.next_event() } else { Some(Time::ZERO) }

@@ -112,6 +112,15 @@ impl<J> SlowArm<J> {
         }
     }
 
+    /// Jobs whose real I/O has not been done.
+    pub(crate) fn jobs(&self) -> impl Iterator<Item = &J> {
+        let moving = match &self.state {
+            State::Moving { job, .. } => Some(job),
+            State::Idle | State::Transferring { .. } => None,
+        };
+        moving.into_iter().chain(self.queue.iter().map(|waiting| &waiting.job))
+    }
+
     /// Jobs waiting or under way.
     pub fn depth(&self) -> usize {
         self.queue.len() + usize::from(!matches!(self.state, State::Idle))

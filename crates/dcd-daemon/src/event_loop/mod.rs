@@ -28,6 +28,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use dcd_engine::config::ConfigError;
+use dcd_engine::format::share_directory::Windows;
 use dcd_engine::io::{LegError, ResizeError};
 use dcd_engine::units::LbaRange;
 use dcd_engine::volume::attributes::{AttributeChange, Attributes};
@@ -37,6 +38,7 @@ use dcd_engine::{
 };
 use rustix::event::PollFlags;
 
+use crate::device::share_room::ShareRoom;
 use crate::disk::{Disk, DiskKey};
 use crate::event_loop::clock::Clock;
 use crate::event_loop::core::Core;
@@ -458,6 +460,29 @@ impl<C: Core> EventLoop<C> {
             }
         }
         Ok(cache_disk_bytes)
+    }
+
+    /// Whether the log can have the size that it would get on so many bytes.
+    fn check_size(&self, cache_disk_bytes: u64) -> Result<(), RequestError> {
+        let engine = self.core.engine().ok_or(ResizeError::NotLogging)?;
+        engine.check_resize(self.check_memory(cache_disk_bytes)?)
+    }
+
+    /// A share of the cache-disk, by its place, is this part of its disk from now on. False, and
+    /// nothing has changed: it is there no more, or something is under way in what it would lose.
+    pub(crate) fn set_windows(&self, place: usize, windows: Windows) -> bool {
+        let disk = self.disks.cache.as_ref().and_then(|cache| cache.at(place));
+        disk.is_some_and(|disk| disk.set_windows(windows, &self.ring))
+    }
+
+    /// How much a part of the cache-disk has, as far as its open file knows.
+    pub(crate) fn room_bytes(&self, place: usize) -> Option<u64> {
+        self.disks.cache.as_ref()?.at(place)?.size_now().ok()
+    }
+
+    /// The parts of the cache-disk that are shares, by their places.
+    pub(crate) fn rooms(&self) -> io::Result<Vec<(usize, ShareRoom)>> {
+        self.disks.cache.as_ref().map_or(Ok(Vec::new()), CacheSide::rooms)
     }
 
     /// The log may have got another size: what lies behind it may be cut off, and nothing else.
@@ -897,6 +922,9 @@ impl<C: Core> EventLoop<C> {
                 Message::Request { operation, fua, received, completion } => {
                     self.start_request(operation, fua, received, Origin::Thread(completion));
                 }
+                Message::SetWindows { place, windows, answer } => {
+                    let _ = answer.send(self.set_windows(place, windows));
+                }
                 Message::Query(function) => function(&Snapshot {
                     core: &self.core,
                     now: self.now,
@@ -907,6 +935,7 @@ impl<C: Core> EventLoop<C> {
                     recorded_until: self.recorded_until(),
                     memory: self.memory.as_ref().map(MemoryWatch::report),
                     cache_side: self.disks.cache.as_ref(),
+                    check_size: &|bytes| self.check_size(bytes),
                 }),
                 Message::Configure { config, answer } => {
                     let _ = answer.send(self.configure(&config));

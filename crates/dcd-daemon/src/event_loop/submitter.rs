@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
 
 use dcd_engine::config::ConfigError;
+use dcd_engine::format::share_directory::Windows;
 use dcd_engine::stats::Status;
 use dcd_engine::units::LbaRange;
 use dcd_engine::{EngineConfig, Operation, Reply, RequestError, RequestId, Time};
@@ -78,6 +79,8 @@ pub struct Snapshot<'a> {
     pub memory: Option<&'a MemoryReport>,
     /// The cache-disk, if there is a cache.
     pub cache_side: Option<&'a CacheSide>,
+    /// Whether the log can have the size that it would get on so many bytes.
+    pub(crate) check_size: &'a dyn Fn(u64) -> Result<(), RequestError>,
 }
 
 impl Snapshot<'_> {
@@ -120,6 +123,12 @@ pub(crate) enum Message {
         completion: Completion,
     },
     CancelResize(DrainTicket),
+    /// A share of the cache-disk, by its place among the legs, is this part of its disk now.
+    SetWindows {
+        place: usize,
+        windows: Windows,
+        answer: mpsc::SyncSender<bool>,
+    },
     Query(Box<dyn FnOnce(&Snapshot<'_>) + Send>),
     Configure {
         config: Box<EngineConfig>,
@@ -220,6 +229,14 @@ impl Submitter {
     /// Ends that, whose completion is told; nothing happens if it has ended.
     pub fn cancel_resize(&self, ticket: DrainTicket) {
         self.send(Message::CancelResize(ticket));
+    }
+
+    /// A share of the cache-disk, by its place among the legs, is this part of its disk from now on.
+    /// False: something is under way in what it would lose, or the loop has ended.
+    pub(crate) fn set_windows(&self, place: usize, windows: Windows) -> bool {
+        let (answer, receiver) = mpsc::sync_channel(1);
+        self.send(Message::SetWindows { place, windows, answer });
+        receiver.recv().unwrap_or(false)
     }
 
     /// Has `function` look at the state on the thread of the event loop. It is dropped uncalled

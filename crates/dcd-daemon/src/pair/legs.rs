@@ -14,6 +14,7 @@ use dcd_protocol::failure::leg_hint;
 use crate::device::device_file::{DeviceError, DeviceFile};
 use crate::device::device_spec::DeviceSpec;
 use crate::device::foreign_content::Content;
+use crate::device::share_room::ShareRoom;
 use crate::device::shares::DiskReader;
 use crate::disk::Disk;
 use crate::pair::members::{content, content_of};
@@ -147,6 +148,29 @@ impl CacheSide {
             CacheSide::Disk(_) => None,
             CacheSide::Legs(legs) => legs.get(leg).map(|leg| leg.name.clone()),
         }
+    }
+
+    /// The one in this place.
+    pub(crate) fn at(&self, place: usize) -> Option<&Disk> {
+        match self {
+            CacheSide::Disk(disk) => (place == 0).then_some(disk),
+            CacheSide::Legs(legs) => legs.get(place)?.disk.as_ref(),
+        }
+    }
+
+    /// Those that are shares of a disk, and their places.
+    ///
+    /// # Errors
+    /// If there are no more descriptors.
+    pub(crate) fn rooms(&self) -> io::Result<Vec<(usize, ShareRoom)>> {
+        let places = match self {
+            CacheSide::Disk(_) => 1,
+            CacheSide::Legs(legs) => legs.len(),
+        };
+        let disks = (0..places).filter_map(|place| Some((place, self.at(place)?)));
+        let rooms =
+            disks.map(|(place, disk)| Ok(ShareRoom::of(disk.file())?.map(|it| (place, it))));
+        rooms.filter_map(Result::transpose).collect()
     }
 
     /// All of them.

@@ -152,6 +152,16 @@ impl DiskKey {
     pub fn compare(&self, other: &DiskKey) -> Match {
         let is = |same| if same { Match::Same } else { Match::Other };
         match (self, other) {
+            (DiskKey::File { start: 1.., .. }, DiskKey::File { start: 1.., .. }) => {
+                // A part of a file may have got another size since.
+                let begin = |key: &DiskKey| match key {
+                    DiskKey::File { file_system, inode, born, start, .. } => {
+                        Some((*file_system, *inode, *born, *start))
+                    }
+                    _ => None,
+                };
+                is(begin(self) == begin(other))
+            }
             (DiskKey::File { .. }, DiskKey::File { .. }) => is(self == other),
             // A disk that has grown is the same.
             (DiskKey::Serial { serial, .. }, DiskKey::Serial { serial: theirs, .. }) => {

@@ -177,6 +177,7 @@ enum Entry<K> {
         file: Rc<DeviceFile>,
         offset: u64,
         length: u64,
+        done: u64,
         mode: ZeroMode,
     },
     Receive {
@@ -217,9 +218,11 @@ impl<K: Copy> Entry<K> {
         let (file, work) = match self {
             Entry::Read { file, offset, buffer, done, .. } => {
                 let rest = &mut buffer.bytes_mut()[*done..];
-                let length = rest.len().min(TRANSFER_BYTES_MAX) as u32;
-                let offset = file.place(*offset + *done as u64, length.into());
-                let work = Work::Read { address: rest.as_mut_ptr(), length, offset };
+                let length = rest.len().min(TRANSFER_BYTES_MAX) as u64;
+                // Where a window of a share ends, the transfer is a short one.
+                let (offset, length) = file.place(*offset + *done as u64, length);
+                let (address, length) = (rest.as_mut_ptr(), length as u32);
+                let work = Work::Read { address, length, offset };
                 (fd(file), work)
             }
             Entry::Write { file, offset, source, done, fua, .. } => {
@@ -234,15 +237,14 @@ impl<K: Copy> Entry<K> {
                     }
                     WriteSource::Zeroes(_) => (ZEROES.bytes().as_ptr(), ZEROES_BYTES),
                 };
-                let length = rest.min(most as u64) as u32;
                 let flags = if *fua && file.tells_of_dsync() { libc::RWF_DSYNC } else { 0 };
-                let offset = file.place(*offset + *done, length.into());
-                (fd(file), Work::Write { address, length, offset, flags })
+                let (offset, length) = file.place(*offset + *done, rest.min(most as u64));
+                (fd(file), Work::Write { address, length: length as u32, offset, flags })
             }
             Entry::Flush { file, .. } => (fd(file), Work::Sync),
-            Entry::Zero { file, offset, length, mode, .. } => {
-                let (mode, offset) = (mode.flags(), file.place(*offset, *length));
-                (fd(file), Work::Allocate { offset, length: *length, mode })
+            Entry::Zero { file, offset, length, done, mode, .. } => {
+                let (offset, length) = file.place(*offset + *done, *length - *done);
+                (fd(file), Work::Allocate { offset, length, mode: mode.flags() })
             }
             Entry::Receive { receiver, .. } => {
                 let (address, length) = receiver.space();
@@ -281,6 +283,13 @@ impl<K: Copy> Entry<K> {
             Entry::Write { source, done, .. } if errno.is_none() && moved > 0 => {
                 *done += moved;
                 if *done < source.len() {
+                    return Err(self);
+                }
+            }
+            Entry::Zero { file, offset, length, done, .. } if errno.is_none() => {
+                // A part of it that lies in one window of a share is zeroed whole.
+                *done += file.place(*offset + *done, *length - *done).1;
+                if *done < *length {
                     return Err(self);
                 }
             }
@@ -402,7 +411,7 @@ impl<K: Copy> Ring<K> {
         length: u64,
         mode: ZeroMode,
     ) {
-        self.start(Entry::Zero { key, file: file.clone(), offset, length, mode });
+        self.start(Entry::Zero { key, file: file.clone(), offset, length, done: 0, mode });
     }
 
     /// Receives into the receiver's space.
@@ -485,6 +494,23 @@ impl<K: Copy> Ring<K> {
         // SAFETY: what the submission points to is owned by a slab entry (or is static), which
         // stays until the completion has been seen, and is leaked if it never is (see `drop`).
         unsafe { kernel.push(submission) }
+    }
+
+    /// The last byte of a disk at which something is under way.
+    pub(crate) fn reach_in(&self, disk: &Rc<DeviceFile>) -> Option<u64> {
+        let end = |entry: &Entry<K>| match entry {
+            Entry::Read { file, offset, buffer, .. } if Rc::ptr_eq(file, disk) => {
+                Some(offset + buffer.len() as u64)
+            }
+            Entry::Write { file, offset, source, .. } if Rc::ptr_eq(file, disk) => {
+                Some(offset + source.len())
+            }
+            Entry::Zero { file, offset, length, .. } if Rc::ptr_eq(file, disk) => {
+                Some(offset + length)
+            }
+            _ => None,
+        };
+        self.slab.iter().flatten().filter_map(end).max()
     }
 
     /// Gives all that is queued to the kernel now, without waiting for anything to end. What it
@@ -710,6 +736,42 @@ mod tests {
             }
             ring.wait(Some(Duration::from_secs(5))).unwrap();
         }
+    }
+
+    /// Zeroes of a share that lies in two pieces, with another between them.
+    #[test]
+    fn the_rest_of_a_share_is_zeroed() {
+        use dcd_engine::format::share_directory::{NewShare, ShareState};
+        use dcd_engine::units::Uuid;
+
+        use crate::device::shares::{DirectoryChange, make_directory};
+        const MIB: u64 = 1 << 20;
+        let path = std::env::temp_dir().join(format!("dcd-uring-share-{}", std::process::id()));
+        std::fs::write(&path, vec![7; 8 << 20]).unwrap();
+        make_directory(&DeviceFile::open(&path).unwrap(), Uuid([1; 16])).unwrap();
+        let mut change = DirectoryChange::begin(&path).unwrap();
+        for (name, cache) in [("a", Uuid([2; 16])), ("b", Uuid([3; 16]))] {
+            let (name, data_disk) = (name.into(), String::new());
+            let new = NewShare { name, cache, size_bytes: MIB, data_disk };
+            change.directory.allocate(new).unwrap();
+            change.directory.set_state(cache, ShareState::InUse).unwrap();
+        }
+        change.directory.resize(Uuid([2; 16]), 2 * MIB).unwrap();
+        change.write().unwrap();
+        drop(change);
+        let share = Rc::new(DeviceFile::open(&path.join("a")).unwrap());
+        let mut ring = ring();
+        ring.zero(1, &share, MIB - 8192, 16384, ZeroMode::Punch);
+        assert!(matches!(next(&mut ring), Completed::Zero { key: 1, result: Ok(()), .. }));
+        ring.read(2, &share, MIB - 12288, Buffer::zeroed(24576));
+        let Completed::Disk { buffer: Some(buffer), result: Ok(()), .. } = next(&mut ring) else {
+            panic!("the read failed");
+        };
+        let expected = [vec![7; 4096], vec![0; 16384], vec![7; 4096]].concat();
+        assert!(buffer.bytes() == expected);
+        let all = std::fs::read(&path).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        assert!(all[2 * MIB as usize..3 * MIB as usize].iter().all(|byte| *byte == 7));
     }
 
     #[test]

@@ -15,9 +15,12 @@
 //!    session opens with all that was acknowledged. Behind an end in order the label of the
 //!    data-disk and the superblock fit each other alone.
 //! 4. Of a cache-disk that is shared, which every fourth is, nothing changes outside of the share.
+//!    Half of them are in two pieces of the disk; from seed 2,097,152 on all are shared, and room
+//!    moves between the share and another, which writes to all that it has.
 //! 5. Memory is not touched while the kernel has it, and the loop never waits for nothing.
 
 use std::collections::BTreeMap;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -26,7 +29,9 @@ use std::time::Duration;
 use dcd_engine::create::{CreateOptions, create};
 use dcd_engine::format::data_label::{DATA_LABEL_BYTES, DATA_LABEL_OFFSETS, DataLabel, LabelState};
 use dcd_engine::format::geometry::Geometry;
-use dcd_engine::format::share_directory::{NewShare, ShareState, Window};
+use dcd_engine::format::share_directory::{
+    DIRECTORY_COPY_BYTES, NewShare, ShareState, Window, Windows,
+};
 use dcd_engine::units::{BLOCK_SIZE, LINE_SIZE};
 use dcd_engine::{
     AckMode, Buffer, DataDiskInfo, Engine, EngineConfig, Lba, LbaRange, Mode, Operation, Phase,
@@ -34,15 +39,16 @@ use dcd_engine::{
 };
 use rustix::io::Errno;
 
-use crate::device::device_file::DeviceFile;
+use crate::device::device_file::{DeviceError, DeviceFile};
 use crate::device::device_spec::DeviceSpec;
-use crate::device::shares::{DirectoryChange, make_directory};
+use crate::device::shares::{DirectoryChange, directory_at, make_directory, share_at};
 use crate::event_loop::EventLoop;
 use crate::event_loop::clock::Clock;
 use crate::event_loop::submitter::Completion;
 use crate::pair::book::PairBook;
 use crate::pair::{DataDiskSize, DataDisks, PairOptions};
 use crate::ring::simulated_kernel::{Counts, Habits, Random, SimulatedKernel};
+use crate::serve::left_over_room::give_back_left_over;
 use crate::serve::open_pair::open_pair_on;
 
 const LINES: u64 = 192;
@@ -53,9 +59,15 @@ const IO_TIMEOUT: Duration = Duration::from_secs(2);
 const HOUR: u64 = 3600 * 1_000_000_000;
 /// From this seed on the mode is switched.
 const MODES_FROM: u64 = 1 << 20;
-/// Where the cache is on a disk that is shared, between two others of one MiB.
-const SHARE: Window = Window { offset_bytes: 2 << 20, size_bytes: CACHE_BYTES };
-const SHARED_DISK_BYTES: u64 = 5 << 20;
+/// From this seed on room moves between shares.
+const ROOM_MOVES_FROM: u64 = 1 << 21;
+const MIB: u64 = 1 << 20;
+/// The disk on which it is then, or if it is shared at all.
+const LARGE_DISK_BYTES: u64 = 9 * MIB;
+const SHARED_DISK_BYTES: u64 = 6 * MIB;
+/// Caches that have the other shares.
+const BEFORE: Uuid = Uuid([2; 16]);
+const BEHIND: Uuid = Uuid([3; 16]);
 /// Turns within which something must have happened that was asked for.
 const TURNS_MAX: u32 = 20_000;
 
@@ -70,6 +82,8 @@ pub struct DriverReport {
     pub kills: u64,
     /// Times that a mode was asked for.
     pub modes_wanted: u64,
+    /// Times that the log got another size, in a share that did.
+    pub room_moved: u64,
     /// What the kernel has done.
     pub kernel: Counts,
 }
@@ -90,30 +104,60 @@ pub fn run(seed: u64) -> Result<DriverReport, String> {
     Ok(run.report)
 }
 
-/// A directory with the share of this cache, and others around it that hold something.
-fn make_shares(path: &Path, cache: Uuid) -> Result<(), Box<dyn std::error::Error>> {
-    std::fs::write(path, vec![0x5a; SHARED_DISK_BYTES as usize])?;
+/// A directory with the share of this cache, in so many pieces, and others around it that hold
+/// something.
+fn make_shares(
+    path: &Path,
+    cache: Uuid,
+    bytes: u64,
+    pieces: u64,
+) -> Result<(), Box<dyn std::error::Error>> {
+    std::fs::write(path, vec![0x5a; bytes as usize])?;
     make_directory(&DeviceFile::open(path)?, Uuid([1; 16]))?;
     let mut change = DirectoryChange::begin(path)?;
-    let others = [Uuid([2; 16]), Uuid([3; 16])];
-    for (name, cache, size_bytes) in [
-        ("before", others[0], 1 << 20),
-        ("own", cache, CACHE_BYTES),
-        ("behind", others[1], 1 << 20),
-    ] {
+    for (name, cache, size_bytes) in
+        [("before", BEFORE, MIB), ("own", cache, CACHE_BYTES / pieces), ("behind", BEHIND, MIB)]
+    {
         let new = NewShare { name: name.into(), cache, size_bytes, data_disk: String::new() };
         change.directory.allocate(new)?;
         change.directory.set_state(cache, ShareState::InUse)?;
     }
+    let windows = change.directory.resize(cache, CACHE_BYTES)?;
     change.write()?;
-    let is_there = change.directory.find("own").is_some_and(|share| share.window == SHARE);
-    if is_there { Ok(()) } else { Err("the share is elsewhere".into()) }
+    match windows.iter().count() as u64 == pieces {
+        true => Ok(()),
+        false => Err("the share is elsewhere".into()),
+    }
 }
 
-fn beside_share(path: &Path) -> Result<Vec<u8>, String> {
+/// What a disk that is shared holds outside of this share; if room moves, in the other shares.
+fn beside_share(path: &Path, room_moves: bool) -> Result<Vec<u8>, String> {
     let mut bytes = std::fs::read(path).map_err(|error| error.to_string())?;
-    bytes.drain(SHARE.offset_bytes as usize..SHARE.end() as usize);
+    let part = |window: &Window| window.offset_bytes as usize..window.end() as usize;
+    if room_moves {
+        let others = [windows_of(path, "before")?, windows_of(path, "behind")?];
+        let parts = others.iter().flat_map(Windows::iter).map(part);
+        return Ok(parts.flat_map(|part| bytes[part].to_vec()).collect());
+    }
+    for window in windows_of(path, "own")?.iter() {
+        bytes[part(window)].fill(0);
+    }
     Ok(bytes)
+}
+
+/// The copy of the directory that counts cannot be read any more.
+fn lose_newer_copy(path: &Path) -> std::io::Result<()> {
+    let disk = std::fs::File::options().read(true).write(true).open(path)?;
+    if let Ok(directory) = directory_at(path)? {
+        disk.write_all_at(&[0xee; DIRECTORY_COPY_BYTES], directory.offset())?;
+    }
+    Ok(())
+}
+
+/// Where a share is, as the directory says.
+fn windows_of(path: &Path, share: &str) -> Result<Windows, String> {
+    let share = share_at(&path.join(share)).map_err(|error| error.to_string())?;
+    share.map(|share| share.windows).map_err(|error| error.to_string())
 }
 
 struct Folder(PathBuf);
@@ -139,8 +183,17 @@ impl Drop for Folder {
 /// What was asked.
 #[derive(Clone, Copy, Debug)]
 enum Asked {
-    Read { first: u64, blocks: u64 },
-    Change { first: u64, blocks: u64, value: u8 },
+    Read {
+        first: u64,
+        blocks: u64,
+    },
+    Change {
+        first: u64,
+        blocks: u64,
+        value: u8,
+    },
+    /// Another size of the log, which may be refused.
+    Resize,
     Other,
 }
 
@@ -160,6 +213,7 @@ struct Run {
     config: EngineConfig,
     is_faulty: bool,
     switches_modes: bool,
+    moves_room: bool,
     /// Values that each block may have.
     may_be: Vec<Vec<u8>>,
     asked: BTreeMap<u64, Asked>,
@@ -189,13 +243,16 @@ impl Run {
         uuid[8..].copy_from_slice(&seed.to_le_bytes());
         let data_offset_bytes = random.pick(&[0, 0, 1 << 17]);
         let path = folder.join("c");
-        let is_shared = seed % 4 == 3;
+        let moves_room = seed >= ROOM_MOVES_FROM;
+        let is_shared = seed % 4 == 3 || moves_room;
+        let shared_bytes = if moves_room { LARGE_DISK_BYTES } else { SHARED_DISK_BYTES };
         let cache = std::fs::File::create(&path).map_err(|e| e.to_string())?;
         cache.set_len(CACHE_BYTES).map_err(|e| e.to_string())?;
         if is_shared {
-            make_shares(&path, Uuid(uuid)).map_err(|e| e.to_string())?;
+            let pieces = 1 + seed / 4 % 2;
+            make_shares(&path, Uuid(uuid), shared_bytes, pieces).map_err(|e| e.to_string())?;
         }
-        let start = if is_shared { SHARE.offset_bytes } else { 0 };
+        let windows = if is_shared { Some(windows_of(&path, "own")?) } else { None };
         for (offset, bytes) in create(CreateOptions {
             uuid: Uuid(uuid),
             geometry,
@@ -207,13 +264,21 @@ impl Run {
             has_end_mark: false,
             has_legs: false,
         }) {
-            use std::os::unix::fs::FileExt;
-            cache.write_all_at(bytes.bytes(), start + offset).map_err(|e| e.to_string())?;
+            let mut bytes = bytes.bytes();
+            let mut offset = offset;
+            while !bytes.is_empty() {
+                let place = windows.as_ref().map(|windows| windows.locate(offset));
+                let whole = (offset, bytes.len() as u64);
+                let (at, piece) = place.unwrap_or(Some(whole)).ok_or("behind the share")?;
+                let (now, rest) = bytes.split_at(bytes.len().min(piece as usize));
+                cache.write_all_at(now, at).map_err(|e| e.to_string())?;
+                offset += now.len() as u64;
+                bytes = rest;
+            }
         }
         let data = std::fs::File::create(folder.join("d")).map_err(|e| e.to_string())?;
         data.set_len(data_offset_bytes + BLOCKS * BLOCK_SIZE).map_err(|e| e.to_string())?;
         if data_offset_bytes > 0 {
-            use std::os::unix::fs::FileExt;
             let label = DataLabel {
                 uuid: Uuid(uuid),
                 writing: 0,
@@ -251,7 +316,8 @@ impl Run {
             may_ask: false,
             dies_in: None,
             data_offset_bytes,
-            beside: if is_shared { Some(beside_share(&path)?) } else { None },
+            beside: if is_shared { Some(beside_share(&path, moves_room)?) } else { None },
+            moves_room,
             is_over: false,
         })
     }
@@ -259,7 +325,7 @@ impl Run {
     /// What is other caches' has not changed.
     fn look_beside(&self) -> Result<(), String> {
         let Some(expected) = &self.beside else { return Ok(()) };
-        let found = beside_share(&self.folder.join("c"))?;
+        let found = beside_share(&self.folder.join("c"), self.moves_room)?;
         match expected.iter().zip(&found).position(|(a, b)| a != b) {
             None => Ok(()),
             Some(at) => Err(format!("byte {at} of those outside of the share has changed")),
@@ -355,6 +421,12 @@ impl Run {
                 phase => return Err(format!("it does not start: {phase:?}")),
             }
         }
+        if self.moves_room {
+            give_back_left_over(&session.event_loop, true);
+            if !self.is_faulty {
+                self.look_at_room(session)?;
+            }
+        }
         self.may_ask = true;
         for _ in 0..40 + self.random.below(200) {
             match self.random.below(20) {
@@ -367,6 +439,7 @@ impl Run {
                     ]));
                 }
                 11 if self.switches_modes => self.switch_mode(session)?,
+                12 if self.moves_room && self.random.one_in(3) => self.move_room(session)?,
                 10 => {
                     let idle = Duration::from_millis(self.random.below(400));
                     self.turn_for(session, idle)?;
@@ -393,6 +466,111 @@ impl Run {
         self.config.mode = self.random.pick(&modes);
         self.report.modes_wanted += 1;
         session.event_loop.configure(&self.config).map_err(|error| format!("the mode: {error}"))
+    }
+
+    /// What is left over of a change that was cut off is not kept.
+    fn look_at_room(&self, session: &Session) -> Result<(), String> {
+        let superblock = session.event_loop.core().superblock();
+        let windows = windows_of(&self.folder.join("c"), "own")?;
+        match superblock.geometry_on(windows.size_bytes()) {
+            Ok(geometry) if geometry.segments > superblock.geometry.segments => Err(format!(
+                "the share has {} bytes, and its log ends at {}",
+                windows.size_bytes(),
+                superblock.end()
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    /// The share gets another size, and what it gives back, or leaves, another takes and writes
+    /// over, while requests are under way. The process may die between any two steps.
+    fn move_room(&mut self, session: &mut Session) -> Result<(), String> {
+        let path = self.folder.join("c");
+        if self.random.one_in(2) {
+            self.move_neighbour(&path, MIB)?;
+        }
+        let bytes = MIB * self.random.pick(&[2, 3, 4, 5]) - self.random.pick(&[0, 0, 4096]);
+        let rooms = session.event_loop.rooms().map_err(|error| error.to_string())?;
+        let [(place, share)] = &rooms[..] else { return Err("it is one share".into()) };
+        let before = windows_of(&path, "own")?.size_bytes();
+        // 1.
+        let is_taken = {
+            let may_die = self.dies_in.is_some() && self.random.one_in(4);
+            let event_loop = &session.event_loop;
+            let mut tell = |windows| !may_die && event_loop.set_windows(*place, windows);
+            let is_taken = share.take(bytes, &mut tell).is_ok();
+            if may_die {
+                return self.die_here();
+            }
+            is_taken
+        };
+        // What has been taken both copies say.
+        if windows_of(&path, "own")?.size_bytes() > before && self.random.one_in(3) {
+            lose_newer_copy(&path).map_err(|error| error.to_string())?;
+        }
+        // 2. What others get of the directory is written over at once.
+        self.move_neighbour(&path, u64::MAX)?;
+        let is_tried = is_taken && !self.random.one_in(4);
+        if is_tried {
+            let geometry = session.event_loop.core().superblock().geometry;
+            self.give(session, Operation::Resize { cache_disk_bytes: bytes }, Asked::Resize);
+            for _ in 0..TURNS_MAX {
+                if !self.asked.values().any(|asked| matches!(asked, Asked::Resize)) {
+                    break;
+                }
+                self.ask(session);
+                self.turn(session)?;
+            }
+            let is_done = session.event_loop.core().superblock().geometry != geometry;
+            self.report.room_moved += u64::from(is_done);
+        }
+        // 3.
+        if self.is_faulty && session.event_loop.core().cache_disk_failure().is_some() {
+            return Ok(());
+        }
+        let may_die = self.dies_in.is_some() && self.random.one_in(4);
+        let event_loop = &session.event_loop;
+        let mut tell = |windows| !may_die && event_loop.set_windows(*place, windows);
+        // Somebody has asked for that much, and has it or not.
+        let keep = if is_taken { bytes } else { before };
+        share.give_back(keep, &mut tell).map_err(|error| error.to_string())?;
+        if may_die {
+            return self.die_here();
+        }
+        let has = session.event_loop.room_bytes(*place);
+        let said = windows_of(&path, "own")?.size_bytes();
+        if has != Some(said) {
+            return Err(format!("{has:?} bytes are taken for the share's, which has {said}"));
+        }
+        if self.random.one_in(2) {
+            self.move_neighbour(&path, u64::MAX)?;
+        }
+        Ok(())
+    }
+
+    fn die_here(&mut self) -> Result<(), String> {
+        self.dies_in = Some(0);
+        Err("the process died".into())
+    }
+
+    /// The share behind gets a size, or all that is free, and writes to all that it has.
+    fn move_neighbour(&mut self, path: &Path, size_bytes: u64) -> Result<(), String> {
+        let text = |error: DeviceError| error.to_string();
+        let mut change = DirectoryChange::begin(path).map_err(text)?;
+        let known = change.directory.find("behind").ok_or("it has gone")?.windows.clone();
+        let most = known.size_bytes() + change.directory.free_bytes();
+        let windows = change.directory.resize(BEHIND, size_bytes.min(most));
+        let windows = windows.map_err(|error| error.to_string())?;
+        change.write().map_err(text)?;
+        drop(change);
+        self.next_value = self.next_value.wrapping_add(1).max(1);
+        let disk = std::fs::File::options().write(true).open(path).map_err(|e| e.to_string())?;
+        for window in windows.iter() {
+            let bytes = vec![self.next_value; window.size_bytes as usize];
+            disk.write_all_at(&bytes, window.offset_bytes).map_err(|error| error.to_string())?;
+        }
+        self.beside = Some(beside_share(path, true)?);
+        Ok(())
     }
 
     /// What was answered holds. What was asked may have been done.
@@ -492,7 +670,7 @@ impl Run {
             | Asked::Change { first: other, blocks: more, .. } => {
                 first < other + more && other < first + blocks
             }
-            Asked::Other => false,
+            Asked::Resize | Asked::Other => false,
         };
         if self.asked.len() > 40 || self.asked.values().any(overlaps) {
             return;
@@ -544,11 +722,13 @@ impl Run {
         let asked =
             self.asked.remove(&id).ok_or_else(|| format!("request {id} is answered twice"))?;
         self.report.requests += 1;
-        if let (Err(error), false) = (&reply.result, self.is_faulty) {
+        if let (Err(error), false, false) =
+            (&reply.result, self.is_faulty, matches!(asked, Asked::Resize))
+        {
             return Err(format!("{asked:?}: {error:?}, and nothing has failed"));
         }
         match (asked, &reply.result) {
-            (Asked::Other, _) | (Asked::Read { .. }, Err(_)) => {}
+            (Asked::Resize | Asked::Other, _) | (Asked::Read { .. }, Err(_)) => {}
             (Asked::Change { first, blocks, value }, result) => {
                 for may_be in &mut self.may_be[first as usize..(first + blocks) as usize] {
                     if result.is_ok() {
@@ -624,12 +804,14 @@ mod tests {
     #[test]
     fn the_driver_does_what_the_engine_relies_on() {
         let mut all = DriverReport::default();
-        for seed in (0..60).chain(MODES_FROM..MODES_FROM + 20) {
+        let seeds = (0..60).chain(MODES_FROM..MODES_FROM + 20);
+        for seed in seeds.chain(ROOM_MOVES_FROM..ROOM_MOVES_FROM + 20) {
             let report = run(seed).unwrap_or_else(|what| panic!("seed {seed}: {what}"));
             all.requests += report.requests;
             all.pauses += report.pauses;
             all.kills += report.kills;
             all.modes_wanted += report.modes_wanted;
+            all.room_moved += report.room_moved;
             all.kernel.short += report.kernel.short;
             all.kernel.beside_the_queue += report.kernel.beside_the_queue;
             all.kernel.interrupted += report.kernel.interrupted;
@@ -637,7 +819,7 @@ mod tests {
         }
         // None of them was for nothing.
         let Counts { short, beside_the_queue, interrupted, calls_refused, .. } = all.kernel;
-        assert!(all.kills > 20, "{all:?}");
+        assert!(all.kills > 20 && all.room_moved > 20, "{all:?}");
         let counts = [all.requests, all.pauses, all.modes_wanted, short, beside_the_queue];
         for count in counts.into_iter().chain([interrupted, calls_refused]) {
             assert!(count > 60, "{all:?}");

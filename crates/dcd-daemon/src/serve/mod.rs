@@ -6,6 +6,7 @@ pub mod error;
 mod find_cache;
 pub mod grow;
 pub mod in_process;
+mod left_over_room;
 pub(crate) mod leg_news;
 pub(crate) mod member_news;
 pub mod memory_need;
@@ -60,6 +61,7 @@ use crate::report::status_report::DaemonFacts;
 use crate::ring::busy_poll::BusyPollMax;
 use crate::serve::device_frontends::{DeviceFrontends, Made, Shown, Wanted, begin};
 pub use crate::serve::error::ServeError;
+use crate::serve::left_over_room::give_back_left_over;
 use crate::serve::leg_news::LegNews;
 use crate::serve::member_news::{MemberNews, members_not_whole};
 use crate::serve::open_pair::{Pair, open_pair, wait_until_running};
@@ -498,6 +500,7 @@ fn note_the_start(
 ) -> RecoveryReport {
     // Not before the superblock says it, and before anything is acknowledged.
     record.opened(event_loop.core().superblock().generation);
+    give_back_left_over(event_loop, options.quiet);
     // From now on it may hold what is acknowledged and nowhere else.
     let now = event_loop.now();
     if let Some(memory) = event_loop.memory() {

@@ -144,6 +144,15 @@ impl Engine {
         };
     }
 
+    /// Whether the log can have the size that it would get on so many bytes, as far as can be said
+    /// before it is tried.
+    ///
+    /// # Errors
+    /// Why not.
+    pub fn check_resize(&self, cache_disk_bytes: u64) -> Result<(), RequestError> {
+        self.geometry_wanted(cache_disk_bytes).map(drop)
+    }
+
     fn geometry_wanted(&self, cache_disk_bytes: u64) -> Result<Geometry, RequestError> {
         if self.config.read_only {
             return Err(RequestError::ReadOnly);

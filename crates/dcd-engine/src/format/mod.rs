@@ -24,6 +24,7 @@ pub(crate) mod preamble;
 pub mod record;
 pub mod share_directory;
 pub mod superblock;
+pub mod windows;
 
 /// Generations, epochs, serials and record numbers stay below this: a thousand million a second
 /// would take 146 years. What is larger was forged, and could overflow when it is counted on.

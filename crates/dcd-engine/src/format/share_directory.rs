@@ -1,7 +1,7 @@
 //! The directory of a cache-disk that several caches share: who has which bytes of it. Each cache
-//! has a share, a window of the disk in which everything is as on a disk of its own; the engine
-//! does not know of it. The rules of the directory are here, reading and writing it is for a
-//! driver.
+//! has a share, a window of the disk, or several ([`super::windows`]), in which everything is as on
+//! a disk of its own; the engine does not know of it. The rules of the directory are here, reading
+//! and writing it is for a driver.
 //!
 //! ```text
 //! 0            directory, copy 0                 512 KiB    directory, copy 1
@@ -20,7 +20,14 @@
 //!          2. The directory: `Leaving`.  Crash: nothing depends on it; it is wiped again, or taken.
 //!          3. The window is wiped, if that was asked for.
 //!          4. The directory, without it.
+//! growing  1. The directory, both copies: the share has more.
+//!                                       Crash: the next start gives back what its log has not.
+//!          2. The log, into it.
+//! shrink-  1. The log, both copies of its superblock. Crash: the same.
+//! ing      2. The directory: the share has less.
 //! ```
+//! Growing goes to both copies, one after the other, before the log goes there: the one that does
+//! not count would else, if the other cannot be read one day, give the same room to somebody else.
 
 use std::fmt;
 
@@ -31,14 +38,17 @@ use super::COUNTER_END;
 use super::checksum::crc32c_with_hole;
 use super::layout::{FieldLayout, layout_of};
 use super::preamble::{CHECKSUM_OFFSET, Preamble};
+pub use super::windows::{Window, Windows};
 use crate::buffer::Buffer;
 use crate::error::FormatError;
 use crate::units::Uuid;
 
 /// "dcdSHARE" in ASCII, read as a little-endian number.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"dcdSHARE");
-/// The version that this program writes and reads.
+/// The version of a directory in which each share has one window.
 pub const VERSION: u32 = 1;
+/// The version of one in which some have more, which older programs do not know.
+pub const VERSION_WITH_FURTHER: u32 = 2;
 /// Byte addresses of the two copies, on a disk that is shared.
 pub const DIRECTORY_OFFSETS: [u64; 2] = [0, 512 << 10];
 /// Size of a copy.
@@ -47,30 +57,15 @@ pub const DIRECTORY_COPY_BYTES: usize = 32 << 10;
 pub const DIRECTORY_BYTES: u64 = 1 << 20;
 /// Shares begin and end at multiples of this.
 pub const SHARE_GRAIN_BYTES: u64 = 1 << 20;
-/// Most shares of a disk.
+/// Most shares of a disk; each further window of one counts, too.
 pub const SHARES_MAX: usize = 127;
 /// Longest name of a share.
 pub const SHARE_NAME_BYTES_MAX: usize = 32;
 /// Longest name of a data-disk that is noted; of a longer one nothing is.
 pub const DATA_DISK_NAME_BYTES_MAX: usize = 176;
 const WHAT: &str = "the directory of shares";
-const PREAMBLE: Preamble = Preamble { what: WHAT, magic: MAGIC, version: VERSION };
-
-/// A part of a cache-disk.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Window {
-    /// Where it begins.
-    pub offset_bytes: u64,
-    /// How long it is.
-    pub size_bytes: u64,
-}
-
-impl Window {
-    /// The byte behind its last.
-    pub fn end(&self) -> u64 {
-        self.offset_bytes + self.size_bytes
-    }
-}
+/// The state of an entry that is a further window of a share, and not a share.
+const FURTHER: u32 = 4;
 
 /// What has become of a share.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -103,7 +98,7 @@ pub struct Share {
     /// The cache that is in it.
     pub cache: Uuid,
     /// Where it is.
-    pub window: Window,
+    pub windows: Windows,
     /// What has become of it.
     pub state: ShareState,
     /// The name that the data-disk had when the share was made; empty: too long, or several.
@@ -156,8 +151,20 @@ pub enum ShareError {
         /// All that is free.
         free: u64,
     },
+    /// So much is not free.
+    #[error("a share of {asked} bytes has no room: it has {has} now, and {free} more are free")]
+    NoMore {
+        /// Bytes asked for, in whole MiB.
+        asked: u64,
+        /// What it has.
+        has: u64,
+        /// All that is free.
+        free: u64,
+    },
     /// The directory has no place for another.
-    #[error("there are {SHARES_MAX} shares, and a directory has no place for more")]
+    #[error(
+        "a directory has no place for more than {SHARES_MAX} shares, and further windows of shares"
+    )]
     Full,
     /// No share is called that, or has that cache.
     #[error("there is no share {share}")]
@@ -210,7 +217,7 @@ pub(crate) struct ShareOnDisk {
     pub(crate) offset_bytes: U64,
     pub(crate) size_bytes: U64,
     pub(crate) state: U32,
-    pub(crate) reserved: U32,
+    pub(crate) part: U32,
     pub(crate) name: [u8; SHARE_NAME_BYTES_MAX],
     pub(crate) data_disk: [u8; DATA_DISK_NAME_BYTES_MAX],
     pub(crate) unused: [u8; 8],
@@ -244,7 +251,7 @@ pub fn share_layout() -> Vec<FieldLayout> {
         offset_bytes,
         size_bytes,
         state,
-        reserved,
+        part,
         name,
         data_disk,
         unused,
@@ -260,7 +267,7 @@ impl ShareDirectory {
     /// Takes the size that the disk has now: what it has grown is free. Of one that has become
     /// shorter, no share is cut off: who opens it says so.
     pub fn fit_to(&mut self, disk_bytes: u64) {
-        let end = self.shares.last().map_or(0, |share| share.window.end());
+        let end = self.shares.iter().map(|share| share.windows.end()).max().unwrap_or(0);
         self.disk_bytes = disk_bytes.max(end);
     }
 
@@ -281,7 +288,9 @@ impl ShareDirectory {
         let end = self.disk_bytes / SHARE_GRAIN_BYTES * SHARE_GRAIN_BYTES;
         let mut free = Vec::new();
         let mut at = DIRECTORY_BYTES;
-        let ends = self.shares.iter().map(|share| (share.window.offset_bytes, share.window.end()));
+        let mut taken: Vec<Window> = self.windows().copied().collect();
+        taken.sort_by_key(|window| window.offset_bytes);
+        let ends = taken.iter().map(|window| (window.offset_bytes, window.end()));
         for (start, next) in ends.chain([(end, end)]) {
             if start > at {
                 free.push(Window { offset_bytes: at, size_bytes: start - at });
@@ -289,6 +298,10 @@ impl ShareDirectory {
             at = at.max(next);
         }
         free
+    }
+
+    fn windows(&self) -> impl Iterator<Item = &Window> {
+        self.shares.iter().flat_map(|share| share.windows.iter())
     }
 
     /// How much that is.
@@ -308,7 +321,7 @@ impl ShareDirectory {
         if let Some(other) = self.shares.iter().find(|it| it.name == name || it.cache == cache) {
             return Err(ShareError::Taken { name: other.name.clone() });
         }
-        if self.shares.len() == SHARES_MAX {
+        if self.windows().count() >= SHARES_MAX {
             return Err(ShareError::Full);
         }
         let size_bytes = whole_grains(size_bytes)?;
@@ -321,8 +334,10 @@ impl ShareDirectory {
         let window = Window { offset_bytes, size_bytes };
         let is_note = data_disk.len() <= DATA_DISK_NAME_BYTES_MAX && !data_disk.contains('\0');
         let data_disk = if is_note { data_disk } else { String::new() };
-        let share = Share { name, cache, window, state: ShareState::Making, data_disk };
-        let place = self.shares.partition_point(|it| it.window.offset_bytes < offset_bytes);
+        let windows = window.into();
+        let share = Share { name, cache, windows, state: ShareState::Making, data_disk };
+        let place =
+            self.shares.partition_point(|it| it.windows.first().offset_bytes < offset_bytes);
         self.shares.insert(place, share);
         Ok(window)
     }
@@ -340,29 +355,40 @@ impl ShareDirectory {
     ///
     /// # Errors
     /// If it has none.
-    pub fn give_back(&mut self, cache: Uuid) -> Result<Window, ShareError> {
+    pub fn give_back(&mut self, cache: Uuid) -> Result<Windows, ShareError> {
         let place = self.shares.iter().position(|share| share.cache == cache);
         let place = place.ok_or(ShareError::Unknown { share: cache.to_string() })?;
-        Ok(self.shares.remove(place).window)
+        Ok(self.shares.remove(place).windows)
     }
 
-    /// Makes the share of a cache larger, into the free room behind it, or smaller at its end. Who
-    /// makes it smaller has emptied what goes.
+    /// Makes the share of a cache larger, into what is free behind it and elsewhere, or smaller at
+    /// its end. Who makes it smaller has emptied what goes.
     ///
     /// # Errors
-    /// If it has none, or the room behind it is not free.
-    pub fn resize(&mut self, cache: Uuid, size_bytes: u64) -> Result<Window, ShareError> {
+    /// If it has none, so much is not free, or the directory has no place for more windows. Nothing
+    /// is changed then.
+    pub fn resize(&mut self, cache: Uuid, size_bytes: u64) -> Result<Windows, ShareError> {
         let size_bytes = whole_grains(size_bytes)?;
         let free = self.free();
+        let others = self.windows().count();
         let share = self.share_of(cache)?;
-        let behind = free.iter().find(|piece| piece.offset_bytes == share.window.end());
-        let most = share.window.size_bytes + behind.map_or(0, |piece| piece.size_bytes);
-        if size_bytes > most {
-            let free = free.iter().map(|piece| piece.size_bytes).sum();
-            return Err(ShareError::NoRoom { asked: size_bytes, largest: most, free });
+        let has = share.windows.size_bytes();
+        let others = others - share.windows.iter().count();
+        let windows = match size_bytes.checked_sub(has) {
+            None => share.windows.cut(size_bytes),
+            Some(more) => {
+                let total = free.iter().map(|piece| piece.size_bytes).sum();
+                if more > total {
+                    return Err(ShareError::NoMore { asked: size_bytes, has, free: total });
+                }
+                grown(&share.windows, more, free)
+            }
+        };
+        if others + windows.iter().count() > SHARES_MAX {
+            return Err(ShareError::Full);
         }
-        share.window.size_bytes = size_bytes;
-        Ok(share.window)
+        share.windows = windows.clone();
+        Ok(windows)
     }
 
     fn share_of(&mut self, cache: Uuid) -> Result<&mut Share, ShareError> {
@@ -378,20 +404,18 @@ impl ShareDirectory {
     /// The bytes of a copy.
     pub fn encode(&self) -> Buffer {
         let mut disk = DirectoryOnDisk::new_zeroed();
+        let mut entries: Vec<ShareOnDisk> = self.shares.iter().flat_map(Share::encode).collect();
+        entries.sort_by_key(|entry| entry.offset_bytes.get());
         disk.magic = MAGIC.into();
-        disk.version = VERSION.into();
+        disk.version = match entries.len() > self.shares.len() {
+            true => VERSION_WITH_FURTHER.into(),
+            false => VERSION.into(),
+        };
         disk.uuid = self.uuid.0;
         disk.generation = self.generation.into();
         disk.disk_bytes = self.disk_bytes.into();
-        disk.shares = (self.shares.len() as u32).into();
-        for (entry, share) in disk.entries.iter_mut().zip(&self.shares) {
-            entry.cache = share.cache.0;
-            entry.offset_bytes = share.window.offset_bytes.into();
-            entry.size_bytes = share.window.size_bytes.into();
-            entry.state = share.state.code().into();
-            entry.name[..share.name.len()].copy_from_slice(share.name.as_bytes());
-            entry.data_disk[..share.data_disk.len()].copy_from_slice(share.data_disk.as_bytes());
-        }
+        disk.shares = (entries.len() as u32).into();
+        disk.entries[..entries.len()].copy_from_slice(&entries);
         disk.checksum = crc32c_with_hole(disk.as_bytes(), CHECKSUM_OFFSET).into();
         Buffer::copy_of(disk.as_bytes())
     }
@@ -401,7 +425,11 @@ impl ShareDirectory {
     /// # Errors
     /// If it is none, or says what cannot be.
     pub fn decode(bytes: &[u8]) -> Result<ShareDirectory, FormatError> {
-        let (disk, _) = PREAMBLE.verify::<DirectoryOnDisk>(bytes)?;
+        let of_version = |version| Preamble { what: WHAT, magic: MAGIC, version };
+        let has_further =
+            of_version(VERSION_WITH_FURTHER).identify::<DirectoryOnDisk>(bytes).is_ok();
+        let version = if has_further { VERSION_WITH_FURTHER } else { VERSION };
+        let (disk, _) = of_version(version).verify::<DirectoryOnDisk>(bytes)?;
         let field = |field, found| FormatError::Field { what: WHAT, field, found };
         let (generation, count) = (disk.generation.get(), disk.shares.get());
         if generation >= COUNTER_END {
@@ -411,20 +439,36 @@ impl ShareDirectory {
         let entries = entries.ok_or(field("shares", count.into()))?;
         let mut directory = ShareDirectory::new(Uuid(disk.uuid), disk.disk_bytes.get());
         directory.generation = generation;
+        let mut end = 0;
+        let mut further = Vec::new();
         for (index, entry) in entries.iter().enumerate() {
-            let share = entry.decode().map_err(|name| field(name, index as u64))?;
-            let window = &share.window;
+            let (window, share) = entry.decode().map_err(|name| field(name, index as u64))?;
             // They are in order, so only the one before it can overlap.
-            let is_behind =
-                directory.shares.last().is_none_or(|last| last.window.end() <= window.offset_bytes);
-            if !is_behind || window.end() > directory.disk_bytes {
+            if window.offset_bytes < end || window.end() > directory.disk_bytes {
                 return Err(field("offset_bytes", window.offset_bytes));
             }
+            end = window.end();
+            let Some(share) = share else {
+                further.push((entry.part.get(), Uuid(entry.cache), window));
+                continue;
+            };
             let is_other = |it: &Share| it.name != share.name && it.cache != share.cache;
             if !directory.shares.iter().all(is_other) {
                 return Err(field("name", index as u64));
             }
             directory.shares.push(share);
+        }
+        if has_further == further.is_empty() {
+            return Err(field("version", version.into()));
+        }
+        // In the order of each share, without a gap.
+        further.sort_by_key(|(part, ..)| *part);
+        for (part, cache, window) in further {
+            let share = directory.share_of(cache).map_err(|_| field("cache", part.into()))?;
+            if part as usize != share.windows.further().len() + 1 {
+                return Err(field("part", part.into()));
+            }
+            share.windows.push(window);
         }
         Ok(directory)
     }
@@ -447,12 +491,34 @@ impl ShareDirectory {
     }
 }
 
+impl Share {
+    /// Its entry, and those of its further windows.
+    fn encode(&self) -> Vec<ShareOnDisk> {
+        let numbered = (0..).zip(self.windows.iter());
+        let mut entries: Vec<ShareOnDisk> = numbered
+            .map(|(part, window): (u32, _)| {
+                let mut entry = ShareOnDisk::new_zeroed();
+                entry.cache = self.cache.0;
+                entry.offset_bytes = window.offset_bytes.into();
+                entry.size_bytes = window.size_bytes.into();
+                entry.state = FURTHER.into();
+                entry.part = part.into();
+                entry
+            })
+            .collect();
+        let first = &mut entries[0];
+        first.state = self.state.code().into();
+        first.name[..self.name.len()].copy_from_slice(self.name.as_bytes());
+        first.data_disk[..self.data_disk.len()].copy_from_slice(self.data_disk.as_bytes());
+        entries
+    }
+}
+
 impl ShareOnDisk {
-    /// The name of a field that cannot be, or the share.
-    fn decode(&self) -> Result<Share, &'static str> {
+    /// The name of a field that cannot be, or the window and the share that begins with it; one
+    /// that is a further window of another begins none.
+    fn decode(&self) -> Result<(Window, Option<Share>), &'static str> {
         let code = self.state.get();
-        let state = ShareState::ALL.into_iter().find(|state| state.code() == code);
-        let state = state.ok_or("state")?;
         let (offset_bytes, size_bytes) = (self.offset_bytes.get(), self.size_bytes.get());
         let is_whole = |bytes: u64| bytes.is_multiple_of(SHARE_GRAIN_BYTES);
         if offset_bytes < DIRECTORY_BYTES || !is_whole(offset_bytes) {
@@ -462,11 +528,36 @@ impl ShareOnDisk {
         if size_bytes == 0 || !is_whole(size_bytes) || end.is_none() {
             return Err("size_bytes");
         }
+        let window = Window { offset_bytes, size_bytes };
+        if code == FURTHER {
+            return Ok((window, None));
+        }
+        let state = ShareState::ALL.into_iter().find(|state| state.code() == code);
+        let state = state.ok_or("state")?;
         let name = text_in(&self.name).filter(|name| is_share_name(name)).ok_or("name")?;
         let data_disk = text_in(&self.data_disk).ok_or("data_disk")?;
-        let window = Window { offset_bytes, size_bytes };
-        Ok(Share { name, cache: Uuid(self.cache), window, state, data_disk })
+        let windows = window.into();
+        Ok((window, Some(Share { name, cache: Uuid(self.cache), windows, state, data_disk })))
     }
+}
+
+/// Windows with so much more of what is free: first what lies behind the last of them, then where
+/// the rest fits into one piece, and as long as it does not the largest pieces.
+fn grown(windows: &Windows, more: u64, mut free: Vec<Window>) -> Windows {
+    let mut windows = windows.clone();
+    let last = windows.further().last().copied().unwrap_or(windows.first());
+    let mut at = free.iter().position(|piece| piece.offset_bytes == last.end());
+    let mut left = more;
+    while left > 0 {
+        let fits = || free.iter().position(|piece| piece.size_bytes >= left);
+        let largest = || (0..free.len()).rev().max_by_key(|at| free[*at].size_bytes);
+        let piece = at.take().or_else(fits).or_else(largest).expect("so much is free");
+        let piece = free.remove(piece);
+        let size_bytes = piece.size_bytes.min(left);
+        windows.add(Window { size_bytes, ..piece });
+        left -= size_bytes;
+    }
+    windows
 }
 
 /// A text that ends at the first zero byte.
@@ -516,9 +607,9 @@ mod tests {
     }
 
     fn places(directory: &ShareDirectory) -> Vec<(&str, u64, u64)> {
-        let place = |share: &Window| (share.offset_bytes / MIB, share.size_bytes / MIB);
         let shares = directory.shares().iter();
-        shares.map(|it| (it.name.as_str(), place(&it.window).0, place(&it.window).1)).collect()
+        let windows = shares.flat_map(|it| it.windows.iter().map(|part| (it.name.as_str(), part)));
+        windows.map(|(name, it)| (name, it.offset_bytes / MIB, it.size_bytes / MIB)).collect()
     }
 
     #[test]
@@ -593,22 +684,63 @@ mod tests {
     }
 
     #[test]
-    fn a_share_grows_into_what_is_free_behind_it() {
+    fn room_moves_from_share_to_share() {
         let mut it = directory();
-        for (name, mib) in [("a", 10), ("b", 10), ("c", 10)] {
+        for (name, mib) in [("a", 10), ("b", 10), ("c", 10), ("d", 30)] {
             it.allocate(new(name, mib)).unwrap();
         }
-        let a = new("a", 0).cache;
-        let refused = ShareError::NoRoom { asked: 11 * MIB, largest: 10 * MIB, free: 33 * MIB };
-        assert_eq!(it.resize(a, 11 * MIB), Err(refused));
-        it.give_back(new("b", 0).cache).unwrap();
-        assert_eq!(it.resize(a, 20 * MIB).unwrap().size_bytes, 20 * MIB);
-        assert_eq!(it.resize(a, 5 * MIB - 1).unwrap().size_bytes, 5 * MIB);
-        let last = it.resize(new("c", 0).cache, 43 * MIB).unwrap();
-        assert_eq!(last.end(), 64 * MIB);
-        assert!(it.resize(new("c", 0).cache, 44 * MIB).is_err());
-        assert_eq!(places(&it), [("a", 1, 5), ("c", 21, 43)]);
-        assert_eq!(it.resize(a, 0), Err(ShareError::Empty));
+        let cache = |name| new(name, 0).cache;
+        let before = it.clone();
+        let refused = ShareError::NoMore { asked: 14 * MIB, has: 10 * MIB, free: 3 * MIB };
+        assert_eq!(it.resize(cache("a"), 14 * MIB), Err(refused));
+        assert_eq!(it, before);
+        // What one gives back another takes, wherever it is.
+        assert_eq!(it.resize(cache("b"), 4 * MIB - 1).unwrap().size_bytes(), 4 * MIB);
+        assert_eq!(it.resize(cache("a"), 18 * MIB).unwrap().iter().count(), 3);
+        let a = [("a", 1, 10), ("a", 15, 6), ("a", 61, 2)];
+        assert_eq!(places(&it), [a[0], a[1], a[2], ("b", 11, 4), ("c", 21, 10), ("d", 31, 30)]);
+        assert_eq!(it.free_bytes(), MIB);
+        assert_eq!(ShareDirectory::decode(it.encode().bytes()), Ok(it.clone()));
+        // In place, where it can be; and from its end.
+        it.resize(cache("a"), 19 * MIB).unwrap();
+        assert_eq!(places(&it)[2], ("a", 61, 3));
+        it.resize(cache("a"), 12 * MIB).unwrap();
+        assert_eq!(places(&it)[..3], [("a", 1, 10), ("a", 15, 2), ("b", 11, 4)]);
+        assert_eq!(it.free_bytes(), 7 * MIB);
+        it.resize(cache("a"), 10 * MIB).unwrap();
+        it.resize(cache("b"), 10 * MIB).unwrap();
+        assert_eq!(it, before, "as it was, and an older program knows it");
+        assert_eq!(it.encode().bytes()[8..12], VERSION.to_le_bytes());
+        // A new one takes one piece; all goes with the share.
+        it.resize(cache("b"), 4 * MIB).unwrap();
+        it.resize(cache("c"), 8 * MIB).unwrap();
+        assert!(matches!(it.allocate(new("e", 7)), Err(ShareError::NoRoom { .. })));
+        it.resize(cache("d"), 40 * MIB).unwrap();
+        assert_eq!(it.give_back(cache("d")).unwrap().iter().count(), 3);
+        assert_eq!(it.free_bytes(), (6 + 2 + 33) * MIB);
+        assert_eq!(it.resize(cache("a"), 0), Err(ShareError::Empty));
+    }
+
+    #[test]
+    fn windows_are_as_many_as_the_directory_has_places() {
+        let mut it = ShareDirectory::new(Uuid([9; 16]), 202 * MIB);
+        let names: Vec<String> = (0..100).map(|index| format!("s{index}")).collect();
+        for name in &names {
+            it.allocate(new(name, 2)).unwrap();
+        }
+        it.allocate(new("grows", 1)).unwrap();
+        for name in &names {
+            it.resize(new(name, 0).cache, MIB).unwrap();
+        }
+        assert_eq!(it.free_bytes(), 100 * MIB);
+        let (cache, before) = (new("grows", 0).cache, it.clone());
+        assert_eq!(it.resize(cache, 28 * MIB), Err(ShareError::Full));
+        assert_eq!(it, before);
+        assert_eq!(it.resize(cache, 27 * MIB).unwrap().iter().count(), 27);
+        assert_eq!(ShareDirectory::decode(it.encode().bytes()), Ok(it.clone()));
+        assert_eq!(it.allocate(new("more", 1)), Err(ShareError::Full));
+        it.resize(cache, 26 * MIB).unwrap();
+        it.allocate(new("more", 1)).unwrap();
     }
 
     #[test]
@@ -659,15 +791,46 @@ mod tests {
         assert_eq!(problem(&|it| it.shares[1].cache = it.shares[0].cache), "name");
         assert_eq!(problem(&|it| it.shares[1].name = "x/y".into()), "name");
         for offset_bytes in [0, 10 * MIB, 11 * MIB + 4096] {
-            let problem = problem(&|it| it.shares[1].window.offset_bytes = offset_bytes);
+            let window = Window { offset_bytes, size_bytes: 10 * MIB };
+            let problem = problem(&|it| it.shares[1].windows = window.into());
             assert_eq!(problem, "offset_bytes");
         }
         for size_bytes in [0, MIB + 1, u64::MAX / MIB * MIB] {
-            let problem = problem(&|it| it.shares[1].window.size_bytes = size_bytes);
+            let window = Window { offset_bytes: 11 * MIB, size_bytes };
+            let problem = problem(&|it| it.shares[1].windows = window.into());
             assert_eq!(problem, "size_bytes", "{size_bytes}");
         }
+        let (a, b) = (it.shares[0].cache, it.shares[1].cache);
+        it.allocate(new("c", 10)).unwrap();
+        it.resize(b, 12 * MIB).unwrap();
+        it.resize(a, 8 * MIB).unwrap();
+        it.resize(b, 14 * MIB).unwrap();
+        assert_eq!(places(&it)[1..3], [("b", 11, 10), ("b", 31, 4)]);
+        // Further windows of nobody, or out of order.
+        let problem = |entry: usize, change: &dyn Fn(&mut ShareOnDisk)| {
+            let bytes = it.encode();
+            let mut disk = DirectoryOnDisk::read_from_bytes(bytes.bytes()).unwrap();
+            change(&mut disk.entries[entry]);
+            disk.checksum = crc32c_with_hole(disk.as_bytes(), CHECKSUM_OFFSET).into();
+            match ShareDirectory::decode(disk.as_bytes()) {
+                Err(FormatError::Field { field, .. }) => field,
+                other => panic!("{other:?}"),
+            }
+        };
+        assert_eq!(problem(3, &|it| it.cache = [7; 16]), "cache");
+        assert_eq!(problem(3, &|it| it.part = 2.into()), "part");
+        assert_eq!(problem(3, &|it| it.part = 0.into()), "part");
+        assert_eq!(problem(1, &|it| it.state = FURTHER.into()), "cache");
+        assert_eq!(problem(3, &|it| it.state = 5.into()), "state");
+        assert_eq!(problem(3, &|it| it.offset_bytes = (20 * MIB).into()), "offset_bytes");
+        let mut one = it.encode().bytes().to_vec();
+        one[8..12].copy_from_slice(&VERSION.to_le_bytes());
+        let checksum = crc32c_with_hole(&one, CHECKSUM_OFFSET);
+        one[CHECKSUM_OFFSET..][..4].copy_from_slice(&checksum.to_le_bytes());
+        let problem = ShareDirectory::decode(&one);
+        assert!(matches!(problem, Err(FormatError::Field { field: "version", .. })), "{problem:?}");
         let bytes = it.encode();
-        for byte in 0..1024 {
+        for byte in 0..1280 {
             let mut changed = bytes.bytes().to_vec();
             changed[byte] ^= 1 << (byte % 8);
             assert!(ShareDirectory::decode(&changed).is_err(), "byte {byte}");

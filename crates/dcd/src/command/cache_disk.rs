@@ -98,16 +98,21 @@ Example:
     /// is in its last segments goes to the data-disk before; then the cache-disk may be cut to the
     /// size that is told.
     ///
+    /// A share of a cache-disk takes what it needs of the free room of the disk, wherever that lies,
+    /// and gives back what it needs no more. So room moves from one cache to another: make the one
+    /// smaller, then the other larger.
+    ///
     /// Ctrl-C, SIGTERM or the end of this command cancel it: the log has the size that it had, and
     /// the exit code is 7. When nothing more gets to the data-disk for the daemon's --drain-timeout,
     /// it ends likewise, with exit code 8.
     #[command(after_help = "\
 Examples:
   lvextend -L 200G vg/cache && dcd cache-disk resize --control /run/sdb.ctl
-  dcd cache-disk resize 100G --control /run/sdb.ctl && lvreduce -L 100G vg/cache")]
+  dcd cache-disk resize 100G --control /run/sdb.ctl && lvreduce -L 100G vg/cache
+  dcd cache-disk resize 10G --control /run/sdb.ctl && dcd cache-disk resize 30G --control /run/sdc.ctl")]
     Resize {
-        /// Bytes of the cache-disk that may be used, from its beginning: 100G, for example. Without
-        /// it all that there are.
+        /// Bytes of the cache-disk that may be used, from its beginning: 100G, for example; of a
+        /// share, its size. Without it all that there are; for a share all that are free, too.
         #[arg(value_name = "SIZE", value_parser = parse_size)]
         size: Option<u64>,
         #[command(flatten)]
@@ -231,8 +236,19 @@ fn resized(done: &ResizeDone) -> String {
         true => ("grown", ""),
         false => ("shrunk", ": it may be cut to so many"),
     };
+    let share = match (done.share_bytes, &done.not_given_back) {
+        (None, _) => String::new(),
+        (Some(bytes), None) => format!("the share has {}\n", format_size(bytes)),
+        (Some(bytes), Some(why)) => format!(
+            "the share has {}: what its log has not is given back at the next start ({})\n",
+            format_size(bytes),
+            plain(why)
+        ),
+    };
+    // What of it may be cut off is of no use to anybody else.
+    let and = if share.is_empty() { and } else { "" };
     format!(
-        "{what}: the log has {} ({} segments, {} before)\n{} bytes of the cache-disk are used{and}\n",
+        "{what}: the log has {} ({} segments, {} before)\n{} bytes of the cache-disk are used{and}\n{share}",
         size(done.segments),
         done.segments,
         done.segments_before,

@@ -261,6 +261,7 @@ struct DriverSummary {
     pauses: u64,
     kills: u64,
     modes_wanted: u64,
+    room_moved: u64,
     violations: Vec<(u64, String)>,
 }
 
@@ -270,6 +271,7 @@ impl DriverSummary {
         self.pauses += report.pauses;
         self.kills += report.kills;
         self.modes_wanted += report.modes_wanted;
+        self.room_moved += report.room_moved;
         self.operations += report.kernel.operations;
         self.short += report.kernel.short;
         self.interrupted += report.kernel.interrupted;
@@ -281,7 +283,7 @@ impl DriverSummary {
     fn render(&self) -> String {
         let mut text = format!(
             "{} of the driver from seed {} in {:.1} s: {}, {}\n\
-             kernel: {} short, {} interrupted, {} failed, {} completions beside the queue, {} calls refused, {}, {}, {}\n\
+             kernel: {} short, {} interrupted, {} failed, {} completions beside the queue, {} calls refused, {}, {}, {}, {}\n\
              {}\n",
             count(self.runs, "run"),
             self.seed,
@@ -296,6 +298,7 @@ impl DriverSummary {
             count(self.pauses, "pause"),
             count(self.kills, "kill"),
             count(self.modes_wanted, "wanted mode"),
+            count(self.room_moved, "changed size"),
             count(self.violations.len() as u64, "violation"),
         );
         for (seed, violation) in &self.violations {

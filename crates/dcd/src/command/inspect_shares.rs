@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use dcd_daemon::device::shares::{Place, ShareProblem, directory_at, is_no_directory};
 use dcd_daemon::serve::ServeError;
 use dcd_daemon::units_text::format_size;
-use dcd_engine::format::share_directory::{Share, ShareDirectory, ShareState};
+use dcd_engine::format::share_directory::{Share, ShareDirectory, ShareState, Window};
 use serde::Serialize;
 use serde_json::json;
 
@@ -16,11 +16,13 @@ use crate::error::CommandError;
 use crate::output::{Align, Paint, Table, count};
 use crate::stdout::{print, print_json};
 
-/// A share, or a free part of the disk.
+/// A share, or a part of one that has grown beside others, or a free part of the disk.
 #[derive(Serialize)]
 pub struct ShareReport {
     /// Its name; null: it is free.
     pub share: Option<String>,
+    /// Which part of the share it is, from 1; null: it is free.
+    pub part: Option<u32>,
     /// The path that names it in the place of a cache-disk.
     pub path: Option<PathBuf>,
     /// The cache in it.
@@ -74,6 +76,7 @@ pub fn run(path: &Path, as_json: bool) -> Result<(), CommandError> {
 pub fn parts_of(disk: &Path, directory: &ShareDirectory) -> Vec<ShareReport> {
     let free = directory.free().into_iter().map(|piece| ShareReport {
         share: None,
+        part: None,
         path: None,
         cache: None,
         state: "free".into(),
@@ -82,13 +85,13 @@ pub fn parts_of(disk: &Path, directory: &ShareDirectory) -> Vec<ShareReport> {
         size_bytes: piece.size_bytes,
         data_disk: None,
     });
-    let shares = directory.shares().iter().map(|share| report(disk, share));
+    let shares = directory.shares().iter().flat_map(|share| reports(disk, share));
     let mut parts: Vec<ShareReport> = shares.chain(free).collect();
     parts.sort_by_key(|part| part.offset_bytes);
     parts
 }
 
-fn report(disk: &Path, share: &Share) -> ShareReport {
+fn reports(disk: &Path, share: &Share) -> Vec<ShareReport> {
     let path = disk.join(&share.name);
     let cache_state = match read_superblock(&path) {
         Contents::Cache(superblock) if share.state == ShareState::InUse => {
@@ -96,16 +99,18 @@ fn report(disk: &Path, share: &Share) -> ShareReport {
         }
         _ => None,
     };
-    ShareReport {
+    let report = |(part, window): (u32, &Window)| ShareReport {
         share: Some(share.name.clone()),
-        path: Some(path),
+        part: Some(part),
+        path: Some(path.clone()),
         cache: Some(share.cache.to_string()),
         state: share.state.to_string(),
         cache_state,
-        offset_bytes: share.window.offset_bytes,
-        size_bytes: share.window.size_bytes,
+        offset_bytes: window.offset_bytes,
+        size_bytes: window.size_bytes,
         data_disk: Some(share.data_disk.clone()).filter(|name| !name.is_empty()),
-    }
+    };
+    (1..).zip(share.windows.iter()).map(report).collect()
 }
 
 /// As people read it.
@@ -124,8 +129,12 @@ pub fn table(parts: &[ShareReport]) -> Table<'static> {
             Some(state) => format!("{}, {state}", part.state),
             None => part.state.clone(),
         };
+        let share = match (&part.share, part.part) {
+            (Some(share), Some(part @ 2..)) => format!("{share}, part {part}"),
+            (share, _) => or_dash(share),
+        };
         table.row(vec![
-            or_dash(&part.share),
+            share,
             state,
             format_size(part.offset_bytes),
             format_size(part.size_bytes),

@@ -78,9 +78,11 @@ fn try_on_driver(bug: &'static Mistake, seed: u64, runs_max: u64) -> Trial {
             Err(_) => Some("it panicked".into()),
         }
     };
-    let mut seeds = seed..seed.saturating_add(runs_max);
+    // Those that find it may be of a kind that comes later.
+    let first = seed.saturating_add(bug.first_run.unwrap_or(0));
+    let mut seeds = first..first.saturating_add(runs_max);
     let found = seeds.find_map(|seed| Some((seed, violation_with(Some(bug), seed)?)));
-    let runs = found.as_ref().map_or(runs_max, |(found, _)| found - seed + 1);
+    let runs = found.as_ref().map_or(runs_max, |(found, _)| found - first + 1);
     let caught = |(seed, violation): (u64, String)| Caught {
         seed,
         volume: None,

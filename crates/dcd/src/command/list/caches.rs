@@ -87,10 +87,11 @@ pub(super) fn caches(records: &[PairRecord], daemons: &[Listed], in_use: &[InUse
         let path = &record.cache_disk.path;
         let disk = disk_of(path).canonicalize();
         // Who has another share has its disk open, too.
-        let share = share_at(path).ok().map(|share| share.ok().map(|it| it.window.offset_bytes));
+        let share =
+            share_at(path).ok().map(|share| share.ok().map(|it| it.windows.first().offset_bytes));
         let has_it = |open: &&InUse| {
-            let has_part =
-                share.is_none_or(|start| start.is_some_and(|it| open.parts.contains(&it)));
+            let is_locked = |start: u64| open.parts.iter().any(|part| part.contains(&start));
+            let has_part = share.is_none_or(|start| start.is_some_and(is_locked));
             disk.as_ref().is_ok_and(|disk| *disk == open.path) && has_part
         };
         let user = in_use.iter().find(has_it).map(|open| open.process);

@@ -7,6 +7,7 @@
 mod caches;
 
 use std::fs;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 use std::time::Duration;
@@ -226,8 +227,8 @@ struct Process {
 struct InUse {
     process: u32,
     path: PathBuf,
-    /// First bytes of the parts of it that it has locked for itself.
-    parts: Vec<u64>,
+    /// The parts of it that it has locked for itself.
+    parts: Vec<Range<u64>>,
 }
 
 /// Files and devices that other processes of dcd have open, as far as that can be seen.
