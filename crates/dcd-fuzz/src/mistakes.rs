@@ -56,6 +56,8 @@ pub enum Runs {
     Twin,
     /// Caches whose log grows and shrinks, by turns on one disk and on two legs.
     Resizing,
+    /// The memory in front of the log, over a bare disk.
+    Nvram,
     /// The driver under a simulated kernel: `dcd_daemon::serve::driver_runs`.
     Driver,
 }

@@ -95,6 +95,7 @@ fn variant(runs: &str) -> &'static str {
         "legs" => "Runs::Legs",
         "twin" => "Runs::Twin",
         "resizing" => "Runs::Resizing",
+        "nvram" => "Runs::Nvram",
         _ => "Runs::Driver",
     }
 }

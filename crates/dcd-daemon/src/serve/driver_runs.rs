@@ -29,8 +29,8 @@ use dcd_engine::format::geometry::Geometry;
 use dcd_engine::format::share_directory::{NewShare, ShareState, Window};
 use dcd_engine::units::{BLOCK_SIZE, LINE_SIZE};
 use dcd_engine::{
-    AckMode, Buffer, DataDiskInfo, Engine, EngineConfig, Lba, LbaRange, Mode, Operation, Phase,
-    Reply, Uuid,
+    AckMode, Buffer, DataDiskInfo, EngineConfig, Lba, LbaRange, Mode, Operation, Phase, Reply,
+    TieredEngine, Uuid,
 };
 use rustix::io::Errno;
 
@@ -148,7 +148,7 @@ type Answers = Arc<Mutex<Vec<(u64, Reply)>>>;
 
 /// From a start to an end.
 struct Session {
-    event_loop: EventLoop<Engine>,
+    event_loop: EventLoop<TieredEngine>,
     kernel: SimulatedKernel,
     /// What nobody has looked at yet.
     answers: Answers,
@@ -303,6 +303,8 @@ impl Run {
             one_disk: Some(false),
             memory_directory: Some(self.folder.clone()),
             memory_lost: false,
+            nvram: None,
+            nvram_lost: false,
             pairs: PairBook::default(),
             size: DataDiskSize::Same,
             memory: None,
