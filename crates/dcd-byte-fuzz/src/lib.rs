@@ -12,6 +12,7 @@
 //! | `recovery.rs` | `recovery`, `segment_memory` | a forged image ends in a running engine that works, or a typed error; few I/Os |
 //! | `volume_recovery.rs` | `volume_recovery` | the same of a volume with its tables: pages, roots, journal, labels of members |
 //! | `volume_import.rs` | `volume_import` | the twin of a volume's tables, and labels of members, at an import |
+//! | `nvram.rs` | `nvram` | a forged memory in front of the log is refused, or read and emptied; what people are shown of it is the same |
 //! | `clients.rs` | `control_client`, `nbd_client`, `device_client` | whatever a server says, each question ends, with what can be reckoned with or an error that may be shown |
 //! | `simulation.rs` | `trace`, `disk_profile`, `workload` | requests are in order of time and survive a way through CSV; an accepted profile is a disk; errors are one line |
 //! | `text.rs` | `control_request`, `metrics_request`, `recorded_batch`, `pair_record`, `units`, `config_file`, `device_spec`, `fault_rules`, `volume_file`, `hint_rules`, `static_metadata` | what is accepted can be shown and read again, or makes sense; errors are one line |
@@ -31,6 +32,7 @@ mod input;
 mod nbd_handshake;
 mod nbd_tls;
 mod nbd_transmission;
+pub(crate) mod nvram;
 mod recovery;
 pub mod seeds;
 mod simulation;
@@ -50,7 +52,7 @@ pub struct Target {
 }
 
 /// All targets.
-pub const TARGETS: [Target; 34] = [
+pub const TARGETS: [Target; 35] = [
     Target { name: "nbd_handshake", run: nbd_handshake::run },
     Target { name: "nbd_transmission", run: nbd_transmission::run },
     Target { name: "nbd_tls", run: nbd_tls::run },
@@ -68,6 +70,7 @@ pub const TARGETS: [Target; 34] = [
     Target { name: "segment_memory", run: recovery::segment_memory },
     Target { name: "volume_recovery", run: volume_recovery::run },
     Target { name: "volume_import", run: volume_import::run },
+    Target { name: "nvram", run: nvram::run },
     Target { name: "control_client", run: clients::control_client },
     Target { name: "nbd_client", run: clients::nbd_client },
     Target { name: "device_client", run: clients::device_client },

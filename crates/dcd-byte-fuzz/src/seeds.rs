@@ -33,7 +33,7 @@ use dcd_sim::disk::profiles;
 
 use crate::decoders::{UUID, geometry};
 use crate::image::{BASES, data_disk_info};
-use crate::{clients, vhost_user, volume_recovery};
+use crate::{clients, nvram, vhost_user, volume_recovery};
 
 /// The seeds of a target: a name for the file, and the bytes.
 pub fn seeds(target: &str) -> Vec<(String, Vec<u8>)> {
@@ -61,6 +61,7 @@ pub fn seeds(target: &str) -> Vec<(String, Vec<u8>)> {
         "segment_memory" => numbered(memories()),
         "volume_recovery" => numbered(volume_recoveries()),
         "volume_import" => numbered(volume_imports()),
+        "nvram" => numbered(nvram::seeds()),
         "control_client" => numbered(control_answers()),
         "nbd_client" => numbered(nbd_answers()),
         "device_client" => numbered(device_answers()),
@@ -477,6 +478,7 @@ fn superblocks_of_sessions() -> [Vec<u8>; 3] {
             has_end_mark: true,
             has_legs: false,
             resized: None,
+            nvram: None,
             memory: None,
             created_unix_seconds: 1_700_000_000,
         }

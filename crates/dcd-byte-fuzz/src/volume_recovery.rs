@@ -430,7 +430,9 @@ impl VolumeMachine {
             assert!(*ios <= IOS_MAX, "the engine does not come to rest: {io:?}");
             match io.device {
                 Device::CacheDisk => carry_out(io, memory, &mut cache_disk.over(&image.cache_disk)),
-                Device::DataDisk | Device::Leg(_) => unreachable!("there are members"),
+                Device::DataDisk | Device::Leg(_) | Device::Nvram => {
+                    unreachable!("there are members")
+                }
                 Device::Member(MemberIndex(index)) => {
                     let index = usize::from(index);
                     let disk = &mut members[index].over(image.members[index]);

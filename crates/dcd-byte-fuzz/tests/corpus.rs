@@ -125,6 +125,7 @@ targets!(
     segment_memory,
     volume_recovery,
     volume_import,
+    nvram,
     control_client,
     nbd_client,
     device_client,

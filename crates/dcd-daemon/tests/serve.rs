@@ -67,6 +67,8 @@ impl Pair {
             one_disk: options.one_disk,
             memory_directory: options.memory_directory,
             memory_lost: options.memory_lost,
+            nvram: None,
+            nvram_lost: false,
             size: DataDiskSize::Same,
             memory: None,
             pairs: dcd_daemon::pair::book::PairBook::default(),

@@ -140,7 +140,9 @@ impl Driver {
         let disk = match io.device {
             Device::CacheDisk => &mut self.cache_disk,
             Device::DataDisk => &mut self.data_disk,
-            Device::Member(_) | Device::Leg(_) => unreachable!("only where there are several"),
+            Device::Member(_) | Device::Leg(_) | Device::Nvram => {
+                unreachable!("only where there are several")
+            }
         };
         let mut returned = None;
         match io.operation {

@@ -3,6 +3,7 @@
 use crate::copies::detector::DetectorSettings;
 pub use crate::error::ConfigError;
 use crate::format::geometry::{POISONED_LINES_MAX, ZERO_RANGES_MAX};
+use crate::format::nvram::NvramIdentity;
 pub use crate::format::superblock::DataDiskInfo;
 use crate::format::superblock::MemoryIdentity;
 use crate::legs::LegsParts;
@@ -150,6 +151,11 @@ pub struct EngineConfig {
     /// The segment memory, for the superblock of the session to name; `None`: it is not to be
     /// missed (C4).
     pub memory: Option<MemoryIdentity>,
+    /// The memory in front of the log, for the superblock of the session to name. It is none while
+    /// the superblock names one: [`OpenError::Nvram`](crate::OpenError::Nvram).
+    pub nvram: Option<NvramIdentity>,
+    /// The memory that the superblock names may be gone, with what only it held.
+    pub nvram_may_be_lost: bool,
     /// If the cache-disk is on several disks: which of them count.
     pub legs: Option<Box<LegsParts>>,
     /// Seed of the [hash of lines](crate::line_hash), new for each start and told to nobody:
@@ -254,6 +260,8 @@ impl Default for EngineConfig {
             grow: false,
             limits: Limits::MOST,
             memory: None,
+            nvram: None,
+            nvram_may_be_lost: false,
             legs: None,
             hash_seed: 0,
         }
@@ -320,6 +328,8 @@ impl EngineConfig {
             grow: self.grow,
             limits: self.limits,
             memory: self.memory.clone(),
+            nvram: self.nvram,
+            nvram_may_be_lost: self.nvram_may_be_lost,
             legs: None,
             hash_seed: self.hash_seed,
         };
@@ -348,6 +358,16 @@ impl EngineConfig {
 
     /// Checks the settings against each other.
     pub fn validate(&self) -> Result<(), ConfigError> {
+        if self.nvram.is_some() {
+            // What it acknowledged is not on the data-disk yet, and has to get there.
+            let why = "is not possible with --nvram: stop the daemon, and serve without it";
+            if self.mode != Mode::WriteBack || self.no_log {
+                return Err(ConfigError { key: "mode", why });
+            }
+            if self.read_only || self.data_disk_read_only {
+                return Err(ConfigError { key: "read-only", why });
+            }
+        }
         let bad = |key, why| Err(ConfigError { key, why });
         if self.segment_buffers < SEGMENT_BUFFERS_MIN {
             return bad(

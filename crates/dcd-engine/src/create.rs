@@ -88,6 +88,7 @@ pub fn create(options: CreateOptions) -> Vec<(u64, Buffer)> {
         has_legs,
         memory: None,
         resized: None,
+        nvram: None,
     };
     let end_mark = superblock(0).end_mark_offset();
     let mut writes = Vec::from_iter(end_mark.map(|offset| (offset, end_mark::encode(uuid))));

@@ -85,6 +85,14 @@ pub enum FormatError {
 /// Why an engine cannot start (contract C28). Nothing was written.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum OpenError {
+    /// A memory in front of the log holds what is nowhere else, and was not given.
+    #[error(
+        "the last session had the memory {id} in front of the log and did not end in order: what it holds may be nowhere else"
+    )]
+    Nvram {
+        /// Its name.
+        id: Uuid,
+    },
     /// A device failed while it was read or written.
     #[error("{device:?} failed at byte {offset}: {error}")]
     Io {

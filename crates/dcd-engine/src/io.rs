@@ -30,8 +30,8 @@ pub struct RequestId(pub u64);
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct IoId(pub u64);
 
-/// Who has asked for an I/O. The cache, the volume below it and the legs of the cache-disk number
-/// theirs apart, and a driver sees one space of names.
+/// Who has asked for an I/O. The cache, the volume below it, the legs of the cache-disk and the tier
+/// in front of it number theirs apart, and a driver sees one space of names.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum IoOwner {
     /// The cache.
@@ -40,6 +40,8 @@ pub(crate) enum IoOwner {
     Volume,
     /// The legs.
     Legs,
+    /// The tier in front of the log.
+    Nvram,
 }
 
 impl IoId {
@@ -47,23 +49,27 @@ impl IoId {
     const VOLUME_BIT: u64 = 1 << 63;
     /// In the names of those of the legs.
     const LEGS_BIT: u64 = 1 << 62;
+    /// In the names of those of the tier.
+    const NVRAM_BIT: u64 = 1 << 61;
 
     /// The name of the I/O that is this owner's `number`th.
     pub(crate) fn of(owner: IoOwner, number: u64) -> IoId {
-        assert!(number < IoId::LEGS_BIT, "nobody starts so many");
+        assert!(number < IoId::NVRAM_BIT, "nobody starts so many");
         match owner {
             IoOwner::Cache => IoId(number),
             IoOwner::Volume => IoId(number | IoId::VOLUME_BIT),
             IoOwner::Legs => IoId(number | IoId::LEGS_BIT),
+            IoOwner::Nvram => IoId(number | IoId::NVRAM_BIT),
         }
     }
 
     /// Whose it is.
     pub(crate) fn owner(self) -> IoOwner {
-        match (self.0 & IoId::VOLUME_BIT, self.0 & IoId::LEGS_BIT) {
-            (0, 0) => IoOwner::Cache,
-            (0, _) => IoOwner::Legs,
-            _ => IoOwner::Volume,
+        match self.0 {
+            bits if bits & IoId::VOLUME_BIT != 0 => IoOwner::Volume,
+            bits if bits & IoId::LEGS_BIT != 0 => IoOwner::Legs,
+            bits if bits & IoId::NVRAM_BIT != 0 => IoOwner::Nvram,
+            _ => IoOwner::Cache,
         }
     }
 }
@@ -347,6 +353,9 @@ pub enum Device {
     /// One of the disks that hold the log, if there are several; then there is no
     /// [`Device::CacheDisk`] outside of the engine.
     Leg(LegIndex),
+    /// The medium of the tier in front of the log, where it is not memory: of
+    /// [`TieredEngine`](crate::TieredEngine).
+    Nvram,
 }
 
 /// Something wanted of a device.

@@ -85,6 +85,7 @@
 //! | [`legs`] | several disks as one cache-disk, below both ([`EngineConfig::legs`]) |
 //! | [`volume`] | several data-disks as one, below the log ([`Engine::open_volume`]) |
 //! | [`nvram`] | another, smaller state machine: a tier of non-volatile memory above |
+//! | [`tiered`] | an engine with such a tier in front, or without: behind the engine's boundary |
 
 pub mod buffer;
 pub mod buffer_pool;
@@ -104,6 +105,7 @@ mod memory_wanted;
 pub mod nvram;
 pub mod patience;
 pub mod stats;
+pub mod tiered;
 mod used_places;
 pub mod volume;
 pub mod zero_ranges;
@@ -122,4 +124,5 @@ pub use io::{
     VolumeError, VolumeRequest,
 };
 pub use memory_wanted::MemoryWanted;
+pub use tiered::TieredEngine;
 pub use units::{Duration, Lba, LbaRange, Time, Uuid};

@@ -83,6 +83,7 @@ mod tests {
             has_end_mark: false,
             has_legs: false,
             resized: None,
+            nvram: None,
             memory: max_delay_milliseconds.map(|max_delay_milliseconds| MemoryIdentity {
                 boot_id: BOOT,
                 memory_id: [7; 16],

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use dcd_engine::format::layout::FieldLayout;
 use dcd_engine::format::{
-    checkpoint, copy_page, creation_mark, data_label, end_mark, geometry, leg_label, record,
+    checkpoint, copy_page, creation_mark, data_label, end_mark, geometry, leg_label, nvram, record,
     share_directory, superblock,
 };
 use dcd_engine::log::control::{self, CONTROL_SIZE, OpenMark};
@@ -73,6 +73,7 @@ fn superblock() {
 #[test]
 fn end_mark() {
     compare("end mark", end_mark::END_MARK_BYTES, &end_mark::layout());
+    compare("memory head", nvram::NVRAM_HEAD_BYTES, &nvram::layout());
 }
 
 #[test]
@@ -201,6 +202,10 @@ fn figures() {
         ("end mark magic", text(end_mark::MAGIC)),
         ("data label magic", text(data_label::MAGIC)),
         ("leg label magic", text(leg_label::MAGIC)),
+        ("memory magic", text(nvram::MAGIC)),
+        ("memory version", nvram::VERSION.to_string()),
+        ("slots of a chunk", nvram::CHUNK_SLOTS.to_string()),
+        ("size of a chunk", nvram::CHUNK_BYTES.to_string()),
         ("share directory magic", text(share_directory::MAGIC)),
         ("superblock version", superblock::VERSION.to_string()),
         ("checkpoint version", checkpoint::VERSION.to_string()),

@@ -30,9 +30,14 @@ use dcd_engine::format::creation_mark::CreationMark;
 use dcd_engine::format::data_label::{DataLabel, LabelState};
 use dcd_engine::format::end_mark;
 use dcd_engine::format::leg_label::{LegLabel, Tag};
+use dcd_engine::format::nvram::{
+    COMMIT_OFFSETS, NVRAM_HEAD_OFFSETS, NvramHead, NvramIdentity, NvramLayout, SlotHeader,
+    commit_word,
+};
 use dcd_engine::format::record::{Entry, Record, RecordHeader};
 use dcd_engine::format::share_directory::{NewShare, ShareDirectory, ShareState};
 use dcd_engine::format::superblock::{CacheState, MemoryIdentity, Resized};
+use dcd_engine::nvram::durable::NvramPicture;
 use dcd_engine::units::{
     CopyPageIndex, CopySlot, FragmentMask, Line, MemberIndex, RecordNumber, SegmentIndex,
     SegmentSerial, SequenceId, SlotIndex,
@@ -86,6 +91,7 @@ fn superblock() -> Superblock {
         has_end_mark: false,
         has_legs: false,
         resized: None,
+        nvram: None,
         memory: None,
         created_unix_seconds: 1_750_000_000,
     }
@@ -267,6 +273,34 @@ fn superblock_with_memory() -> Superblock {
 }
 
 /// Lines 500 and 20, of which the second was changed since.
+fn nvram_identity() -> NvramIdentity {
+    NvramIdentity { id: Uuid(*b"golden nvram 16b"), generation: 3 }
+}
+
+fn superblock_with_nvram() -> Superblock {
+    Superblock { nvram: Some(nvram_identity()), ..superblock() }
+}
+
+/// Three blocks in the memory in front of the log, one of them written twice: with an older slot
+/// that a crash has left, and one of a batch that was never committed.
+fn nvram_memory() -> Vec<u8> {
+    let id = nvram_identity().id;
+    let layout = NvramLayout { slots: 128 };
+    let mut bytes = vec![0; layout.bytes() as usize];
+    let mut put = |at: usize, part: &[u8]| bytes[at..at + part.len()].copy_from_slice(part);
+    let head = NvramHead { cache: UUID, identity: nvram_identity(), slots: 128 };
+    NVRAM_HEAD_OFFSETS.iter().for_each(|at| put(*at as usize, head.encode().bytes()));
+    COMMIT_OFFSETS.iter().for_each(|at| put(*at as usize, &commit_word(id, 9).to_le_bytes()));
+    for (slot, sequence, block) in [(0, 7, 40), (1, 7, 41), (2, 9, 40), (3, 10, 41), (127, 8, 5)] {
+        let data = pattern(sequence as u8, 512);
+        let data_checksum = crc32c(&data);
+        let header = SlotHeader { sequence, block, data_checksum }.encode(id, slot);
+        [0, 1].into_iter().for_each(|copy| put(NvramLayout::header_at(slot, copy), &header));
+        put(NvramLayout::slot_at(slot), &data);
+    }
+    bytes
+}
+
 fn copy_page() -> CopyPage {
     let label = SequenceLabel {
         id: SequenceId(3),
@@ -423,6 +457,8 @@ fn write() {
         ("superblock-resized", superblock_resized().encode().bytes().to_vec()),
         ("end-mark", end_mark::encode(UUID).bytes().to_vec()),
         ("superblock-memory", superblock_with_memory().encode().bytes().to_vec()),
+        ("superblock-nvram", superblock_with_nvram().encode().bytes().to_vec()),
+        ("nvram", nvram_memory()),
     ];
     let images = images.into_iter().chain(volume_images());
     // A golden image does not change: those that are there stay.
@@ -515,6 +551,22 @@ fn what_a_read_area_adds_is_read_and_written_as_ever() {
 }
 
 #[test]
+fn a_memory_in_front_of_the_log_is_read_and_written_as_ever() {
+    let image = read_image("superblock-nvram");
+    assert_eq!(Superblock::decode(&image), Ok(superblock_with_nvram()));
+    assert_eq!(superblock_with_nvram().encode().bytes(), image);
+    let image = read_image("nvram");
+    assert!(nvram_memory() == image, "written otherwise");
+    let picture = NvramPicture::of(&image).unwrap();
+    let head = NvramHead { cache: UUID, identity: nvram_identity(), slots: 128 };
+    assert_eq!(picture.heads, [Ok(head), Ok(head)]);
+    assert_eq!(picture.commits, [Some(9); 2]);
+    assert_eq!(picture.ranges, [LbaRange::new(5, 1), LbaRange::new(40, 2)]);
+    assert_eq!((picture.uncommitted_slots, picture.unnamed_slots), (1, 0));
+    assert!(picture.damaged.is_empty());
+}
+
+#[test]
 fn what_a_session_adds_is_read_and_written_as_ever() {
     let image = read_image("superblock-session");
     assert_eq!(Superblock::decode(&image), Ok(superblock_of_session()));
@@ -569,7 +621,7 @@ impl Bench {
         let carry_out = |io: Io, memory: &[u8]| match io.device {
             Device::CacheDisk => carry_out(io, memory, cache_disk),
             Device::DataDisk => carry_out(io, memory, data_disk),
-            Device::Member(_) | Device::Leg(_) => unreachable!("one of each"),
+            Device::Member(_) | Device::Leg(_) | Device::Nvram => unreachable!("one of each"),
         };
         let reply = |reply: Reply| answers.push((reply.result.is_ok(), reply.buffer));
         settle(engine, Time::ZERO, input, carry_out, reply);

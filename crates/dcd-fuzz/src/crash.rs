@@ -491,7 +491,9 @@ impl Run {
                 let disk = match twist.device {
                     Device::CacheDisk => &mut wreck.cache_disk,
                     Device::DataDisk => &mut wreck.data_disk,
-                    Device::Member(_) | Device::Leg(_) => unreachable!("one of each"),
+                    Device::Member(_) | Device::Leg(_) | Device::Nvram => {
+                        unreachable!("one of each")
+                    }
                 };
                 let length = disk.len();
                 disk.resize(length - 4096);

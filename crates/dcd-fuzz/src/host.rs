@@ -408,7 +408,7 @@ impl Host {
             Device::CacheDisk => self.cache_disk.flush_mark(),
             Device::DataDisk => self.data_disk.flush_mark(),
             Device::Leg(_) => self.disk(io.device).flush_mark(),
-            Device::Member(_) => unreachable!("there is no volume here"),
+            Device::Member(_) | Device::Nvram => unreachable!("there is no such thing here"),
         };
         let delay = self.take_trap(&io, |kind| matches!(kind, FaultKind::Slow | FaultKind::Hang));
         let delay = delay.or_else(|| {
@@ -529,7 +529,7 @@ impl Host {
                 let legs = self.legs.as_mut().expect("the cache-disk is on legs");
                 legs.disk_of(leg, &mut self.cache_disk)
             }
-            Device::Member(_) => unreachable!("there is no volume here"),
+            Device::Member(_) | Device::Nvram => unreachable!("there is no such thing here"),
         }
     }
 
@@ -690,7 +690,9 @@ impl Host {
                 let end = (offset + length).next_multiple_of(4096);
                 self.allowed.taint_bytes(first, end - first);
             }
-            Device::Member(_) | Device::Leg(_) => unreachable!("it has troubles of its own"),
+            Device::Member(_) | Device::Leg(_) | Device::Nvram => {
+                unreachable!("it has troubles of its own")
+            }
         }
     }
 
@@ -822,7 +824,7 @@ impl Host {
                     let legs = wreck.legs.as_mut().expect("the cache-disk is on legs");
                     legs.disk_of(leg, &mut wreck.cache_disk)
                 }
-                Device::Member(_) => unreachable!("there is no volume here"),
+                Device::Member(_) | Device::Nvram => unreachable!("there is no such thing here"),
             };
             let memory = memory.unwrap_or_default();
             if let Some((offset, bytes)) = flight.written(memory, !disk.cannot_zero) {

@@ -29,6 +29,7 @@ mod memory;
 pub mod minimise;
 pub mod mistakes;
 pub mod model;
+pub mod nvram;
 pub mod options;
 pub mod random;
 pub mod report;

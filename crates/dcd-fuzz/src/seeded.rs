@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use crate::corpus;
 use crate::faults::{Demand, FaultKind};
 use crate::mistakes::{Mistake, Runs, all, turn_on};
+use crate::nvram;
 use crate::random::Random;
 use crate::run::replay;
 use crate::script::{MODES_FROM, PAGED_FROM, RESIZED_FROM, Script};
@@ -114,6 +115,7 @@ pub fn script(seed: u64, index: u64) -> Script {
 enum Case {
     Pair(u64, Box<Script>),
     Volume(u64, VolumeKind),
+    Nvram(u64),
 }
 
 impl Case {
@@ -127,6 +129,7 @@ impl Case {
                 let seed = MODES_FROM.wrapping_add(seed).wrapping_add(index);
                 return Case::Pair(seed, Box::new(Script::of_seed(seed)));
             }
+            Runs::Nvram => return Case::Nvram(seed.wrapping_add(index)),
             Runs::Legs => {
                 let seed = seed.wrapping_add(index);
                 return Case::Pair(seed, Box::new(Script::on_legs(seed)));
@@ -178,7 +181,7 @@ impl Case {
 
     fn is_known_to_fail(&self) -> bool {
         match self {
-            Case::Pair(..) => false,
+            Case::Pair(..) | Case::Nvram(_) => false,
             Case::Volume(seed, kind) => KNOWN_TO_FAIL.contains(&(*kind, *seed)),
         }
     }
@@ -190,6 +193,9 @@ impl Case {
             Case::Volume(seed, kind) => {
                 volume::run::run(*kind, *seed, false).err().map(|failure| failure.violation.0)
             }
+            // A panic is a violation like others.
+            Case::Nvram(seed) => std::panic::catch_unwind(|| nvram::run(*seed, false).err())
+                .unwrap_or_else(|_| Some("it panicked".into())),
         };
         turn_on(None);
         violation
@@ -200,6 +206,7 @@ impl Case {
             Case::Pair(seed, script) => {
                 Caught { seed, volume: None, faults: script.options.faults, violation }
             }
+            Case::Nvram(seed) => Caught { seed, volume: None, faults: Vec::new(), violation },
             Case::Volume(seed, kind) => {
                 Caught { seed, volume: Some(kind), faults: Vec::new(), violation }
             }

@@ -96,6 +96,7 @@ fn variant(runs: &str) -> &'static str {
         "twin" => "Runs::Twin",
         "resizing" => "Runs::Resizing",
         "paged" => "Runs::Paged",
+        "nvram" => "Runs::Nvram",
         _ => "Runs::Driver",
     }
 }

@@ -19,6 +19,7 @@ pub const RUNS: &[&str] = &[
     "twin",
     "resizing",
     "paged",
+    "nvram",
     "driver",
 ];
 

@@ -22,7 +22,7 @@ use crate::toml_values::{
 };
 
 /// Every key, in the order of the help text.
-pub const KEYS: [&str; 53] = [
+pub const KEYS: [&str; 62] = [
     "cache-disk",
     "share",
     "data-disk",
@@ -70,6 +70,15 @@ pub const KEYS: [&str; 53] = [
     "no-detect",
     "read-only",
     "memory-directory",
+    "nvram",
+    "nvram-survives",
+    "nvram-policy",
+    "nvram-high",
+    "nvram-low",
+    "nvram-idle",
+    "nvram-group",
+    "nvram-bypass",
+    "nvram-age-max",
     "cpu",
     "busy-poll",
     "wait",
@@ -187,6 +196,15 @@ fn set(settings: &mut Settings, key: &str, value: &DeValue<'_>) -> Result<bool, 
         "no-detect" => settings.no_detect = Some(boolean(value)?),
         "read-only" => settings.read_only = Some(boolean(value)?),
         "memory-directory" => settings.memory_directory = Some(text(value)?),
+        "nvram" => settings.nvram = Some(text(value)?),
+        "nvram-survives" => settings.nvram_survives = Some(choice(value)?),
+        "nvram-policy" => settings.nvram_policy = Some(choice(value)?),
+        "nvram-high" => settings.nvram_high = Some(with(value, parse_percent)?),
+        "nvram-low" => settings.nvram_low = Some(with(value, parse_percent)?),
+        "nvram-idle" => settings.nvram_idle = Some(with(value, parse_duration)?),
+        "nvram-group" => settings.nvram_group = Some(with(value, parse_size)?),
+        "nvram-bypass" => settings.nvram_bypass = Some(with(value, parse_size)?),
+        "nvram-age-max" => settings.nvram_age_max = Some(with(value, parse_duration)?),
         "cpu" => settings.processor = Some(number(value)?),
         "busy-poll" => settings.busy_poll = Some(with(value, parse_busy_poll)?),
         "wait" => settings.wait = Some(boolean(value)?),
@@ -195,7 +213,7 @@ fn set(settings: &mut Settings, key: &str, value: &DeValue<'_>) -> Result<bool, 
         "memory-max" => settings.memory_max = Some(with(value, parse_size)?),
         // In a file it would be said once and hold for every damage to come.
         "accept-damage" | "trust-disks" | "degraded" | "replace-member" | "new-leg"
-        | "without-leg" => {
+        | "without-leg" | "nvram-lost" => {
             return Err(ValueProblem::OnlyOnTheCommandLine);
         }
         _ => return Ok(false),

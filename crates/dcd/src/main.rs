@@ -9,7 +9,8 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use dcd_settings::{
-    config_file, hint_rules, running_settings, settings, static_metadata, toml_values, volume_file,
+    config_file, hint_rules, nvram_settings, running_settings, settings, static_metadata,
+    toml_values, volume_file,
 };
 
 /// Messages for people. Nothing fails, and nothing panics, because nobody can read them: a full

@@ -21,6 +21,8 @@ use dcd_daemon::units_text::{UnitError, parse_duration, parse_size};
 use dcd_engine::units::Uuid;
 use dcd_engine::{AckMode, DestagePolicyKind, EngineConfig, Limits, Mode};
 
+use crate::nvram_settings::{NvramPolicyArgument, SurvivesArgument};
+
 /// What can be set, as far as it has been.
 #[derive(Args, Clone, Debug, Default)]
 pub struct Settings {
@@ -223,6 +225,43 @@ pub struct Settings {
     /// in a configuration file.
     #[arg(long)]
     pub memory_lost: bool,
+    /// A memory in front of the log, where small writes are done at once and overwritten, before
+    /// they reach the log in groups: a device or file on a disk, which is written and flushed, or a
+    /// file in a file system in memory with --nvram-survives. It begins empty; afterwards it belongs
+    /// to this cache until that is stopped in order.
+    #[arg(long, value_name = "FILE|DEVICE")]
+    pub nvram: Option<DeviceSpec>,
+    /// What the memory of --nvram survives, if it is a file in memory: a person says so, and a flush
+    /// believes it.
+    #[arg(long, value_name = "WHAT")]
+    pub nvram_survives: Option<SurvivesArgument>,
+    /// What leaves the memory first [default: lru].
+    #[arg(long, value_name = "POLICY")]
+    pub nvram_policy: Option<NvramPolicyArgument>,
+    /// The memory is cleaned when more than this share of it is dirty; 100%: when a write needs the
+    /// room [default: 90%].
+    #[arg(long, value_name = "PERCENT", value_parser = parse_percent)]
+    pub nvram_high: Option<u8>,
+    /// Cleaning ends at this share [default: 20%, at most --nvram-high].
+    #[arg(long, value_name = "PERCENT", value_parser = parse_percent)]
+    pub nvram_low: Option<u8>,
+    /// Cleaning that no write waits for waits until nothing else was asked of the log for so long
+    /// [default: 0s].
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    pub nvram_idle: Option<Duration>,
+    /// What is cleaned together: regions of this size, at most 2M [default: 64k].
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    pub nvram_group: Option<u64>,
+    /// Writes of more than this go past the memory [default: 16k].
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    pub nvram_bypass: Option<u64>,
+    /// With --nvram-policy wstf: at this age a group is cleaned wherever it lies [default: 30s].
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    pub nvram_age_max: Option<Duration>,
+    /// Start although the memory in front of the log is not found, or not the one that the last
+    /// session had: what only it held is lost. Never in a configuration file.
+    #[arg(long)]
+    pub nvram_lost: bool,
     /// Run the thread that serves on this processor and nowhere else.
     #[arg(long = "cpu", value_name = "NUMBER")]
     pub processor: Option<usize>,
@@ -312,6 +351,16 @@ impl Settings {
             without_leg,
             memory_directory,
             memory_lost,
+            nvram,
+            nvram_survives,
+            nvram_policy,
+            nvram_high,
+            nvram_low,
+            nvram_idle,
+            nvram_group,
+            nvram_bypass,
+            nvram_age_max,
+            nvram_lost,
             wait,
             stop_timeout,
             lock_memory,
@@ -358,6 +407,16 @@ impl Settings {
             ("--replace-member", !replace_member.is_empty()),
             ("--memory-directory", memory_directory.is_some()),
             ("--memory-lost", *memory_lost),
+            ("--nvram", nvram.is_some()),
+            ("--nvram-survives", nvram_survives.is_some()),
+            ("--nvram-policy", nvram_policy.is_some()),
+            ("--nvram-high", nvram_high.is_some()),
+            ("--nvram-low", nvram_low.is_some()),
+            ("--nvram-idle", nvram_idle.is_some()),
+            ("--nvram-group", nvram_group.is_some()),
+            ("--nvram-bypass", nvram_bypass.is_some()),
+            ("--nvram-age-max", nvram_age_max.is_some()),
+            ("--nvram-lost", *nvram_lost),
             ("--wait", is_on(wait)),
             ("--stop-timeout", stop_timeout.is_some()),
             ("--lock-memory", is_on(lock_memory)),
@@ -429,6 +488,16 @@ impl Settings {
             without_leg: self.without_leg,
             memory_directory: self.memory_directory.or(under.memory_directory),
             memory_lost: self.memory_lost || under.memory_lost,
+            nvram: self.nvram.or(under.nvram),
+            nvram_survives: self.nvram_survives.or(under.nvram_survives),
+            nvram_policy: self.nvram_policy.or(under.nvram_policy),
+            nvram_high: self.nvram_high.or(under.nvram_high),
+            nvram_low: self.nvram_low.or(under.nvram_low),
+            nvram_idle: self.nvram_idle.or(under.nvram_idle),
+            nvram_group: self.nvram_group.or(under.nvram_group),
+            nvram_bypass: self.nvram_bypass.or(under.nvram_bypass),
+            nvram_age_max: self.nvram_age_max.or(under.nvram_age_max),
+            nvram_lost: self.nvram_lost || under.nvram_lost,
             processor: self.processor.or(under.processor),
             busy_poll: self.busy_poll.or(under.busy_poll),
             wait: self.wait.or(under.wait),
@@ -534,6 +603,8 @@ impl Settings {
             limits: Limits::MOST,
             // Known when it is found, or made.
             memory: None,
+            nvram: None,
+            nvram_may_be_lost: false,
             legs: None,
         }
     }

@@ -1,13 +1,16 @@
-//! What the event loop runs: a cache ([`Engine`]), or a disk without one
+//! What the event loop runs: a cache ([`TieredEngine`]), or a disk without one
 //! ([`PassThrough`](crate::event_loop::pass_through::PassThrough)). Both speak the engine's
 //! boundary.
 
 use dcd_engine::config::ConfigError;
 use dcd_engine::format::leg_label::LegLabel;
 use dcd_engine::io::LegError;
+use dcd_engine::nvram::durable::NvramStatus;
 use dcd_engine::stats::{CacheDiskFailure, DestageTrouble, Status};
 use dcd_engine::units::{LbaRange, LegIndex};
-use dcd_engine::{DataDiskInfo, Engine, EngineConfig, Input, MemoryUse, Output, Phase, Time, Uuid};
+use dcd_engine::{
+    DataDiskInfo, Engine, EngineConfig, Input, MemoryUse, Output, Phase, TieredEngine, Time, Uuid,
+};
 
 use crate::event_loop::request_counts::RequestCounts;
 
@@ -30,6 +33,10 @@ pub trait Core {
     fn block_status(&self, range: LbaRange, pieces_max: usize) -> Vec<(u64, bool)>;
     /// A picture of the cache, if there is one.
     fn status(&self) -> Option<Status>;
+    /// A picture of the tier in front of the cache, if there is one.
+    fn nvram_status(&self) -> Option<NvramStatus> {
+        None
+    }
     /// Whether the cache-disk was given up, if there is one.
     fn cache_disk_failure(&self) -> Option<CacheDiskFailure> {
         None
@@ -70,21 +77,21 @@ pub trait Core {
     }
 }
 
-impl Core for Engine {
+impl Core for TieredEngine {
     fn handle_input(&mut self, now: Time, input: Input) {
-        Engine::handle_input(self, now, input);
+        TieredEngine::handle_input(self, now, input);
     }
 
     fn next_output(&mut self) -> Option<Output> {
-        Engine::next_output(self)
+        TieredEngine::next_output(self)
     }
 
     fn next_wake_up(&self) -> Option<Time> {
-        Engine::next_wake_up(self)
+        TieredEngine::next_wake_up(self)
     }
 
     fn phase(&self) -> &Phase {
-        Engine::phase(self)
+        TieredEngine::phase(self)
     }
 
     fn data_disk(&self) -> DataDiskInfo {
@@ -96,7 +103,7 @@ impl Core for Engine {
     }
 
     fn block_status(&self, range: LbaRange, pieces_max: usize) -> Vec<(u64, bool)> {
-        Engine::block_status(self, range, pieces_max)
+        TieredEngine::block_status(self, range, pieces_max)
     }
 
     fn cache_disk_failure(&self) -> Option<CacheDiskFailure> {
@@ -113,23 +120,28 @@ impl Core for Engine {
 
     fn holds_newer_data(&self) -> bool {
         let status = Engine::status(self);
-        status.dirty_lines + status.zero_ranges > 0
+        let in_front = self.nvram_status().map_or(0, |nvram| nvram.blocks);
+        in_front + status.dirty_lines + status.zero_ranges > 0
     }
 
     fn configure(&mut self, config: &EngineConfig) -> Result<(), ConfigError> {
-        Engine::configure(self, config)
+        TieredEngine::configure(self, config)
     }
 
     fn add_leg(&mut self, leg: Uuid, before: Option<&LegLabel>) -> Result<LegIndex, LegError> {
-        Engine::add_leg(self, leg, before)
+        TieredEngine::add_leg(self, leg, before)
     }
 
     fn engine(&self) -> Option<&Engine> {
-        matches!(Engine::phase(self), Phase::Running).then_some(self)
+        matches!(TieredEngine::phase(self), Phase::Running).then_some(&**self)
+    }
+
+    fn nvram_status(&self) -> Option<NvramStatus> {
+        TieredEngine::nvram_status(self)
     }
 
     fn status(&self) -> Option<Status> {
         // While it opens there is no picture yet.
-        matches!(Engine::phase(self), Phase::Running).then(|| Engine::status(self))
+        matches!(TieredEngine::phase(self), Phase::Running).then(|| Engine::status(self))
     }
 }

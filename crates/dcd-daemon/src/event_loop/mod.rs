@@ -173,6 +173,8 @@ pub(crate) type MayGrow = Box<dyn Fn(&Geometry, &EngineConfig) -> Result<(), Res
 /// The disks below the core.
 struct Disks {
     cache: Option<CacheSide>,
+    /// With the memory in front of the log.
+    nvram: Option<Box<Disk>>,
     data: DataSide,
 }
 
@@ -198,6 +200,7 @@ impl Disks {
                 let disk = members.get_mut(usize::from(member.0)).and_then(Option::as_mut);
                 disk.expect("a volume asks only for members that are there")
             }
+            Device::Nvram => self.nvram.as_mut().expect("only a tier asks for its medium"),
             Device::CacheDisk => match &mut self.cache {
                 Some(CacheSide::Disk(disk)) => disk,
                 _ => unreachable!("only a cache on one disk asks for the cache-disk"),
@@ -218,7 +221,7 @@ impl Disks {
             DataSide::Members(members) => (None, &members[..]),
         };
         let cache = self.cache.iter().flat_map(CacheSide::iter);
-        cache.chain(disk).chain(members.iter().flatten())
+        cache.chain(disk).chain(members.iter().flatten()).chain(self.nvram.as_deref())
     }
 
     fn iter_mut(&mut self) -> impl Iterator<Item = &mut Disk> {
@@ -227,7 +230,7 @@ impl Disks {
             DataSide::Members(members) => (None, &mut members[..]),
         };
         let cache = self.cache.iter_mut().flat_map(CacheSide::iter_mut);
-        cache.chain(disk).chain(members.iter_mut().flatten())
+        cache.chain(disk).chain(members.iter_mut().flatten()).chain(self.nvram.as_deref_mut())
     }
 }
 
@@ -237,6 +240,8 @@ pub struct Parts<C> {
     pub core: C,
     /// The disk with the log, or its legs, if there is a cache.
     pub cache_side: Option<CacheSide>,
+    /// What the memory in front of the log is on, if there is one.
+    pub nvram: Option<Disk>,
     /// The segment memory, if there is a cache.
     pub(crate) memory: Option<MemoryWatch>,
     /// The disks with the data.
@@ -263,6 +268,7 @@ impl<C: Core> EventLoop<C> {
         let Parts {
             core,
             cache_side,
+            nvram,
             memory,
             data,
             label,
@@ -284,7 +290,7 @@ impl<C: Core> EventLoop<C> {
         let mut event_loop = EventLoop {
             ring,
             core,
-            disks: Disks { cache: cache_side, data },
+            disks: Disks { cache: cache_side, nvram: nvram.map(Box::new), data },
             label,
             clock,
             now: clock.now(),
@@ -936,6 +942,11 @@ impl<C: Core> EventLoop<C> {
                     memory: self.memory.as_ref().map(MemoryWatch::report),
                     cache_side: self.disks.cache.as_ref(),
                     check_size: &|bytes| self.check_size(bytes),
+                    nvram_disk: self
+                        .disks
+                        .nvram
+                        .as_ref()
+                        .and_then(|disk| disk.file().path().to_str()),
                 }),
                 Message::Configure { config, answer } => {
                     let _ = answer.send(self.configure(&config));

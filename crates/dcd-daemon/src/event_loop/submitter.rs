@@ -77,6 +77,8 @@ pub struct Snapshot<'a> {
     pub recorded_until: Time,
     /// The segment memory, if there is a cache.
     pub memory: Option<&'a MemoryReport>,
+    /// What the memory in front of the log is on, if there is one.
+    pub nvram_disk: Option<&'a str>,
     /// The cache-disk, if there is a cache.
     pub cache_side: Option<&'a CacheSide>,
     /// Whether the log can have the size that it would get on so many bytes.

@@ -347,6 +347,7 @@ mod tests {
                 has_end_mark: false,
                 has_legs: false,
                 resized: None,
+                nvram: None,
                 memory: None,
             };
             Place::of(name, superblock)

@@ -21,10 +21,11 @@ use std::ffi::c_void;
 use std::fs;
 use std::io;
 use std::ops::Range;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::ptr::NonNull;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use dcd_engine::log::control;
@@ -170,6 +171,28 @@ impl Mapping {
         Ok(Mapping { start, len })
     }
 
+    /// A mapping of the medium of the tier in front of the log: of a file in memory, which is
+    /// locked and fully allocated, or of memory that stands for a device.
+    pub(crate) fn of_medium(file: Option<BorrowedFd<'_>>, len: usize) -> Result<Mapping, Errno> {
+        let protection = ProtFlags::READ | ProtFlags::WRITE;
+        let flags = MapFlags::POPULATE;
+        // SAFETY: a new mapping at an address of the kernel's choice touches no other memory.
+        let start = unsafe {
+            match file {
+                Some(file) => {
+                    let shared = flags | MapFlags::SHARED;
+                    rustix::mm::mmap(std::ptr::null_mut(), len, protection, shared, file, 0)
+                }
+                None => {
+                    let private = flags | MapFlags::PRIVATE;
+                    rustix::mm::mmap_anonymous(std::ptr::null_mut(), len, protection, private)
+                }
+            }
+        }?;
+        fault::expect_faults();
+        Ok(Mapping { start: NonNull::new(start.cast()).ok_or(Errno::FAULT)?, len })
+    }
+
     /// Moves another mapping of the same size to the addresses of this one, in one step. What it
     /// maps must hold the same: whoever reads meanwhile (an I/O) sees the one or the other.
     fn become_this(&self, other: Mapping) {
@@ -220,6 +243,26 @@ impl Drop for Mapping {
 /// The engine's view of the memory; there is one for each [`Mapping`].
 pub struct SharedSegmentMemory {
     mapping: Arc<Mapping>,
+}
+
+impl SharedSegmentMemory {
+    /// The one view of a mapping of [`Mapping::of_medium`].
+    pub(crate) fn of_medium(mapping: Mapping) -> (SharedSegmentMemory, Arc<Mapping>) {
+        let mapping = Arc::new(mapping);
+        (SharedSegmentMemory { mapping: mapping.clone() }, mapping)
+    }
+
+    /// Stores 8 bytes at once, behind all stores before.
+    ///
+    /// # Panics
+    /// If they do not lie within the mapping, at a multiple of 8.
+    pub(crate) fn store_word(&mut self, at: usize, word: u64) {
+        assert!(at.is_multiple_of(8) && at + 8 <= self.mapping.len, "a word of the memory");
+        // SAFETY: within the mapping, and aligned, since that begins with a page. `&mut self`
+        // excludes references of ours; the kernel reads nothing that is being stored.
+        let to = unsafe { AtomicU64::from_ptr(self.mapping.start.as_ptr().add(at).cast()) };
+        to.store(word.to_le(), Ordering::Release);
+    }
 }
 
 impl SegmentMemory for SharedSegmentMemory {

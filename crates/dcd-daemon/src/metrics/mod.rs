@@ -66,6 +66,17 @@ macro_rules! one {
     };
 }
 
+/// One sample of the memory in front of the log, if there is one.
+macro_rules! nvram {
+    ($name:literal, $kind:expr, $unit:expr, $help:literal, $field:ident) => {
+        Metric::new($name, $kind, $unit, &[], $help, |report, to| {
+            if let Some(nvram) = &report.nvram {
+                to.number(&[], number(nvram.$field));
+            }
+        })
+    };
+}
+
 /// One sample of the volume, if there is one.
 macro_rules! volume {
     ($name:literal, $kind:expr, $unit:expr, $help:literal, $($field:ident).+) => {
@@ -233,6 +244,22 @@ pub const METRICS: &[Metric] = &[
         |report, to| each_leg(report, |leg, of| to.whole(&[("leg", leg)], of.errors))),
     Metric::new("dcd_leg_mended_reads", Counter, None, &["leg"], "Reads that failed, were done by another leg, and written again.",
         |report, to| each_leg(report, |leg, of| to.whole(&[("leg", leg)], of.mended))),
+
+    // A memory in front of the log; without one there are no samples.
+    nvram!("dcd_nvram_capacity_bytes", Gauge, BYTES, "Bytes of blocks that the memory in front of the log may hold.", capacity_bytes),
+    nvram!("dcd_nvram_dirty_bytes", Gauge, BYTES, "Bytes of blocks that are in it, and perhaps nowhere else.", dirty_bytes),
+    nvram!("dcd_nvram_damaged_blocks", Gauge, None, "Blocks in it that are damaged, and fail until they are written.", damaged_blocks),
+    nvram!("dcd_nvram_failed", Gauge, None, "1 if it takes no more writes: changes fail until a restart.", failed),
+    nvram!("dcd_nvram_writes", Counter, None, "Writes that went into it.", writes),
+    nvram!("dcd_nvram_written_bytes", Counter, BYTES, "Their bytes.", write_bytes),
+    nvram!("dcd_nvram_overwritten_bytes", Counter, BYTES, "Bytes that were overwritten in it before they were on their way to the log: that was spared.", overwritten_bytes),
+    nvram!("dcd_nvram_stalled_writes", Counter, None, "Writes that had to wait for room in it.", stalled_writes),
+    nvram!("dcd_nvram_bypasses", Counter, None, "Large writes, zeroes and discards that went past it.", bypasses),
+    nvram!("dcd_nvram_read_hits", Counter, None, "Reads that it answered.", read_hits),
+    nvram!("dcd_nvram_cleaning_writes", Counter, None, "Writes to the log that made room in it.", cleaning_writes),
+    nvram!("dcd_nvram_cleaned_bytes", Counter, BYTES, "Their bytes.", cleaning_bytes),
+    nvram!("dcd_nvram_cleaning_failures", Counter, None, "Of them, those that failed and were tried again.", cleaning_failures),
+    nvram!("dcd_nvram_commits", Counter, None, "Commits: each makes all writes durable that have come by then.", commits),
 
     // A volume of several disks; without one there are no samples.
     Metric::new("dcd_member_state", StateSet, None, &["member", "dcd_member_state"], "How the members of a volume are.",

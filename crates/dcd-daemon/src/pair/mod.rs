@@ -11,6 +11,7 @@ use std::fmt;
 
 use dcd_engine::format::geometry::SUPERBLOCK_OFFSETS;
 use dcd_engine::format::superblock::SUPERBLOCK_SIZE;
+use dcd_engine::nvram::durable::DurableConfig;
 use dcd_engine::units::Uuid;
 use dcd_engine::{EngineConfig, FormatError, Superblock};
 
@@ -38,6 +39,10 @@ pub struct PairOptions {
     /// Go on without the segment memory of the last session, if it is lost: a person has read what
     /// that means.
     pub memory_lost: bool,
+    /// The memory in front of the log, if there is to be one.
+    pub nvram: Option<NvramOptions>,
+    /// Go on without the memory in front of the log that the last session had, if it is lost.
+    pub nvram_lost: bool,
     /// Which size of the data-disk counts.
     pub size: DataDiskSize,
     /// Most memory that it may come to need, with its clients; `None`: what it takes.
@@ -46,6 +51,17 @@ pub struct PairOptions {
     pub pairs: PairBook,
     /// No messages.
     pub quiet: bool,
+}
+
+/// A memory in front of the log.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct NvramOptions {
+    /// A file or block device.
+    pub disk: DeviceSpec,
+    /// It is memory, and survives the loss of power: a person says so.
+    pub survives_power: bool,
+    /// Policy and thresholds.
+    pub config: DurableConfig,
 }
 
 /// The disks with the log, as they were named.

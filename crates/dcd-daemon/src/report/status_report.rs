@@ -18,6 +18,7 @@ use crate::frontend::vhost_user::Trouble;
 use crate::memory::watch::MemoryReport;
 use crate::process::isolation::IsolationReport;
 use crate::report::legs;
+use crate::report::nvram::NvramReport;
 use crate::report::trouble_words::trouble_name;
 use crate::report::volumes::VolumeReport;
 use crate::users::UserFinder;
@@ -137,6 +138,9 @@ pub struct StatusReport {
     /// Its legs, if the cache-disk is on several disks.
     #[serde(default)]
     pub legs: Vec<LegReport>,
+    /// The memory in front of the log, if there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub nvram: Option<NvramReport>,
     /// The cache-disk has failed, until a restart. Writes fail, unless `uncached` says otherwise.
     pub cache_disk_failed: bool,
     /// Its last error.
@@ -452,6 +456,8 @@ impl StatusReport {
         }
         let volume = snapshot.core.engine().and_then(Engine::volume);
         report.volume = volume.map(|volume| VolumeReport::of(volume, &facts.members));
+        let nvram = snapshot.core.nvram_status().zip(snapshot.nvram_disk);
+        report.nvram = nvram.map(|(status, disk)| NvramReport::of(&status, disk));
         report.nbd_connections = snapshot.nbd_connections;
         report.recorders = snapshot.recorders;
         report.memory = snapshot.memory.cloned().unwrap_or_default();
@@ -520,6 +526,7 @@ impl StatusReport {
             },
             volume: None,
             legs: Vec::new(),
+            nvram: None,
             cache_disk_failed: status.cache_disk_failed,
             cache_disk_error: status.cache_disk_error.map(|error| error.to_string()),
             cache_disk_clean: status.cache_disk_clean,

@@ -34,8 +34,8 @@ use dcd_engine::format::share_directory::{
 };
 use dcd_engine::units::{BLOCK_SIZE, LINE_SIZE};
 use dcd_engine::{
-    AckMode, Buffer, DataDiskInfo, Engine, EngineConfig, Lba, LbaRange, Mode, Operation, Phase,
-    Reply, Uuid,
+    AckMode, Buffer, DataDiskInfo, EngineConfig, Lba, LbaRange, Mode, Operation, Phase, Reply,
+    TieredEngine, Uuid,
 };
 use rustix::io::Errno;
 
@@ -201,7 +201,7 @@ type Answers = Arc<Mutex<Vec<(u64, Reply)>>>;
 
 /// From a start to an end.
 struct Session {
-    event_loop: EventLoop<Engine>,
+    event_loop: EventLoop<TieredEngine>,
     kernel: SimulatedKernel,
     /// What nobody has looked at yet.
     answers: Answers,
@@ -369,6 +369,8 @@ impl Run {
             one_disk: Some(false),
             memory_directory: Some(self.folder.clone()),
             memory_lost: false,
+            nvram: None,
+            nvram_lost: false,
             pairs: PairBook::default(),
             size: DataDiskSize::Same,
             memory: None,

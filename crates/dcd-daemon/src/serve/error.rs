@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use dcd_engine::error::VolumeOpenError;
 use dcd_engine::legs::choose::LegsError;
+use dcd_engine::nvram::durable::NvramOpenError;
 use dcd_engine::units::BLOCK_SIZE;
 use dcd_engine::{FormatError, OpenError, RequestError, Uuid};
 
@@ -21,6 +22,7 @@ use crate::pair::members::MemberError;
 use crate::process::isolation::{LockMemoryError, ProcessorError};
 use crate::report::lost::{LostReport, NOT_DETACHED_HINT};
 use crate::report::stuck::StuckReport;
+use crate::serve::open_nvram::NvramError;
 use crate::units_text::format_size;
 
 /// Why a daemon cannot start or end in order.
@@ -94,6 +96,9 @@ pub enum ServeError {
         /// As given.
         data_disk: PathBuf,
     },
+    /// The memory in front of the log cannot be used.
+    #[error(transparent)]
+    Nvram(#[from] NvramError),
     /// The host remembers the pair otherwise.
     #[error(transparent)]
     Pair(#[from] PairProblem),
@@ -430,6 +435,7 @@ impl ServeError {
                  filter of a container"
                     .into()
             }
+            ServeError::Nvram(error) => nvram_hint(error),
             ServeError::System { .. } => return None,
             ServeError::NotDetached { .. } => NOT_DETACHED_HINT.into(),
             ServeError::Stuck { report, .. } => format!(
@@ -450,8 +456,55 @@ impl ServeError {
     }
 }
 
+const NVRAM_MISSING_HINT: &str = "start `dcd serve` with --nvram and that memory, and stop it in order: then nothing is left in it; if it \
+     is gone for good, --nvram-lost goes on without what only it held";
+
+fn nvram_hint(error: &NvramError) -> String {
+    let source = match error {
+        NvramError::Open { source, .. } => source,
+        NvramError::NotDeclared { .. } => {
+            return "what is acknowledged there is gone with the power, so a flush would be a lie: \
+                    give a device or a file on a disk; or say --nvram-survives power, if a battery keeps this memory"
+                .into();
+        }
+        NvramError::NotMemory { .. } => return "leave --nvram-survives out".into(),
+        NvramError::NotYet { .. } => return "serve it without --nvram".into(),
+    };
+    match source {
+        NvramOpenError::Size { .. } | NvramOpenError::TooSmallForWrites { .. } => {
+            "give it another size (truncate -s 64M FILE), from 1 MiB to 64 GiB; only while it is empty, behind a \
+             stop in order"
+                .into()
+        }
+        NvramOpenError::Foreign { .. } => {
+            "give the memory of this cache; the other one holds what is nowhere else, unless its cache was \
+             stopped in order (which wipes it)"
+                .into()
+        }
+        NvramOpenError::NotEmpty { .. } => {
+            "is it the right file or device? What may be overwritten is wiped first: `wipefs -a`, `blkdiscard -z`, or a \
+             new file of zeroes"
+                .into()
+        }
+        NvramOpenError::Damaged { .. }
+        | NvramOpenError::NoCommitWord
+        | NvramOpenError::BeyondVolume { .. } => {
+            "copy it first; `dcd inspect nvram` shows what is readable; --nvram-lost goes on without what only it held".into()
+        }
+        NvramOpenError::Stale { .. } => {
+            "give the memory, and the cache-disk, as they were last; --nvram-lost goes on without what only the \
+             memory held"
+                .into()
+        }
+        NvramOpenError::Lost { .. }
+        | NvramOpenError::Other { .. }
+        | NvramOpenError::Missing { .. } => NVRAM_MISSING_HINT.into(),
+    }
+}
+
 fn open_hint(error: &OpenError) -> Option<String> {
     Some(match error {
+        OpenError::Nvram { .. } => NVRAM_MISSING_HINT.into(),
         OpenError::NeedsLegs => "give each of its disks as a --cache-disk".into(),
         OpenError::HasNoLegs => "give its one --cache-disk".into(),
         OpenError::NeedsMembers => "give each member as a --data-disk".into(),

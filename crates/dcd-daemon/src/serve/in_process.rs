@@ -2,7 +2,7 @@
 
 use std::sync::mpsc;
 
-use dcd_engine::{Engine, Operation, RequestError};
+use dcd_engine::{Operation, RequestError, TieredEngine};
 
 use crate::event_loop::EventLoop;
 use crate::event_loop::submitter::Completion;
@@ -13,7 +13,7 @@ use crate::serve::opening::OpeningTeller;
 
 /// An open cache. Dropped without [`InProcess::shut_down`] it is left as by a crash.
 pub struct InProcess {
-    event_loop: EventLoop<Engine>,
+    event_loop: EventLoop<TieredEngine>,
 }
 
 impl InProcess {

@@ -1,14 +1,14 @@
 //! What a change of a share's size has left over whose process died between the log and the
 //! directory: the share has room that its log has not. The next start gives it back.
 
-use dcd_engine::Engine;
+use dcd_engine::TieredEngine;
 use dcd_engine::format::share_directory::Windows;
 
 use crate::event_loop::EventLoop;
 use crate::units_text::format_size;
 
 /// To be called when the cache runs, and both copies of its superblock are of this session.
-pub(crate) fn give_back_left_over(event_loop: &EventLoop<Engine>, is_quiet: bool) {
+pub(crate) fn give_back_left_over(event_loop: &EventLoop<TieredEngine>, is_quiet: bool) {
     let engine = event_loop.core();
     if engine.config().read_only || engine.cache_disk_failure().is_some() {
         return;

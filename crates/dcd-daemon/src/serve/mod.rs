@@ -12,6 +12,7 @@ pub(crate) mod member_news;
 pub mod memory_need;
 pub(crate) mod mount_place;
 pub mod offline;
+pub mod open_nvram;
 pub(crate) mod open_pair;
 mod opening;
 pub mod salvage_target;
@@ -28,7 +29,7 @@ use std::sync::{Arc, OnceLock};
 
 use dcd_engine::stats::RecoveryReport;
 use dcd_engine::units::MemberIndex;
-use dcd_engine::{DataDiskInfo, Engine, EngineConfig, Operation, Phase, Uuid, VolumeRequest};
+use dcd_engine::{DataDiskInfo, EngineConfig, Operation, Phase, TieredEngine, Uuid, VolumeRequest};
 
 use self::share_choice::choose_shares;
 use crate::caretaker::{self, CaretakerProgram, Duties, LoopDuty};
@@ -50,7 +51,7 @@ use crate::frontend::nbd::tls::files::TlsFiles;
 use crate::frontend::ublk;
 use crate::metrics::server::MetricsServer;
 use crate::pair::book::{PairBook, PairEntry};
-use crate::pair::{CacheDisks, DataDiskSize, DataDisks, PairOptions};
+use crate::pair::{CacheDisks, DataDiskSize, DataDisks, NvramOptions, PairOptions};
 use crate::process::confine::Reach;
 use crate::process::isolation::{
     Clients, IsolationReport, MemoryLimit, check_processor, isolate, run_on_processor,
@@ -106,6 +107,10 @@ pub struct ServeOptions {
     /// Go on without the segment memory of the last session, if it is lost: a person has read what
     /// that means.
     pub memory_lost: bool,
+    /// The memory in front of the log, if there is to be one.
+    pub nvram: Option<NvramOptions>,
+    /// Go on without the memory in front of the log that the last session had, if it is lost.
+    pub nvram_lost: bool,
     /// The processor that the loop runs on, and nowhere else.
     pub processor: Option<usize>,
     /// How long the loop looks for the next event before it sleeps, at most.
@@ -436,7 +441,7 @@ impl Servers {
 }
 
 /// Members of a volume that are not up to date.
-fn members_behind(engine: &Engine) -> Vec<u8> {
+fn members_behind(engine: &TieredEngine) -> Vec<u8> {
     engine.volume().map_or_else(Vec::new, |volume| {
         let others = volume.member_statuses().filter(|(_, member)| !member.is_whole());
         others.map(|(index, _)| index.0).collect()
@@ -453,6 +458,8 @@ fn pair_options(options: &ServeOptions) -> PairOptions {
         one_disk: options.one_disk,
         memory_directory: options.memory_directory.clone(),
         memory_lost: options.memory_lost,
+        nvram: options.nvram.clone(),
+        nvram_lost: options.nvram_lost,
         size: DataDiskSize::Same,
         memory: options.memory_max_bytes.map(|bytes| MemoryLimit {
             bytes,
@@ -473,7 +480,7 @@ fn pair_options(options: &ServeOptions) -> PairOptions {
 /// is made before, and is done by the caretaker.
 fn give_up_rights(
     options: &ServeOptions,
-    event_loop: &mut EventLoop<Engine>,
+    event_loop: &mut EventLoop<TieredEngine>,
     isolation: &mut IsolationReport,
     data_disk: &DataDiskInfo,
 ) -> Result<Option<MadeBefore>, ServeError> {
@@ -494,7 +501,7 @@ fn give_up_rights(
 
 /// What is due once the cache is open, before anything is acknowledged.
 fn note_the_start(
-    event_loop: &mut EventLoop<Engine>,
+    event_loop: &mut EventLoop<TieredEngine>,
     record: &mut PairEntry,
     options: &ServeOptions,
 ) -> RecoveryReport {
@@ -524,7 +531,7 @@ fn note_the_start(
 
 /// Closes what served, and writes down and says how it is left.
 fn note_the_end(
-    mut event_loop: EventLoop<Engine>,
+    mut event_loop: EventLoop<TieredEngine>,
     outcome: &Result<Outcome, ServeError>,
     record: &mut PairEntry,
 ) {
@@ -557,7 +564,7 @@ fn note_the_end(
 }
 
 /// The files that are needed from now on.
-fn reach(options: &ServeOptions, event_loop: &mut EventLoop<Engine>, is_kept: bool) -> Reach {
+fn reach(options: &ServeOptions, event_loop: &mut EventLoop<TieredEngine>, is_kept: bool) -> Reach {
     let mut reach = Reach::new();
     event_loop.memory().into_iter().for_each(|memory| reach.memory_directory(memory.directory()));
     let certificates = options.nbd_options.tls.iter().flat_map(TlsFiles::paths);
@@ -568,6 +575,9 @@ fn reach(options: &ServeOptions, event_loop: &mut EventLoop<Engine>, is_kept: bo
         sockets_of(options).iter().for_each(|path| reach.socket(path));
     }
     disks_of(options).for_each(|(_, disk)| reach.disk(&disk_of(disk.path()), disk.fault_control()));
+    if let Some(NvramOptions { disk, .. }) = &options.nvram {
+        reach.disk(&disk_of(disk.path()), disk.fault_control());
+    }
     if options.ublk.is_some() {
         reach.devices_to_be();
     }
@@ -614,7 +624,7 @@ fn data_disks_of(options: &ServeOptions) -> impl Iterator<Item = &DeviceSpec> {
 }
 
 /// Has what belongs on a disk that took the place of a lost one written to it.
-fn begin_rebuild(event_loop: &mut EventLoop<Engine>, member: u8, disk: &DeviceSpec) {
+fn begin_rebuild(event_loop: &mut EventLoop<TieredEngine>, member: u8, disk: &DeviceSpec) {
     let request = VolumeRequest::Rebuild { member: MemberIndex(member) };
     let disk = disk.to_string();
     let told = Completion::new(move |reply| {

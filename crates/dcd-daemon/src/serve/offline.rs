@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use dcd_engine::stats::RecoveryReport;
 use dcd_engine::units::LbaRange;
-use dcd_engine::{Engine, Operation, Phase, RequestError, Uuid};
+use dcd_engine::{Operation, Phase, RequestError, TieredEngine, Uuid};
 
 use crate::event_loop::EventLoop;
 use crate::event_loop::core::Core;
@@ -191,7 +191,7 @@ pub fn run_offline(
 }
 
 /// Lines that are still in the log only.
-fn lines_left(event_loop: &EventLoop<Engine>) -> u64 {
+fn lines_left(event_loop: &EventLoop<TieredEngine>) -> u64 {
     let status = event_loop.core().status();
     status.dirty_lines + status.zero_lines
 }
@@ -200,7 +200,7 @@ fn lines_left(event_loop: &EventLoop<Engine>) -> u64 {
 /// at once, and there is no answer.
 fn run_step(
     step: &Step,
-    event_loop: &mut EventLoop<Engine>,
+    event_loop: &mut EventLoop<TieredEngine>,
     total: u64,
     report: &mut OfflineReport,
     progress: &mut dyn FnMut(Progress),
@@ -243,7 +243,7 @@ struct StepUnderWay {
 }
 
 impl Step {
-    fn start(&self, event_loop: &mut EventLoop<Engine>) -> StepUnderWay {
+    fn start(&self, event_loop: &mut EventLoop<TieredEngine>) -> StepUnderWay {
         let (sender, answer) = mpsc::channel();
         let completion = Completion::new(move |reply| {
             let _ = sender.send(reply.result);
@@ -263,7 +263,7 @@ impl Step {
         StepUnderWay { ticket, answer }
     }
 
-    fn cancel(&self, under_way: &StepUnderWay, event_loop: &mut EventLoop<Engine>) {
+    fn cancel(&self, under_way: &StepUnderWay, event_loop: &mut EventLoop<TieredEngine>) {
         match self {
             Step::Drain => event_loop.cancel_drain(under_way.ticket),
             Step::Detach(_) => event_loop.request(Operation::CancelDetach, Completion::new(|_| ())),

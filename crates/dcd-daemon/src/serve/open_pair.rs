@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::rc::Rc;
 
+use dcd_engine::format::nvram::NvramIdentity;
 use dcd_engine::io::ResizeError;
 use dcd_engine::volume::format::area::VolumeArea;
 use dcd_engine::volume::format::header::{VOLUME_HEADER_BYTES, VolumeHeader};
@@ -11,7 +12,7 @@ use dcd_engine::volume::members::MemberInfo;
 use dcd_engine::volume::{Volume, VolumeParts};
 use dcd_engine::{
     AckMode, DataDiskInfo, Device, Engine, EngineConfig, FormatError, MemoryUse, OpenError, Phase,
-    SegmentMemory, Superblock, Time,
+    SegmentMemory, Superblock, TieredEngine, Time,
 };
 
 use crate::device::device_file::{DeviceError, DeviceFile, share_a_disk};
@@ -38,6 +39,7 @@ use crate::ring::kernel::{Kernel, linux};
 use crate::serve::error::ServeError;
 use crate::serve::find_cache::{Given, find_cache, open_cache_disks};
 use crate::serve::memory_need::MemoryNeed;
+use crate::serve::open_nvram::{OpenNvram, open_nvram};
 use crate::serve::opening::OpeningTeller;
 use crate::units_text::format_duration;
 
@@ -46,7 +48,7 @@ const PAYLOAD_MAX: u32 = 32 << 20;
 
 /// An engine on its disks, opening.
 pub(crate) struct Pair {
-    pub(crate) event_loop: EventLoop<Engine>,
+    pub(crate) event_loop: EventLoop<TieredEngine>,
     pub(crate) superblock: Superblock,
     pub(crate) record: PairEntry,
     pub(crate) one_disk: bool,
@@ -133,6 +135,20 @@ pub(crate) fn open_pair_on(
         _ => info,
     };
     config.grow = options.size == DataDiskSize::Grown;
+
+    // The memory in front of the log, before the superblock names it.
+    if options.nvram.is_some() {
+        // What does not go with it is refused before anything is written there.
+        let any = NvramIdentity { id: superblock.uuid, generation: 0 };
+        let with = EngineConfig { nvram: Some(any), legs: None, ..config.clone() };
+        with.validate().map_err(OpenError::Config)?;
+    }
+    let nvram = options.nvram.as_ref();
+    let nvram = nvram
+        .map(|nvram| open_nvram(options, nvram, &superblock, data_disk_info.blocks, clock.now()));
+    let nvram = nvram.transpose()?;
+    config.nvram = nvram.as_ref().map(|nvram| nvram.tier.identity());
+    config.nvram_may_be_lost = options.nvram_lost;
     let data_disk_bytes = info.bytes();
     let cache_disk_bytes = found.size_bytes();
     let read_only = config.read_only;
@@ -151,8 +167,13 @@ pub(crate) fn open_pair_on(
         write_leg_label(found.disk().file(), label).map_err(ServeError::device("cache-disk"))?;
     }
     let description = format!("{} behind {} (dcd)", options.data_disks, options.cache_disks);
+    let (core, nvram) = match nvram {
+        Some(OpenNvram { tier, disk }) => (TieredEngine::with(engine, tier), Some(disk)),
+        None => (TieredEngine::without(engine), None),
+    };
     let mut event_loop = EventLoop::new(Parts {
-        core: engine,
+        core,
+        nvram,
         cache_side: Some(found.side),
         memory: Some(MemoryWatch::new(memory, superblock.uuid)),
         data,
@@ -551,7 +572,7 @@ fn open_data_disk(spec: &DeviceSpec, read_only: bool) -> Result<(Disk, bool), Se
 /// Turns the loop until the engine runs. Whether it does: not if somebody asked to stop first.
 /// Meanwhile `teller` says how far it is.
 pub(crate) fn wait_until_running(
-    event_loop: &mut EventLoop<Engine>,
+    event_loop: &mut EventLoop<TieredEngine>,
     mut teller: OpeningTeller<'_>,
 ) -> Result<bool, ServeError> {
     loop {

@@ -114,6 +114,7 @@ pub fn slow_disk(
         core: PassThrough::new(info),
         cache_side: None,
         memory: None,
+        nvram: None,
         data: DataSide::Disk(Box::new(disk)),
         label: None,
         kernel: crate::ring::kernel::linux().map_err(ServeError::system("make an io_uring"))?,

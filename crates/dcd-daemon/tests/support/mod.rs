@@ -54,6 +54,8 @@ pub fn options(directory: &Path) -> ServeOptions {
         control: None,
         memory_directory: Some(directory.to_owned()),
         memory_lost: false,
+        nvram: None,
+        nvram_lost: false,
         processor: None,
         busy_poll: BusyPollMax::Auto,
         memory_max_bytes: None,

@@ -261,6 +261,9 @@ impl Engine {
             Kind::Detach => CacheState::Detached,
         };
         self.superblock.memory = None;
+        if !self.nvram_holds_data {
+            self.superblock.nvram = None;
+        }
         self.write_superblock_copy(self.superblock.offset(), Purpose::Close);
     }
 

@@ -239,6 +239,8 @@ pub struct Engine {
     counters: Counters,
     recovery_report: RecoveryReport,
     memory_use: MemoryUse,
+    /// A close leaves the memory in front of the log named.
+    nvram_holds_data: bool,
 }
 
 impl Engine {
@@ -342,6 +344,7 @@ impl Engine {
             false => config,
         };
         assert_eq!(memory.bytes().len(), Engine::segment_memory_size(&geometry, &config));
+        check_nvram(&superblock, &config)?;
         check_sizes(&superblock, cache_disk_bytes, data_disk, config.grow)?;
         let legs = legs.map(|it| Legs::open(now, *it, superblock.end(), config.io_timeout));
         let legs = legs.transpose().map_err(OpenError::Format)?.map(Box::new);
@@ -422,6 +425,7 @@ impl Engine {
             buffers: BufferPool::default(),
             recovery_report: RecoveryReport::default(),
             memory_use: MemoryUse::NotBegun,
+            nvram_holds_data: false,
             config,
             superblock,
             data_disk,
@@ -924,6 +928,12 @@ impl Engine {
         self.memory_use
     }
 
+    /// Whether the superblock goes on naming the memory in front of the log when the cache is
+    /// closed: it holds what is nowhere else. To be told before the request to close.
+    pub fn set_nvram_holds_data(&mut self, holds_data: bool) {
+        self.nvram_holds_data = holds_data;
+    }
+
     /// The memory that [`IoData::SegmentMemory`] speaks of.
     pub fn segment_memory(&self) -> &[u8] {
         self.log.memory()
@@ -1121,6 +1131,16 @@ impl Engine {
 }
 
 /// Tables of a volume are in the log: it is served with it, or without it from the start on.
+/// A memory in front of the log that is named has to be there.
+fn check_nvram(superblock: &Superblock, config: &EngineConfig) -> Result<(), OpenError> {
+    let Some(expected) = superblock.nvram else { return Ok(()) };
+    let is_it = config.nvram.is_some_and(|nvram| nvram.id == expected.id);
+    match is_it || config.nvram_may_be_lost {
+        true => Ok(()),
+        false => Err(OpenError::Nvram { id: expected.id }),
+    }
+}
+
 fn check_mode(
     config: &EngineConfig,
     below: &Below,

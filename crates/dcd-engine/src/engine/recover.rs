@@ -734,6 +734,8 @@ impl Engine {
         // Nothing is acknowledged before this is durable, so whoever misses the memory later has
         // this to know it by.
         self.superblock.memory = self.config.memory.clone();
+        // Likewise for the memory in front of the log.
+        self.superblock.nvram = self.config.nvram;
         self.memory_use = MemoryUse::InUse;
         if self.data_disk.blocks > self.superblock.data_disk.blocks {
             self.superblock.data_disk = self.data_disk;

@@ -20,6 +20,7 @@ pub mod end_mark;
 pub mod geometry;
 pub mod layout;
 pub mod leg_label;
+pub mod nvram;
 pub(crate) mod preamble;
 pub mod record;
 pub mod share_directory;

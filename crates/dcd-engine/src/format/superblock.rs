@@ -11,6 +11,7 @@ use super::checksum::crc32c_with_hole;
 use super::end_mark::END_MARK_BYTES;
 use super::geometry::{ANNEXES_MAX, Annexes, COPY_PAGE_SPACE_BYTES, Geometry, SUPERBLOCK_OFFSETS};
 use super::layout::{FieldLayout, layout_of};
+use super::nvram::NvramIdentity;
 use super::preamble::{CHECKSUM_OFFSET, Preamble};
 use crate::buffer::Buffer;
 use crate::error::FormatError;
@@ -41,6 +42,9 @@ pub const FEATURE_LEGS: u64 = 8;
 /// in this session. A program that did not know of it would take other bytes for its segments and
 /// checkpoints.
 pub const FEATURE_RESIZED: u64 = 16;
+/// Incompatible feature: a [memory](super::nvram) in front of the log holds what is nowhere else. A
+/// program that did not know of it would serve what is older.
+pub const FEATURE_NVRAM: u64 = 32;
 /// Compatible feature: an [end mark](super::end_mark) lies behind everything else.
 pub const FEATURE_END_MARK: u64 = 1;
 /// Longest name of the place of a segment memory, in bytes.
@@ -140,6 +144,9 @@ pub struct Superblock {
     pub memory: Option<MemoryIdentity>,
     /// What follows from a change of the log's size in this session, or the last.
     pub resized: Option<Resized>,
+    /// The memory in front of the log, from when a session begins with it until one ends in order
+    /// with nothing left in it.
+    pub nvram: Option<NvramIdentity>,
 }
 
 /// A superblock that was written in the middle of a session, because the log has got another size.
@@ -192,7 +199,9 @@ pub(crate) struct SuperblockOnDisk {
     pub(crate) annexes_offset: U64,
     pub(crate) segments_in_use: U32,
     pub(crate) annex_segments: [U32; ANNEXES_MAX],
-    pub(crate) unused: [u8; 3640],
+    pub(crate) nvram_id: [u8; 16],
+    pub(crate) nvram_generation: U64,
+    pub(crate) unused: [u8; 3616],
 }
 
 const _: () = assert!(size_of::<SuperblockOnDisk>() == SUPERBLOCK_SIZE);
@@ -238,6 +247,8 @@ pub fn layout() -> Vec<FieldLayout> {
         annexes_offset,
         segments_in_use,
         annex_segments,
+        nvram_id,
+        nvram_generation,
         unused,
     })
 }
@@ -317,6 +328,19 @@ impl SuperblockOnDisk {
         }
         let resized = Resized { session_epoch: epoch, checkpoint_generation: checkpoint };
         Ok((epoch > 0).then_some(resized))
+    }
+
+    fn nvram(&self) -> Result<Option<NvramIdentity>, FormatError> {
+        let field = |field, found| FormatError::Field { what: WHAT, field, found };
+        let (id, generation) = (Uuid(self.nvram_id), self.nvram_generation.get());
+        let is_named = self.features_incompatible.get() & FEATURE_NVRAM != 0;
+        if is_named != (id != Uuid([0; 16])) {
+            return Err(field("nvram_id", self.nvram_id[0].into()));
+        }
+        if generation >= COUNTER_END || !is_named && generation > 0 {
+            return Err(field("nvram_generation", generation));
+        }
+        Ok(is_named.then_some(NvramIdentity { id, generation }))
     }
 
     fn data_disk(&self) -> Result<DataDiskInfo, FormatError> {
@@ -437,7 +461,8 @@ impl Superblock {
             | feature(self.volume_bytes > 0, FEATURE_VOLUME)
             | feature(self.data_offset_bytes > 0, FEATURE_LABELLED)
             | feature(self.has_legs, FEATURE_LEGS)
-            | feature(self.is_or_was_resized(), FEATURE_RESIZED);
+            | feature(self.is_or_was_resized(), FEATURE_RESIZED)
+            | feature(self.nvram.is_some(), FEATURE_NVRAM);
         disk.features_incompatible = features.into();
         disk.features_compatible = feature(self.has_end_mark, FEATURE_END_MARK).into();
         disk.volume_bytes = self.volume_bytes.into();
@@ -449,6 +474,10 @@ impl Superblock {
             let place = memory.place.as_bytes();
             disk.memory_place[..place.len()].copy_from_slice(place);
             disk.memory_max_delay_milliseconds = memory.max_delay_milliseconds.into();
+        }
+        if let Some(nvram) = self.nvram {
+            disk.nvram_id = nvram.id.0;
+            disk.nvram_generation = nvram.generation.into();
         }
         disk.copy_pages = self.geometry.copy_pages.into();
         disk.uuid = self.uuid.0;
@@ -484,8 +513,12 @@ impl Superblock {
     pub fn decode(bytes: &[u8]) -> Result<Superblock, FormatError> {
         let (disk, _) = PREAMBLE.verify::<SuperblockOnDisk>(bytes)?;
         let incompatible = disk.features_incompatible.get();
-        let known =
-            FEATURE_READ_AREA | FEATURE_VOLUME | FEATURE_LABELLED | FEATURE_LEGS | FEATURE_RESIZED;
+        let known = FEATURE_READ_AREA
+            | FEATURE_VOLUME
+            | FEATURE_LABELLED
+            | FEATURE_LEGS
+            | FEATURE_RESIZED
+            | FEATURE_NVRAM;
         let unknown = incompatible & !known | disk.features_read_only_compatible.get();
         if unknown != 0 {
             return Err(FormatError::Features { unknown });
@@ -553,6 +586,7 @@ impl Superblock {
             has_legs: incompatible & FEATURE_LEGS != 0,
             memory,
             resized: disk.resized()?,
+            nvram: disk.nvram()?,
         })
     }
 
@@ -598,7 +632,23 @@ mod tests {
             has_legs: false,
             memory: None,
             resized: None,
+            nvram: None,
         }
+    }
+
+    #[test]
+    fn it_names_the_memory_in_front_of_the_log() {
+        let nvram = Some(NvramIdentity { id: Uuid([4; 16]), generation: 9 });
+        let with = Superblock { nvram, ..superblock(4) };
+        assert_eq!(Superblock::decode(with.encode().bytes()), Ok(with));
+        let nvram = Some(NvramIdentity { id: Uuid([0; 16]), generation: 9 });
+        let nameless = Superblock { nvram, ..superblock(4) };
+        let error = Superblock::decode(nameless.encode().bytes());
+        assert!(matches!(error, Err(FormatError::Field { field: "nvram_id", .. })));
+        let nvram = Some(NvramIdentity { id: Uuid([4; 16]), generation: COUNTER_END });
+        let forged = Superblock { nvram, ..superblock(4) };
+        let error = Superblock::decode(forged.encode().bytes());
+        assert!(matches!(error, Err(FormatError::Field { field: "nvram_generation", .. })));
     }
 
     #[test]
@@ -801,16 +851,16 @@ mod tests {
     #[test]
     fn newer_versions_and_features_are_refused() {
         let mut disk = SuperblockOnDisk::read_from_bytes(superblock(4).encode().bytes()).unwrap();
-        disk.features_incompatible = 32.into();
+        disk.features_incompatible = 64.into();
         disk.checksum = crc32c_with_hole(disk.as_bytes(), CHECKSUM_OFFSET).into();
-        assert_eq!(Superblock::decode(disk.as_bytes()), Err(FormatError::Features { unknown: 32 }));
+        assert_eq!(Superblock::decode(disk.as_bytes()), Err(FormatError::Features { unknown: 64 }));
         // A feature of both kinds is as unknown as one of either.
-        disk.features_read_only_compatible = 32.into();
+        disk.features_read_only_compatible = 64.into();
         disk.checksum = crc32c_with_hole(disk.as_bytes(), CHECKSUM_OFFSET).into();
-        assert_eq!(Superblock::decode(disk.as_bytes()), Err(FormatError::Features { unknown: 32 }));
+        assert_eq!(Superblock::decode(disk.as_bytes()), Err(FormatError::Features { unknown: 64 }));
         disk.features_incompatible = 0.into();
         disk.checksum = crc32c_with_hole(disk.as_bytes(), CHECKSUM_OFFSET).into();
-        assert_eq!(Superblock::decode(disk.as_bytes()), Err(FormatError::Features { unknown: 32 }));
+        assert_eq!(Superblock::decode(disk.as_bytes()), Err(FormatError::Features { unknown: 64 }));
         disk.version = 3.into();
         assert!(matches!(
             Superblock::decode(disk.as_bytes()),

@@ -22,7 +22,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::bits::Bits;
-use super::groups::GroupMap;
+use super::groups::{GROUP_BLOCKS_MAX, GroupMap};
 use super::number_map::NumberMap;
 use crate::units::{Lba, LbaRange, Time};
 
@@ -176,6 +176,30 @@ impl Directory {
         let below = by_address.range(..block.0).rev().filter_map(is_listed);
         let above = by_address.range(block.0..).filter_map(is_listed);
         below.take(count).chain(above.take(count))
+    }
+
+    /// Groups with dirty blocks in the range, by address, at most `count`. Only after
+    /// [`Directory::keep_addresses`].
+    ///
+    /// # Panics
+    /// Without it.
+    pub fn dirty_groups_in(&self, range: LbaRange, count: usize, groups: &mut Vec<GroupIndex>) {
+        let by_address = self.by_address.as_ref().expect("addresses are kept");
+        let first = range.start.0.saturating_sub(GROUP_BLOCKS_MAX - 1);
+        let is_dirty = |index: &GroupIndex| {
+            let group = self.group(*index);
+            let start = range.start.0.max(group.range.start.0);
+            let end = range.end().min(group.range.end());
+            let part = |end| group.relative(LbaRange::new(start, end - start));
+            start < end && group.dirty.count_in(part(end)) > 0
+        };
+        let near = by_address.range(first..range.end()).map(|(_, index)| *index);
+        groups.extend(near.filter(is_dirty).take(count));
+    }
+
+    /// Whether it is neither being cleaned nor bypassed.
+    pub fn may_be_cleaned(&self, index: GroupIndex) -> bool {
+        self.group(index).is_listed
     }
 
     /// When a group was written last.

@@ -38,10 +38,12 @@
 //! - [`policy`]: which one is cleaned next;
 //! - `hot_zone`: how much of the memory is for what is written again and again, found by trying
 //!   sizes beside the real one (`trial`); `stack_distance`: the hit ratio by size, and its knee;
-//! - [`tier`]: the paths of a write, a read and a cleaning.
+//! - [`tier`]: the paths of a write, a read and a cleaning;
+//! - [`durable`]: a driver of all that with bytes, on a medium that survives.
 
 mod bits;
 pub(crate) mod directory;
+pub mod durable;
 pub mod groups;
 pub(crate) mod hot_zone;
 mod number_map;
@@ -79,6 +81,9 @@ pub struct NvramConfig {
     pub groups_at_once: u32,
     /// How large the hot zone is, for the policy that has one.
     pub hot_zone: HotZoneSize,
+    /// A write that goes past the memory waits until what it meets there has been cleaned, so that
+    /// no crash shows a mixture of the two (contract C14).
+    pub past_waits: bool,
 }
 
 /// How large the hot zone is.
@@ -103,6 +108,7 @@ impl Default for NvramConfig {
             idle: Duration(0),
             groups_at_once: u32::MAX,
             hot_zone: HotZoneSize::Found,
+            past_waits: false,
         }
     }
 }
@@ -158,6 +164,9 @@ pub struct BelowIo {
 pub enum NvramInput {
     /// A request has come.
     Request(NvramRequest),
+    /// A write has come that goes past the memory whatever its size: only with
+    /// [`NvramConfig::past_waits`].
+    Past(NvramRequest),
     /// An I/O below has ended; whether well.
     BelowDone(BelowId, bool),
     /// [`Nvram::wake_up`] has come.

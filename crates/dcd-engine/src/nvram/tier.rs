@@ -24,12 +24,15 @@ use super::{
     BelowId, BelowIo, BelowPurpose, HotZoneSize, NvramConfig, NvramCounters, NvramInput,
     NvramOperation, NvramOutput, NvramReply, NvramRequest,
 };
-use crate::units::{Duration, LbaRange, Time};
+use crate::units::{Duration, Lba, LbaRange, Time};
 
 /// Writes after which the size of the hot zone is looked at anew.
 const HOT_ZONE_WRITES: u64 = 64;
 /// Cleaning writes of which the disk's speed is the mean; twice as many at most.
 const CLEANING_WRITES_REMEMBERED: u64 = 512;
+/// Groups on their way to the disk, above which none is started because it is in somebody's way: so
+/// much is done in one step.
+const HURRIED_GROUPS_MAX: usize = 64;
 
 /// The tier.
 pub struct Nvram {
@@ -57,10 +60,13 @@ pub struct Nvram {
     outputs: VecDeque<NvramOutput>,
     counters: NvramCounters,
     runs: Vec<LbaRange>,
+    in_the_way: Vec<GroupIndex>,
 }
 
 struct Waiting {
     request: NvramRequest,
+    /// Past the memory, whatever its size.
+    is_past: bool,
     stalled_since: Option<Time>,
 }
 
@@ -86,7 +92,7 @@ impl Nvram {
         };
         let mut groups = Directory::new(map);
         groups.set_hot_zone(config.policy.hot_zone_blocks(hot_blocks));
-        if config.policy.wants_addresses() {
+        if config.policy.wants_addresses() || config.past_waits {
             groups.keep_addresses();
         }
         if config.policy == NvramPolicyKind::Fifo {
@@ -111,7 +117,28 @@ impl Nvram {
             outputs: VecDeque::new(),
             counters: NvramCounters::default(),
             runs: Vec::new(),
+            in_the_way: Vec::new(),
         }
+    }
+
+    /// The memory has held these blocks since before the start.
+    pub fn restore(&mut self, now: Time, range: LbaRange) {
+        self.now = now;
+        self.groups.store(now, range);
+    }
+
+    /// Sends what is dirty on its way to the disk, hot or not, as far as that goes in one step: to
+    /// be called until nothing is.
+    pub fn clean_all(&mut self) {
+        while (self.groups_being_cleaned as usize) < HURRIED_GROUPS_MAX {
+            let Some(group) = self.groups.oldest() else { return };
+            self.start_cleaning(group);
+        }
+    }
+
+    /// Whether a block is dirty.
+    pub fn is_dirty(&self, block: Lba) -> bool {
+        self.groups.dirty_in(LbaRange::new(block.0, 1)) > 0
     }
 
     /// What happened at `now`, which never goes back.
@@ -124,9 +151,15 @@ impl Nvram {
             NvramInput::Request(request) => match request.operation {
                 NvramOperation::Read => self.read(request),
                 NvramOperation::Write => {
-                    self.waiting.push_back(Waiting { request, stalled_since: None });
+                    let waiting = Waiting { request, is_past: false, stalled_since: None };
+                    self.waiting.push_back(waiting);
                 }
             },
+            NvramInput::Past(request) => {
+                assert!(self.config.past_waits, "what it meets is cleaned first");
+                let waiting = Waiting { request, is_past: true, stalled_since: None };
+                self.waiting.push_back(waiting);
+            }
             NvramInput::BelowDone(id, ok) => self.below_done(id, ok),
             NvramInput::Timeout => {}
         }
@@ -197,7 +230,8 @@ impl Nvram {
             }
             let is_large =
                 range.blocks > self.config.bypass_blocks.min(self.config.capacity_blocks);
-            let is_admitted = if is_large { self.bypass() } else { self.store(head) };
+            let is_past = is_large || first.is_past;
+            let is_admitted = if is_past { self.bypass() } else { self.store(head) };
             if !is_admitted {
                 return;
             }
@@ -208,14 +242,35 @@ impl Nvram {
     /// Step 2, for the first that waits.
     fn bypass(&mut self) -> bool {
         let request = self.waiting[0].request;
-        if self.groups.is_being_cleaned(request.range) {
-            // Else the older data could arrive after it.
-            return false;
+        if self.config.past_waits {
+            // Nothing new can get there meanwhile: it would overlap with this.
+            if self.is_in_the_way_of(request.range) {
+                return false;
+            }
+        } else {
+            if self.groups.is_being_cleaned(request.range) {
+                // Else the older data could arrive after it.
+                return false;
+            }
+            self.groups.start_bypass(request.range);
         }
         self.counters.bypasses += 1;
-        self.groups.start_bypass(request.range);
         self.start_below(NvramOperation::Write, request.range, BelowPurpose::Request(request.id));
         true
+    }
+
+    /// Whether the memory holds some of the range; that is sent on its way then.
+    fn is_in_the_way_of(&mut self, range: LbaRange) -> bool {
+        let mut groups = std::mem::take(&mut self.in_the_way);
+        self.groups.dirty_groups_in(range, HURRIED_GROUPS_MAX, &mut groups);
+        let is_in_the_way = !groups.is_empty();
+        for group in groups.drain(..) {
+            if self.groups.may_be_cleaned(group) {
+                self.start_cleaning(group);
+            }
+        }
+        self.in_the_way = groups;
+        is_in_the_way
     }
 
     /// Steps 3 and 4, for the first that waits.
@@ -344,7 +399,7 @@ impl Nvram {
             BelowPurpose::Request(id) => {
                 self.requests_below -= 1;
                 self.quiet_since = self.now;
-                if io.operation == NvramOperation::Write {
+                if io.operation == NvramOperation::Write && !self.config.past_waits {
                     self.groups.bypassed(io.range, ok);
                 }
                 self.reply(NvramReply { id, ok, stalled_since: None, from_memory: false });

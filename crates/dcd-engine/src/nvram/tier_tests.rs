@@ -337,6 +337,7 @@ fn configs() -> impl Strategy<Value = NvramConfig> {
             idle: Duration::from_millis(idle * 10),
             groups_at_once: if groups_at_once == 0 { u32::MAX } else { groups_at_once },
             hot_zone,
+            past_waits: false,
         },
     )
 }

@@ -481,7 +481,7 @@ impl Machine {
             Device::CacheDisk => &mut self.state.cache_disk,
             Device::Member(member) => &mut self.state.members[usize::from(member.0)].disk,
             Device::Leg(leg) => self.cache_disk_of(Some(leg)),
-            Device::DataDisk => panic!("I/O of the data-disk, which a volume has not"),
+            Device::DataDisk | Device::Nvram => panic!("I/O of what a volume has not"),
         }
     }
 
@@ -924,7 +924,7 @@ impl Machine {
                     let legs = wreck.legs.as_mut().expect("the cache-disk is on legs");
                     legs.disk_of(leg, &mut wreck.cache_disk)
                 }
-                Device::DataDisk => unreachable!("it was not started"),
+                Device::DataDisk | Device::Nvram => unreachable!("it was not started"),
             };
             let memory = memory.unwrap_or_default();
             let Some((offset, bytes)) = flight.written(memory, !disk.cannot_zero) else {

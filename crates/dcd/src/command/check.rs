@@ -182,6 +182,7 @@ pub fn check(
     report.verify_volume(image, &superblock, progress);
     report.notes.extend(note_of_memory(&superblock, &image.path));
     report.notes.extend(note_of_label(&superblock));
+    report.notes.extend(note_of_nvram(&superblock));
     let is_empty_log = log.records.is_empty() && live.is_clean();
     if superblock.state == CacheState::Open && is_empty_log && report.problems.is_empty() {
         let note =
@@ -285,6 +286,17 @@ fn note_of_memory(superblock: &Superblock, cache_disk: &Path) -> Option<String> 
             ))
         }
     }
+}
+
+/// What is nowhere on the disks.
+fn note_of_nvram(superblock: &Superblock) -> Option<String> {
+    superblock.nvram.map(|nvram| {
+        format!(
+            "the memory {} in front of the log may hold what is newer than both disks (`dcd inspect nvram`): a start will \
+             refuse without it",
+            nvram.id
+        )
+    })
 }
 
 /// What a person needs to know who looks at the data-disk.

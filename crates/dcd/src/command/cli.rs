@@ -124,6 +124,7 @@ mod tests {
             "accept-damage",
             "degraded",
             "memory-lost",
+            "nvram-lost",
             "replace-member",
             "new-leg",
             "without-leg",

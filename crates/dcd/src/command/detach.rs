@@ -164,6 +164,8 @@ pub fn run(arguments: &DetachArguments) -> Result<(), CommandError> {
         one_disk: None,
         memory_directory: arguments.memory_directory.clone(),
         memory_lost: arguments.memory_lost,
+        nvram: None,
+        nvram_lost: false,
         size: DataDiskSize::Same,
         memory: None,
         pairs,

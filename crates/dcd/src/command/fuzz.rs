@@ -12,6 +12,7 @@ use dcd_daemon::units_text::parse_duration;
 use dcd_fuzz::exhaustive;
 use dcd_fuzz::faults::FaultKind;
 use dcd_fuzz::minimise::minimise;
+use dcd_fuzz::nvram::{self, NvramReport};
 use dcd_fuzz::run::Failure;
 use dcd_fuzz::session::{Limit, Outcome, Session, Work};
 use dcd_fuzz::volume::VolumeKind;
@@ -19,6 +20,7 @@ use dcd_fuzz::volume::minimise as volumes;
 use dcd_fuzz::volume::options::{LEGS_FROM, TWIN_FROM};
 use dcd_fuzz::volume::run::VolumeFailure;
 use serde::Serialize;
+use serde_json::json;
 
 use super::seeded_bugs;
 use crate::error::CommandError;
@@ -45,6 +47,7 @@ Examples:
   dcd fuzz --volume raid5 --for 60s
   dcd fuzz --legs --for 60s
   dcd fuzz --volume raid5 --lose-cache-disk --for 60s
+  dcd fuzz --nvram --for 60s
   dcd fuzz --driver --for 60s")]
 pub struct FuzzArguments {
     /// Run this seed only; with --runs or --for the first of them [default: 0 for them].
@@ -89,6 +92,10 @@ pub struct FuzzArguments {
     /// queues, completions late and in any order, cancelled and failed operations, pauses.
     #[arg(long, conflicts_with_all = ["faults", "pairs", "exhaustive", "sweep", "volume", "legs", "seeded_bugs", "jobs"])]
     pub driver: bool,
+    /// Runs of the memory in front of the log: crashes between any two of its stores, memory that
+    /// tears, devices that lose sectors, rot, memories that are old, foreign or gone.
+    #[arg(long, conflicts_with_all = ["faults", "pairs", "exhaustive", "sweep", "volume", "legs", "driver", "seeded_bugs", "jobs"])]
+    pub nvram: bool,
     /// Are mistakes found that were made on purpose? Turns on one after the other and runs until it
     /// is found, at most --runs times each [default: 1000]. Only in the binary that `make
     /// fuzz-seeded` builds.
@@ -132,6 +139,9 @@ pub fn run(arguments: &FuzzArguments) -> Result<(), CommandError> {
     }
     if arguments.driver {
         return driver(arguments);
+    }
+    if arguments.nvram {
+        return nvram(arguments);
     }
     // A panic of the engine is a violation like others; it does not end this process.
     std::panic::set_hook(Box::new(|_| {}));
@@ -197,6 +207,92 @@ pub fn run(arguments: &FuzzArguments) -> Result<(), CommandError> {
 /// Runs of the driver, one after the other: they have the clock and the kernel for themselves, but
 /// not the disks.
 fn driver(arguments: &FuzzArguments) -> Result<(), CommandError> {
+    let seed = arguments.seed.unwrap_or(0);
+    let mut summary = DriverSummary { seed, ..Default::default() };
+    let ended = one_after_the_other(arguments, driver_runs::run, |report| summary.add(&report))?;
+    summary.runs = ended.runs;
+    summary.seconds = ended.seconds;
+    summary.violations.clone_from(&ended.violations);
+    if arguments.json {
+        stdout::print_json_line(&summary)?;
+    } else {
+        stdout::print(&summary.render())?;
+    }
+    ended.verdict()
+}
+
+/// Runs of the memory in front of the log.
+fn nvram(arguments: &FuzzArguments) -> Result<(), CommandError> {
+    let seed = arguments.seed.unwrap_or(0);
+    let mut all = NvramReport::default();
+    let run = |seed| nvram::run(seed, false);
+    let ended = one_after_the_other(arguments, run, |report| all.add(&report))?;
+    let NvramReport { crash_points, crashes, crashes_in_starts, .. } = all;
+    if arguments.json {
+        stdout::print_json_line(&json!({
+            "seed": seed,
+            "runs": ended.runs,
+            "seconds": ended.seconds,
+            "crash_points": crash_points,
+            "crashes": crashes,
+            "crashes_in_starts": crashes_in_starts,
+            "ends": all.ends,
+            "requests": all.requests,
+            "bytes_rotted": all.rotted,
+            "blocks_damaged": all.damaged,
+            "memories_refused": all.refused,
+            "media_failed": all.failed_media,
+            "stalled_writes": all.stalled,
+            "drains": all.drains,
+            "violations": ended.violations,
+        }))?;
+    } else {
+        let mut text = format!(
+            "{} of the memory in front of the log from seed {seed} in {:.1} s: {crash_points} crash points, {} crashes, {crashes_in_starts} of \
+             them in starts, {}, {}, {} rotted, {} said to be damaged, {} refused, {} failed\n{}\n",
+            count(ended.runs, "run"),
+            ended.seconds,
+            crashes,
+            count(all.requests, "request"),
+            count(all.ends, "end"),
+            count(all.rotted, "byte"),
+            count(all.damaged, "block"),
+            all.refused,
+            all.failed_media,
+            count(ended.violations.len() as u64, "violation"),
+        );
+        for (seed, violation) in &ended.violations {
+            text += &format!("\n--nvram --seed {seed}: {violation}\n");
+        }
+        stdout::print(&text)?;
+    }
+    ended.verdict()
+}
+
+/// How runs one after the other have ended.
+struct Ended {
+    runs: u64,
+    seconds: f64,
+    violations: Vec<(u64, String)>,
+    is_stopped: bool,
+}
+
+impl Ended {
+    fn verdict(&self) -> Result<(), CommandError> {
+        match self.violations.len() as u64 {
+            0 if self.is_stopped => Err(CommandError::Lab(LabError::FuzzStopped)),
+            0 => Ok(()),
+            found => Err(CommandError::Lab(LabError::Violations { found, on_volumes: false })),
+        }
+    }
+}
+
+/// Runs seeds on this thread, as many or as long as is wanted.
+fn one_after_the_other<R>(
+    arguments: &FuzzArguments,
+    run: impl Fn(u64) -> Result<R, String> + std::panic::RefUnwindSafe,
+    mut add: impl FnMut(R),
+) -> Result<Ended, CommandError> {
     let first = arguments.seed.unwrap_or(0);
     let began = std::time::Instant::now();
     let time = match (arguments.runs, arguments.time, arguments.seed) {
@@ -216,33 +312,26 @@ fn driver(arguments: &FuzzArguments) -> Result<(), CommandError> {
     let signals = Signals::install().map_err(ServeError::system("receive signals"))?;
     std::panic::set_hook(Box::new(|_| {}));
     let mut progress = Progress::new("fuzzing", unit);
-    let (mut summary, mut is_stopped) =
-        (DriverSummary { seed: first, ..Default::default() }, false);
-    while !is_stopped && summary.runs < runs_max && time.is_none_or(|time| began.elapsed() < time) {
-        let seed = first + summary.runs;
-        match std::panic::catch_unwind(|| driver_runs::run(seed)) {
-            Ok(Ok(report)) => summary.add(&report),
-            Ok(Err(violation)) => summary.violations.push((seed, violation)),
-            Err(_) => summary.violations.push((seed, "it panicked".into())),
+    let mut ended = Ended { runs: 0, seconds: 0.0, violations: Vec::new(), is_stopped: false };
+    while !ended.is_stopped
+        && ended.runs < runs_max
+        && time.is_none_or(|time| began.elapsed() < time)
+    {
+        let seed = first + ended.runs;
+        match std::panic::catch_unwind(|| run(seed)) {
+            Ok(Ok(report)) => add(report),
+            Ok(Err(violation)) => ended.violations.push((seed, violation)),
+            Err(_) => ended.violations.push((seed, "it panicked".into())),
         }
-        summary.runs += 1;
-        let done = if unit == Unit::Seconds { began.elapsed().as_secs() } else { summary.runs };
+        ended.runs += 1;
+        let done = if unit == Unit::Seconds { began.elapsed().as_secs() } else { ended.runs };
         progress.update(done.min(total), total);
-        is_stopped = signals.take().is_some();
+        ended.is_stopped = signals.take().is_some();
     }
     drop(signals);
     progress.finish();
-    summary.seconds = began.elapsed().as_secs_f64();
-    if arguments.json {
-        stdout::print_json_line(&summary)?;
-    } else {
-        stdout::print(&summary.render())?;
-    }
-    match summary.violations.len() as u64 {
-        0 if is_stopped => Err(CommandError::Lab(LabError::FuzzStopped)),
-        0 => Ok(()),
-        found => Err(CommandError::Lab(LabError::Violations { found, on_volumes: false })),
-    }
+    ended.seconds = began.elapsed().as_secs_f64();
+    Ok(ended)
 }
 
 /// What came of runs of the driver.

@@ -73,6 +73,8 @@ pub fn run(arguments: &GrowArguments) -> Result<(), CommandError> {
         one_disk: None,
         memory_directory,
         memory_lost: arguments.memory_lost,
+        nvram: None,
+        nvram_lost: false,
         size: DataDiskSize::Same,
         memory: None,
         pairs,

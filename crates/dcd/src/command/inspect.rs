@@ -17,7 +17,7 @@ use serde::{Serialize, Serializer};
 use serde_json::{Value, json};
 
 use super::check::state_name;
-use super::{inspect_file, inspect_shares};
+use super::{inspect_file, inspect_nvram, inspect_shares};
 use crate::error::CommandError;
 use crate::image::dirty::Dirty;
 use crate::image::log::{Live, follow};
@@ -42,6 +42,7 @@ Examples:
   dcd inspect segment 12 --cache-disk fast.img
   dcd inspect shares --cache-disk /dev/nvme0n1p4
   dcd inspect label --data-disk slow.img
+  dcd inspect nvram --nvram /dev/shm/front.img
   dcd inspect --file /mnt/src/main.c --control /run/vol.ctl")]
 #[command(args_conflicts_with_subcommands = true)]
 pub struct InspectArguments {
@@ -92,6 +93,8 @@ pub enum InspectWhat {
     Leg(InspectDisk),
     /// Both copies of the label of a data-disk
     Label(InspectDataDisk),
+    /// The memory in front of the log: whose it is, and what it holds. Not while it is in use
+    Nvram(InspectNvram),
 }
 
 /// The cache-disk that `inspect shares` looks at.
@@ -100,6 +103,17 @@ pub struct InspectShares {
     /// The cache-disk.
     #[arg(long, value_name = "FILE|DEVICE")]
     pub cache_disk: DeviceSpec,
+    /// Print JSON.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// The memory that `inspect nvram` looks at.
+#[derive(Args, Debug)]
+pub struct InspectNvram {
+    /// The memory.
+    #[arg(long, value_name = "FILE|DEVICE")]
+    pub nvram: DeviceSpec,
     /// Print JSON.
     #[arg(long)]
     pub json: bool,
@@ -151,6 +165,7 @@ pub fn run(arguments: &InspectArguments) -> Result<(), CommandError> {
         InspectWhat::Leg(disk) => leg(disk),
         InspectWhat::Shares(disk) => inspect_shares::run(disk.cache_disk.path(), disk.json),
         InspectWhat::Label(disk) => label(disk),
+        InspectWhat::Nvram(disk) => inspect_nvram::run(disk.nvram.path(), disk.json),
     }
 }
 
@@ -229,6 +244,9 @@ fn superblock_json(superblock: &Superblock) -> Value {
         "session_epoch": superblock.resized.map(|resized| resized.session_epoch),
         "checkpoint_generation_min": superblock.resized.map(|resized| resized.checkpoint_generation),
         "has_legs": superblock.has_legs,
+        // The memory in front of the log, while it may hold what is nowhere else.
+        "nvram_id": superblock.nvram.map(|nvram| nvram.id.to_string()),
+        "nvram_generation": superblock.nvram.map(|nvram| nvram.generation),
         // Of the open session: which memory it has.
         "memory_place": superblock.memory.as_ref().map(|memory| &memory.place),
         "memory_id": superblock.memory.as_ref().map(|memory| Uuid(memory.memory_id).to_string()),

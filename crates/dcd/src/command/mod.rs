@@ -35,6 +35,7 @@ pub mod help_markdown;
 pub mod hint;
 pub mod inspect;
 pub mod inspect_file;
+pub mod inspect_nvram;
 pub mod inspect_shares;
 pub mod list;
 pub mod man;

@@ -146,6 +146,7 @@ fn options(arguments: ServeArguments) -> Result<ServeOptions, CommandError> {
     let engine = settings.engine_config();
     let one_disk = settings.one_disk();
     let nbd_options = settings.nbd_options()?;
+    let nvram = settings.nvram_options()?;
     let options = ServeOptions {
         cache_disks: CacheDisks {
             disks: settings.cache_disk,
@@ -170,6 +171,8 @@ fn options(arguments: ServeArguments) -> Result<ServeOptions, CommandError> {
         metrics: settings.metrics,
         memory_directory: settings.memory_directory,
         memory_lost: settings.memory_lost,
+        nvram,
+        nvram_lost: settings.nvram_lost,
         processor: settings.processor,
         busy_poll: settings.busy_poll.unwrap_or_default(),
         memory_max_bytes: settings.memory_max,

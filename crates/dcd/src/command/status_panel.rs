@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use dcd_daemon::event_loop::response_times::HistogramReport;
 use dcd_daemon::process::isolation::IsolationReport;
+use dcd_daemon::report::nvram::NvramReport;
 use dcd_daemon::report::status_report::{ModeSummary, StatusReport};
 use dcd_daemon::report::trouble_words::trouble_words;
 use dcd_daemon::report::volumes::VolumeReport;
@@ -96,6 +97,9 @@ fn facts(report: &StatusReport, paint: Paint) -> String {
         let colour = if leg.is_in_sync() { Colour::Good } else { Colour::Bad };
         text += &line("leg", &paint.paint(colour, &words));
     }
+    if let Some(nvram) = &report.nvram {
+        text += &line("in front", &nvram_words(nvram, paint));
+    }
     if let Some(volume) = &report.volume {
         text += &line("volume", &volume_words(volume, paint));
     }
@@ -108,6 +112,20 @@ fn facts(report: &StatusReport, paint: Paint) -> String {
         text += &line("damaged", &paint.paint(Colour::Bad, &lost));
     }
     text
+}
+
+/// The memory in front of the log.
+fn nvram_words(nvram: &NvramReport, paint: Paint) -> String {
+    let (dirty, capacity) = (format_size(nvram.dirty_bytes), format_size(nvram.capacity_bytes));
+    let mut words = format!("{dirty} of {capacity} in {}", plain(&nvram.disk));
+    if nvram.damaged_blocks > 0 {
+        let damaged = format!(", {} damaged", count(nvram.damaged_blocks, "block"));
+        words += &paint.paint(Colour::Bad, &damaged);
+    }
+    if nvram.failed {
+        words += &paint.paint(Colour::Bad, ", FAILED: changes fail until a restart");
+    }
+    words
 }
 
 /// The memory that outlives the process.

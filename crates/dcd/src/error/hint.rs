@@ -28,6 +28,7 @@ impl CommandError {
             CommandError::Serve(error) => error.hint(),
             CommandError::Device(error) => error.hint(),
             CommandError::NbdOptions(error) => error.hint(),
+            CommandError::NvramSettings(error) => Some(error.hint()),
             CommandError::File { source, .. } => file_hint(source),
             CommandError::Geometry(error) => geometry_hint(error),
             CommandError::Pair(problem) => Some(problem.hint("--force")),
@@ -193,6 +194,9 @@ impl CommandError {
             ),
             CommandError::IsLabelled { .. } => Some(
                 "--labelled takes the disk with what it holds; --force makes a volume of all of it, label included".into(),
+            ),
+            CommandError::NoNvram { .. } => Some(
+                "a memory that was stopped in order is empty and has no head; is it the right file?".into(),
             ),
             CommandError::NoLabel { .. } => Some(
                 "a data-disk has one if its cache was made with --labelled; `dcd inspect superblock` tells whether".into(),

@@ -28,6 +28,7 @@ use dcd_engine::{FormatError, OpenError, RequestError, Uuid};
 use dhisfs::fuse::FuseError;
 
 use crate::config_file::ConfigFileError;
+use crate::nvram_settings::NvramSettingsError;
 use crate::output::count;
 use crate::settings::NbdOptionsError;
 use crate::static_metadata::MetadataError;
@@ -442,6 +443,14 @@ pub enum CommandError {
         /// What is there.
         problem: FormatError,
     },
+    /// There is no memory of dcd.
+    #[error("{} is no memory of dcd: {problem}", path.display())]
+    NoNvram {
+        /// Where.
+        path: PathBuf,
+        /// What is wrong.
+        problem: FormatError,
+    },
     /// The host remembers something of these disks.
     #[error(transparent)]
     Pair(#[from] PairProblem),
@@ -665,6 +674,9 @@ pub enum CommandError {
         /// Where services have their control sockets.
         directory: PathBuf,
     },
+    /// Settings of the memory in front of the log that do not go together.
+    #[error(transparent)]
+    NvramSettings(#[from] NvramSettingsError),
     /// A flag that has no meaning without another.
     #[error("{flag} is only for {needs}")]
     FlagNeeds {

@@ -160,6 +160,8 @@ impl Files {
             one_disk: None,
             memory_directory: None,
             memory_lost: false,
+            nvram: None,
+            nvram_lost: false,
             size: DataDiskSize::Same,
             memory: None,
             pairs: PairBook::default(),

@@ -344,6 +344,7 @@ impl CacheArguments {
                 idle: engine_time(self.idle),
                 groups_at_once: self.groups_at_once,
                 hot_zone: self.hot_zone.unwrap_or(HotZoneSize::Found),
+                past_waits: false,
             },
             groups: self.group,
         });

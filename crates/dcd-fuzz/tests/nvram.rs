@@ -1,0 +1,34 @@
+//! The tier of non-volatile memory: crashes, rot, and memories that are not the one.
+
+use dcd_fuzz::nvram::{NvramReport, run};
+
+/// `DCD_NVRAM_RUNS` and `DCD_NVRAM_SEED` say which other ones.
+#[test]
+fn nothing_acknowledged_is_lost_in_front_of_the_log() {
+    let number = |name: &str, usual| {
+        std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(usual)
+    };
+    let (runs, first) = (number("DCD_NVRAM_RUNS", 300), number("DCD_NVRAM_SEED", 0));
+    let mut report = NvramReport::default();
+    let mut violations = Vec::new();
+    for seed in first..first + runs {
+        match run(seed, std::env::var("DCD_NVRAM_TRACE").is_ok()) {
+            Ok(done) => report.add(&done),
+            Err(violation) => violations.push(format!("seed {seed}: {violation}")),
+        }
+    }
+    println!("{report:?}");
+    assert!(
+        violations.is_empty(),
+        "{} of {runs}: {:#?}",
+        violations.len(),
+        &violations[..violations.len().min(5)]
+    );
+    if runs >= 300 {
+        let NvramReport { ends, rotted, damaged, refused, failed_media, stalled, drains, .. } =
+            report;
+        let all = [ends, rotted, damaged, refused, failed_media, stalled, drains];
+        assert!(all.iter().all(|count| *count > 0), "{report:?}");
+        assert!(report.crashes_in_starts > 0);
+    }
+}

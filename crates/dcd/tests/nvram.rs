@@ -1,0 +1,255 @@
+//! The memory in front of the log with the real program: what was acknowledged is there after
+//! kill -9, whether it was flushed or not; a memory that is not the one is refused, and nothing is
+//! written; in order, nothing is left in it.
+
+mod harness;
+
+use std::path::PathBuf;
+
+use harness::model::{Mix, check_sectors, difference};
+use harness::nbd::Client;
+use harness::random::Random;
+use harness::{Site, cycles, seed, skipped};
+
+const VOLUME: u64 = 8 << 20;
+const LAZY: &str = "--quiet --idle-max 1h --idle-min 1h";
+const TMPFS: u64 = 0x0102_1994;
+
+fn is_in_memory(path: &std::path::Path) -> bool {
+    rustix::fs::statfs(path).is_ok_and(|fs| fs.f_type as u64 == TMPFS)
+}
+
+fn site() -> Site {
+    Site::with("4M", VOLUME, "--segment-size 64k")
+}
+
+fn mix() -> Mix {
+    Mix { volume: VOLUME, sectors_max: 48, flush_every: 0, fua_every: 9, zero_every: 20 }
+}
+
+/// A memory, and the flags that serve with it.
+struct Memory {
+    path: PathBuf,
+    flags: String,
+}
+
+impl Memory {
+    /// A file in memory; `None`: this machine has none to offer.
+    fn declared(bytes: u64) -> Option<Memory> {
+        let directory = std::path::Path::new("/dev/shm");
+        if !is_in_memory(directory) {
+            return None;
+        }
+        static NUMBER: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
+        let number = NUMBER.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        let path = directory.join(format!("dcd-nvram-test-{}-{number}", std::process::id()));
+        std::fs::File::create(&path).and_then(|file| file.set_len(bytes)).unwrap();
+        let flags = format!("{LAZY} --nvram {} --nvram-survives power", path.display());
+        Some(Memory { path, flags })
+    }
+
+    /// A file of the site, on a disk.
+    fn on_disk(site: &Site, bytes: u64) -> Option<Memory> {
+        let path = site.path("n");
+        std::fs::File::create(&path).and_then(|file| file.set_len(bytes)).unwrap();
+        let flags = format!("{LAZY} --nvram n");
+        (!is_in_memory(&path)).then_some(Memory { path, flags })
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+/// Many changes at once, kill -9 in the middle; what was answered is there, and each of the others
+/// whole or not at all.
+fn killed_again_and_again(site: &Site, memory: &Memory, policy: &str, times: u64) {
+    let mut random = Random::new(seed() ^ times);
+    let mut volume = vec![0; VOLUME as usize];
+    let flags = format!("{} --nvram-policy {policy}", memory.flags);
+    for cycle in 0..times {
+        let daemon = site.serve(&flags);
+        let mut client = Client::connect(&site.socket());
+        let mut waiting = Vec::new();
+        let count = 20 + random.below(150);
+        for _ in 0..count {
+            let ops: Vec<_> = waiting.iter().map(|(_, op)| op).cloned().collect();
+            let op = mix().op_apart(&mut random, &ops);
+            let handle = client.send_op(&op).unwrap();
+            waiting.push((handle, op));
+            if waiting.len() >= 8 {
+                let (handle, result) = client.reply().unwrap();
+                result.unwrap();
+                let at = waiting.iter().position(|(it, _)| *it == handle).unwrap();
+                waiting.remove(at).1.apply(&mut volume);
+            }
+        }
+        daemon.assert_no_panic();
+        daemon.kill();
+        let daemon = site.serve(&flags);
+        let mut client = Client::connect(&site.socket());
+        let found = client.read_all().unwrap();
+        let unsure: Vec<_> = waiting.into_iter().map(|(_, op)| op).collect();
+        check_sectors(&found, &volume, &unsure)
+            .unwrap_or_else(|error| panic!("cycle {cycle}: {error}\n{}", daemon.log()));
+        volume = found;
+        drop(client);
+        match random.once_in(3) {
+            true => daemon.stop(),
+            false => daemon.kill(),
+        }
+    }
+    site.serve(&flags).stop();
+    // Stopped in order, nothing is left in the memory, and nobody misses it.
+    assert_eq!(difference(&site.detach(), &volume), None, "after detach");
+}
+
+#[test]
+fn nothing_acknowledged_is_lost_with_memory_that_survives() {
+    let Some(memory) = Memory::declared(1 << 20) else {
+        return skipped("nvram", "/dev/shm is not in memory");
+    };
+    killed_again_and_again(&site(), &memory, "lru", cycles(6, 20));
+}
+
+#[test]
+fn nothing_acknowledged_is_lost_with_a_device() {
+    let site = site();
+    let Some(memory) = Memory::on_disk(&site, 1 << 20) else {
+        return skipped("nvram", "the folder of tests is in memory");
+    };
+    killed_again_and_again(&site, &memory, "stack", cycles(4, 20));
+}
+
+#[test]
+fn a_memory_that_is_not_the_one_is_refused() {
+    let site = site();
+    let Some(memory) = Memory::declared(1 << 20) else {
+        return skipped("nvram", "/dev/shm is not in memory");
+    };
+    let daemon = site.serve(&memory.flags);
+    let mut client = Client::connect(&site.socket());
+    client.write(4096, &[7; 4096]).unwrap();
+    let nvram = site.status()["nvram"].clone();
+    assert_eq!((&nvram["dirty_bytes"], &nvram["writes"]), (&4096.into(), &1.into()), "{nvram}");
+    drop(client);
+    daemon.kill();
+    let image = std::fs::read(&memory.path).unwrap();
+    let shown = site.dcd(&format!("inspect nvram --nvram {} --json", memory.path.display())).ok();
+    let shown: harness::Value = serde_json::from_str(&shown).unwrap();
+    assert_eq!((&shown["blocks"], &shown["ranges"][0][0]), (&8.into(), &8.into()), "{shown}");
+    let checked = site.dcd("check --cache-disk c");
+    assert!(checked.stdout.contains("in front of the log"), "{}{}", checked.stdout, checked.stderr);
+
+    // Without it, and with others.
+    let serve = |flags: &str| {
+        site.dcd(&format!(
+            "serve --cache-disk c --data-disk d --nbd unix:sock --memory-directory . {flags}"
+        ))
+    };
+    let refused = |flags: &str, words: &str| {
+        let outcome = serve(flags);
+        assert!(
+            outcome.code != Some(0) && outcome.stderr.contains(words),
+            "{flags}: {}",
+            outcome.stderr
+        );
+        assert!(outcome.stderr.contains("hint"), "{}", outcome.stderr);
+    };
+    refused(LAZY, "in front of the log and did not end in order");
+    let offline = site.dcd("detach --cache-disk c --data-disk d --memory-directory .");
+    assert!(offline.stderr.contains("in front of the log"), "{}", offline.stderr);
+    let empty = Memory::declared(1 << 20).unwrap();
+    refused(&empty.flags, "nothing in it is readable as the memory");
+    assert!(std::fs::read(&empty.path).unwrap().iter().all(|byte| *byte == 0), "it was written to");
+    let other_size = Memory::declared(2 << 20).unwrap();
+    std::fs::write(&other_size.path, [image.as_slice(), &image].concat()).unwrap();
+    refused(&other_size.flags, "bytes");
+    let full = Memory::declared(1 << 20).unwrap();
+    std::fs::write(&full.path, vec![0x55; 1 << 20]).unwrap();
+    refused(&full.flags, "something else is in it");
+    refused(&format!("{LAZY} --nvram {}", memory.path.display()), "survives the loss of power");
+    refused(&format!("{} --mode pass-through", memory.flags), "--nvram");
+    refused(&format!("{} --read-only", memory.flags), "--nvram");
+    refused(&format!("{LAZY} --nvram-high 50"), "only for --nvram");
+    refused(&format!("{} --nvram-high 10 --nvram-low 20", memory.flags), "--nvram-low");
+
+    // Of another cache.
+    let other = self::site();
+    let outcome = other.dcd(&format!(
+        "serve --cache-disk c --data-disk d --nbd unix:sock --memory-directory . {}",
+        memory.flags
+    ));
+    assert!(outcome.stderr.contains("belongs to the cache"), "{}", outcome.stderr);
+    assert!(std::fs::read(&memory.path).unwrap() == image, "it was written to");
+
+    // An older copy of itself: of the start before this one.
+    let daemon = site.serve(&memory.flags);
+    assert_eq!(Client::connect(&site.socket()).read(4096, 4096).unwrap(), [7; 4096]);
+    daemon.kill();
+    let newer = std::fs::read(&memory.path).unwrap();
+    std::fs::write(&memory.path, &image).unwrap();
+    refused(&memory.flags, "one of them is an older copy");
+    std::fs::write(&memory.path, newer).unwrap();
+
+    // It is gone, and somebody knows what that means.
+    let daemon = site.serve(&format!("{} --nvram-lost", empty.flags));
+    assert_eq!(Client::connect(&site.socket()).read(4096, 4096).unwrap(), [0; 4096]);
+    daemon.stop();
+    site.serve(LAZY).stop();
+}
+
+#[test]
+fn settings_that_do_not_go_together_are_refused_while_it_serves() {
+    let site = site();
+    let Some(memory) = Memory::declared(1 << 20) else {
+        return skipped("nvram", "/dev/shm is not in memory");
+    };
+    let daemon = site.serve(&memory.flags);
+    let outcome = site.dcd("set mode=pass-through --control ctl");
+    assert!(outcome.code != Some(0) && outcome.stderr.contains("--nvram"), "{}", outcome.stderr);
+    let mut client = Client::connect(&site.socket());
+    client.write(0, &[1; 512]).unwrap();
+    site.dcd("drain --control ctl").ok();
+    assert_eq!(site.status()["nvram"]["dirty_bytes"], 0);
+    let data = std::fs::read(site.path("d")).unwrap();
+    assert_eq!(data[..512], [1; 512], "drained to the data-disk");
+    client.write(512, &[2; 512]).unwrap();
+    drop(client);
+    // Detached on line, all of it.
+    site.dcd("detach --control ctl").ok();
+    let data = std::fs::read(site.path("d")).unwrap();
+    assert_eq!(data[512..1024], [2; 512], "detached");
+    drop(daemon);
+}
+
+/// The device fails: changes fail, what was acknowledged is read, and the next start has it all.
+#[test]
+fn a_device_that_fails_takes_no_changes() {
+    let site = site();
+    let Some(memory) = Memory::on_disk(&site, 1 << 20) else {
+        return skipped("nvram", "the folder of tests is in memory");
+    };
+    let flags = format!("{LAZY} --nvram faulty:n,control=faults");
+    let daemon = site.serve(&flags);
+    let mut client = Client::connect(&site.socket());
+    client.write(0, &[1; 4096]).unwrap();
+    site.faults("faults", "write eio");
+    let failed = harness::until("writes fail", || client.write(8192, &[2; 4096]).err());
+    println!("{failed:?}");
+    assert_eq!(client.read(0, 4096).unwrap(), [1; 4096]);
+    assert_eq!(site.status()["nvram"]["failed"], true);
+    daemon.assert_no_panic();
+    drop(client);
+    daemon.stop();
+    site.faults("faults", "");
+    let daemon = site.serve(&memory.flags);
+    let mut client = Client::connect(&site.socket());
+    assert_eq!(client.read(0, 4096).unwrap(), [1; 4096]);
+    client.write(8192, &[3; 4096]).unwrap();
+    drop(client);
+    daemon.stop();
+    assert_eq!(site.detach()[8192..8192 + 4096], [3; 4096]);
+}
