@@ -6,8 +6,11 @@ use dcd_engine::config::ConfigError;
 use dcd_engine::format::leg_label::LegLabel;
 use dcd_engine::io::LegError;
 use dcd_engine::stats::{CacheDiskFailure, DestageTrouble, Status};
-use dcd_engine::units::{LbaRange, LegIndex};
-use dcd_engine::{DataDiskInfo, Engine, EngineConfig, Input, MemoryUse, Output, Phase, Time, Uuid};
+use dcd_engine::units::{LbaRange, LegIndex, MemberIndex};
+use dcd_engine::volume::{NewDisk, ReplaceError};
+use dcd_engine::{
+    DataDiskInfo, Engine, EngineConfig, Input, MemoryUse, Output, Phase, Time, Uuid, VolumeError,
+};
 
 use crate::event_loop::request_counts::RequestCounts;
 
@@ -55,6 +58,17 @@ pub trait Core {
     /// If it cannot.
     fn add_leg(&mut self, _leg: Uuid, _before: Option<&LegLabel>) -> Result<LegIndex, LegError> {
         Err(LegError::NoLegs)
+    }
+    /// A disk takes the place of a member: [`Engine::replace_member`].
+    ///
+    /// # Errors
+    /// If it cannot.
+    fn replace_member(
+        &mut self,
+        _member: MemberIndex,
+        _new: NewDisk,
+    ) -> Result<MemberIndex, ReplaceError> {
+        Err(VolumeError::NoVolume.into())
     }
     /// The cache, if this is one and it runs.
     fn engine(&self) -> Option<&Engine> {
@@ -122,6 +136,14 @@ impl Core for Engine {
 
     fn add_leg(&mut self, leg: Uuid, before: Option<&LegLabel>) -> Result<LegIndex, LegError> {
         Engine::add_leg(self, leg, before)
+    }
+
+    fn replace_member(
+        &mut self,
+        member: MemberIndex,
+        new: NewDisk,
+    ) -> Result<MemberIndex, ReplaceError> {
+        Engine::replace_member(self, member, new)
     }
 
     fn engine(&self) -> Option<&Engine> {
