@@ -10,7 +10,7 @@ use dcd_fuzz::volume::run::run;
 fn a_member_may_be_replaced_at_any_moment() {
     let mut report = Report::default();
     let mut failures = Vec::new();
-    for seed in REPLACES_FROM..REPLACES_FROM + 12 {
+    for seed in REPLACES_FROM..REPLACES_FROM + 6 {
         for kind in VolumeKind::ALL {
             match run(kind, seed, false) {
                 Ok(done) => report.add(&done),
@@ -22,5 +22,5 @@ fn a_member_may_be_replaced_at_any_moment() {
     let counts = [volume.replacements, volume.replacements_done, volume.others_refused];
     println!("{} crash points, {counts:?}", report.crash_points);
     assert!(failures.is_empty(), "{failures:#?}");
-    assert!(counts.iter().all(|count| *count > 20), "{counts:?}");
+    assert!(counts.iter().all(|count| *count > 10), "{counts:?}");
 }
