@@ -332,7 +332,7 @@ pub(crate) fn volume_format(input: &[u8]) {
                 &bytes,
                 written.bytes(),
                 &layout,
-                &["checksum", "member", "label_epoch", "unused"],
+                &["checksum", "member", "label_epoch", "disk_tag", "unused"],
             );
         }
         2 => {

@@ -21,7 +21,7 @@ use dcd_engine::units::{
 use dcd_engine::volume::config::{SetConfig, VolumeConfig};
 use dcd_engine::volume::format::header::VolumeHeader;
 use dcd_engine::volume::format::journal::{self, JournalItem};
-use dcd_engine::volume::format::label::{MemberLabel, TwinLabel};
+use dcd_engine::volume::format::label::{DiskTag, MemberLabel, Standing, TwinLabel};
 use dcd_engine::volume::format::page::{self, PageIndex};
 use dcd_engine::volume::format::root::{MemberState, Root};
 use dcd_engine::volume::members::MemberMask;
@@ -399,6 +399,7 @@ fn volume_structures() -> Vec<Vec<u8>> {
         twin_since: 1,
         members: vec![MemberState::UpToDate, MemberState::Stale, rebuilding],
         label_epochs: vec![2, 0, 1],
+        disks: vec![DiskTag(0), DiskTag(7), DiskTag(0)],
     };
     let items = [
         JournalItem::Lines { set: 1, stripe: 3, row: 2, column: 1, lines: 1 },
@@ -410,11 +411,14 @@ fn volume_structures() -> Vec<Vec<u8>> {
         JournalItem::Found { set: 0, first: SetLine(3), lines: 2 },
         JournalItem::Unsure { set: 1, stripe: 3, row: 1, column: 1, lines: 1 },
         JournalItem::Marked { region: 0 },
+        JournalItem::Disk { member: MemberIndex(1), disk: DiskTag(7) },
     ];
     let record = journal::encode(UUID, 9, &items, &[0; 4096]);
     let twin = TwinLabel { offset: 4 << 20, generation: 2, holders: MemberMask(0b11) };
     let twin = Some(twin);
-    let label = MemberLabel { uuid: UUID, member: MemberIndex(2), epoch: 2, twin, copy: 0 };
+    let (disk, standing) = (DiskTag(7), Standing::Incoming);
+    let label =
+        MemberLabel { epoch: 2, twin, disk, standing, ..MemberLabel::first(UUID, MemberIndex(2)) };
     // What is behind is zero, and comes by itself.
     let with = |kind: u8, bytes: &[u8]| [&[1, kind], &bytes[..bytes.len().min(800)]].concat();
     vec![

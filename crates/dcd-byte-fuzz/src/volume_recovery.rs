@@ -134,9 +134,7 @@ fn build(which: usize) -> VolumeImage {
     }
     static EMPTY: [u8; 5 << 20] = [0; 5 << 20];
     let label = |member| {
-        let label =
-            MemberLabel { uuid: UUID, member: MemberIndex(member), epoch: 0, twin: None, copy: 0 }
-                .encode();
+        let label = MemberLabel::first(UUID, MemberIndex(member)).encode();
         let mut head = vec![0; LABEL_OFFSETS[1] as usize + MEMBER_LABEL_BYTES];
         head[..label.len()].copy_from_slice(label.bytes());
         head

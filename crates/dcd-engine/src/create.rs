@@ -10,6 +10,7 @@ use crate::format::superblock::{CacheState, DataDiskInfo, Superblock};
 use crate::units::{RecordNumber, SegmentIndex, SegmentSerial, Uuid};
 use crate::volume::format::area::VolumeArea;
 use crate::volume::format::header::VolumeHeader;
+use crate::volume::format::label::DiskTag;
 use crate::volume::format::root::{MemberState, Root};
 
 /// What a new cache is to be.
@@ -120,6 +121,7 @@ fn first_root(header: &VolumeHeader, area: &VolumeArea) -> [(u64, Buffer); 2] {
         twin_since: 0,
         members: vec![MemberState::UpToDate; header.config.members],
         label_epochs: vec![0; header.config.members],
+        disks: vec![DiskTag::default(); header.config.members],
     };
     [(area.root_offset(1), root.encode()), (area.root_offset(0), Buffer::zeroed(4096))]
 }

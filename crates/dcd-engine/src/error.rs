@@ -262,6 +262,15 @@ pub enum VolumeOpenError {
         /// Lines that nobody else has.
         lines: u64,
     },
+    /// A disk that was a member until another took its place, or that was to take one.
+    #[error(
+        "the disk given for member {} is not the one that counts: another has taken its place, or it was to \
+         take the place of another and has not got all", member.0
+    )]
+    MemberReplaced {
+        /// Which.
+        member: MemberIndex,
+    },
     /// The cache-disk is as it was before a member was given its label.
     #[error(
         "the cache-disk is older than member {}: its label is number {label}, and the cache-disk knows of \

@@ -28,7 +28,8 @@ use crate::io::{
 };
 use crate::nvram::durable::{DurableNvram, DurableOutput, NvramStatus};
 use crate::stats::Status;
-use crate::units::{Duration, LbaRange, LegIndex, Time, Uuid};
+use crate::units::{Duration, LbaRange, LegIndex, MemberIndex, Time, Uuid};
+use crate::volume::{NewDisk, ReplaceError};
 
 static OPENING: Phase = Phase::Opening;
 static RUNNING: Phase = Phase::Running;
@@ -229,6 +230,18 @@ impl TieredEngine {
     /// As there.
     pub fn add_leg(&mut self, leg: Uuid, before: Option<&LegLabel>) -> Result<LegIndex, LegError> {
         self.engine.add_leg(leg, before)
+    }
+
+    /// See [`Engine::replace_member`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn replace_member(
+        &mut self,
+        member: MemberIndex,
+        new: NewDisk,
+    ) -> Result<MemberIndex, ReplaceError> {
+        self.engine.replace_member(member, new)
     }
 }
 

@@ -45,7 +45,7 @@ use dcd_engine::units::{
 use dcd_engine::volume::config::{SetConfig, VolumeConfig};
 use dcd_engine::volume::format::header::VolumeHeader;
 use dcd_engine::volume::format::journal::{self, JournalItem, JournalRecord};
-use dcd_engine::volume::format::label::{MemberLabel, TwinLabel};
+use dcd_engine::volume::format::label::{DiskTag, MemberLabel, Standing, TwinLabel};
 use dcd_engine::volume::format::page::{self, PageIndex};
 use dcd_engine::volume::format::page_map::{self, PageCopy};
 use dcd_engine::volume::format::root::{MemberState, Root};
@@ -732,13 +732,33 @@ fn volume_root() -> Root {
         lost_since_record: 499,
         twin_since: 3,
         label_epochs: vec![0; members.len()],
+        disks: vec![DiskTag::default(); members.len()],
         members,
     }
 }
 
 fn member_label() -> MemberLabel {
     let twin = TwinLabel { offset: 4 << 20, generation: 3, holders: MemberMask(0b1001) };
-    MemberLabel { uuid: UUID, member: MemberIndex(2), epoch: 4, twin: Some(twin), copy: 0 }
+    MemberLabel { epoch: 4, twin: Some(twin), ..MemberLabel::first(UUID, MemberIndex(2)) }
+}
+
+/// Of a disk that was a member.
+fn member_label_released() -> MemberLabel {
+    MemberLabel {
+        disk: DiskTag(0x0102_0304_0506_0708),
+        standing: Standing::Released,
+        ..member_label()
+    }
+}
+
+/// With disks that have come since.
+fn volume_root_with_disks() -> Root {
+    let disks = [0, 0x0102_0304_0506_0708, 0, u64::MAX].map(DiskTag).to_vec();
+    Root { disks, ..volume_root_with_labels() }
+}
+
+fn journal_items_with_disk() -> [JournalItem; 1] {
+    [JournalItem::Disk { member: MemberIndex(1), disk: DiskTag(0x0102_0304_0506_0708) }]
 }
 
 /// With what programs before did not say: epochs of labels.
@@ -777,7 +797,7 @@ fn journal_items() -> [JournalItem; 7] {
     ]
 }
 
-fn volume_images() -> [(&'static str, Vec<u8>); 10] {
+fn volume_images() -> [(&'static str, Vec<u8>); 13] {
     let bytes = |buffer: Buffer| buffer.bytes().to_vec();
     let superblock = Superblock { volume_bytes: 5 << 20, ..superblock() };
     [
@@ -797,6 +817,9 @@ fn volume_images() -> [(&'static str, Vec<u8>); 10] {
             "volume-journal-labels",
             bytes(journal::encode(UUID, 502, &journal_items_with_labels(), &[])),
         ),
+        ("member-label-released", bytes(member_label_released().encode())),
+        ("volume-root-disks", bytes(volume_root_with_disks().encode())),
+        ("volume-journal-disk", bytes(journal::encode(UUID, 502, &journal_items_with_disk(), &[]))),
     ]
 }
 
@@ -827,6 +850,12 @@ fn structures_of_a_volume_are_read_as_ever() {
     assert_eq!(MemberLabel::decode(&read_image("member-label")), Ok(member_label()));
     let record = JournalRecord::decode(&read_image("volume-journal-twin"), UUID).unwrap();
     assert_eq!(record.items, journal_items_of_twin());
+    let label = MemberLabel::decode(&read_image("member-label-released"));
+    assert_eq!(label, Ok(member_label_released()));
+    let root = Root::decode(&read_image("volume-root-disks"), UUID);
+    assert_eq!(root, Ok(volume_root_with_disks()));
+    let record = JournalRecord::decode(&read_image("volume-journal-disk"), UUID).unwrap();
+    assert_eq!(record.items, journal_items_with_disk());
     let image = read_image("volume-page");
     let (checkpoint, content) = page::decode(&image, UUID, PageIndex(3)).unwrap();
     assert_eq!((checkpoint, &content[..]), (8, &pattern(9, 4032)[..]));

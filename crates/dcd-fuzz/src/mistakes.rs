@@ -54,6 +54,8 @@ pub enum Runs {
     Legs,
     /// Volumes with a twin of their tables, which lose their cache-disk.
     Twin,
+    /// On volumes with members that other disks take the place of.
+    Replacing,
     /// Caches whose log grows and shrinks, by turns on one disk and on two legs.
     Resizing,
     /// Memory has only a part of the index.

@@ -85,6 +85,12 @@ pub struct VolumeUse {
     pub members_failed: u64,
     /// Members that a blank disk took the place of.
     pub members_replaced: u64,
+    /// Disks that were put in the place of a member while that was served ...
+    pub replacements: u64,
+    /// ... and have taken it.
+    pub replacements_done: u64,
+    /// Starts with the wrong one of two disks that have been a member: refused.
+    pub others_refused: u64,
     /// Cache-disks that were destroyed, and volumes imported ...
     pub imports: u64,
     /// ... imports that a power cut ended ...
@@ -148,6 +154,9 @@ impl VolumeUse {
         self.cache_disks_rotten += other.cache_disks_rotten;
         self.rot_refused += other.rot_refused;
         self.members_replaced += other.members_replaced;
+        self.replacements += other.replacements;
+        self.replacements_done += other.replacements_done;
+        self.others_refused += other.others_refused;
         self.imports += other.imports;
         self.imports_cut += other.imports_cut;
         self.regions_believed += other.regions_believed;

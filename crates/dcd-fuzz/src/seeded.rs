@@ -20,8 +20,8 @@ use crate::session::pairs;
 use crate::volume;
 use crate::volume::VolumeKind;
 use crate::volume::options::{
-    FEW_SUMS_EACH, FEW_SUMS_FROM, FOCUS_FROM, MORE_FAULTS_FROM, ROTS_EACH, ROTS_FROM,
-    STUMBLES_EACH, STUMBLES_FIRST, TWIN_FROM, WITHOUT_LOG_EACH, WITHOUT_LOG_FROM,
+    FEW_SUMS_EACH, FEW_SUMS_FROM, FOCUS_FROM, MORE_FAULTS_FROM, REPLACES_FROM, ROTS_EACH,
+    ROTS_FROM, STUMBLES_EACH, STUMBLES_FIRST, TWIN_FROM, WITHOUT_LOG_EACH, WITHOUT_LOG_FROM,
 };
 
 /// A cache that throws writes away: whoever does not find this finds nothing.
@@ -148,6 +148,7 @@ impl Case {
             }
             Runs::Volumes
             | Runs::Twin
+            | Runs::Replacing
             | Runs::StumblingVolumes
             | Runs::UnloggedVolumes
             | Runs::RottingVolumes
@@ -163,6 +164,7 @@ impl Case {
             Runs::StumblingVolumes => STUMBLES_FIRST,
             Runs::UnloggedVolumes => WITHOUT_LOG_FROM,
             Runs::Twin => TWIN_FROM,
+            Runs::Replacing => REPLACES_FROM,
             Runs::RottingVolumes => ROTS_FROM,
             Runs::VolumesOfFewSums => FEW_SUMS_FROM,
             _ => MORE_FAULTS_FROM,

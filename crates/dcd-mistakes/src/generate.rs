@@ -94,6 +94,7 @@ fn variant(runs: &str) -> &'static str {
         "modes" => "Runs::SwitchedModes",
         "legs" => "Runs::Legs",
         "twin" => "Runs::Twin",
+        "replacing" => "Runs::Replacing",
         "resizing" => "Runs::Resizing",
         "paged" => "Runs::Paged",
         "nvram" => "Runs::Nvram",

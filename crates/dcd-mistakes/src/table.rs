@@ -17,6 +17,7 @@ pub const RUNS: &[&str] = &[
     "modes",
     "legs",
     "twin",
+    "replacing",
     "resizing",
     "paged",
     "nvram",

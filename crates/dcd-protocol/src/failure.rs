@@ -110,6 +110,8 @@ codes! {
     LegInUse = "leg-in-use",
     /// A disk that cannot become a leg.
     BadLeg = "bad-leg",
+    /// The disk cannot take the place of a member.
+    BadMember = "bad-member",
     /// [`LegError::TooMany`].
     TooManyLegs = "too-many-legs",
     /// [`LegError::Newer`].

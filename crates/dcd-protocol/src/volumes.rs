@@ -12,6 +12,7 @@
 //! {"volume":{"set-pointers":{"pointers":N}}}              {"ok":true}, when there is room for so many
 //! {"volume":{"fail":{"member":N}}}                         {"ok":true}
 //! {"volume":{"rebuild":{"member":N}}}                      {"ok":true}, at once: see the status
+//! {"volume":{"replace":{"member":N,"disk":"/dev/sdf"}}}    {"ok":true,"send":"descriptors"}, then {"ok":true}: see the status
 //! {"volume":"scrub"}                                       {"ok":true}, at once
 //! {"volume":"cancel-work"}                                 {"ok":true}
 //! ```
@@ -91,6 +92,17 @@ pub enum VolumeCommand {
     Rebuild {
         /// Which.
         member: u8,
+    },
+    /// Have a disk take the place of a member. The disk is open, and its descriptors follow when the
+    /// daemon asks for them.
+    Replace {
+        /// Which.
+        member: u8,
+        /// How the disk is named.
+        disk: String,
+        /// What cannot be had from anywhere counts as lost.
+        #[serde(default)]
+        accept_damage: bool,
     },
     /// Read, compare and repair all that is redundant.
     Scrub,

@@ -3,7 +3,10 @@
 use std::path::{Path, PathBuf};
 
 use dcd_daemon::control::client::{ControlClient, ControlError};
+use dcd_daemon::device::device_file::DeviceFile;
+use dcd_daemon::device::device_spec::DeviceSpec;
 use dcd_daemon::report::volumes::VolumeReport;
+use dcd_daemon::serve::ServeError;
 use dcd_engine::units::BLOCK_SIZE;
 use dcd_engine::volume::attributes::Attributes;
 use dcd_protocol::volumes::{PLACES_EXTENTS_MAX, PlaceReport, RANGES_PER_LINE, VolumeCommand};
@@ -41,6 +44,17 @@ impl VolumeClient {
     /// Asks one thing.
     pub fn ask(&mut self, command: &VolumeCommand) -> Result<Value, CommandError> {
         Ok(self.client.volume(command)?)
+    }
+
+    /// Has a disk take the place of a member.
+    pub fn replace(
+        &mut self,
+        member: u8,
+        spec: &DeviceSpec,
+        accept_damage: bool,
+    ) -> Result<(), CommandError> {
+        let disk = DeviceFile::open(spec.path()).map_err(ServeError::device("disk"))?;
+        Ok(self.client.replace_member(member, &spec.absolute(), disk, accept_damage)?)
     }
 
     /// How it is now.

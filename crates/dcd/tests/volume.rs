@@ -268,6 +268,52 @@ fn a_member_may_be_failed_and_rebuilt_by_hand() {
 }
 
 #[test]
+fn a_disk_takes_the_place_of_a_member_that_works_while_it_is_written() {
+    let site = made(TIERED);
+    site.folder.disk("new", 33 * MIB);
+    site.folder.disk("tiny", MIB);
+    let daemon = serve(&site, "m0 m1 m2 m3", "");
+    write(&site, 1);
+    site.dcd("drain --control ctl").ok();
+    let replace = |words: &str| site.dcd(&format!("volume replace {words} --control ctl"));
+    replace("1 tiny").fails(1, "the disk has 1048576 bytes, and member 1 needs", "of that size");
+    replace("9 new").fails(1, "there is no member 9", "`dcd status` lists");
+    replace("1 m0").fails(1, "m0", "");
+    replace("1 none").fails(1, "none", "");
+    // Somebody writes meanwhile.
+    std::thread::scope(|scope| {
+        let writer = scope.spawn(|| write(&site, 2));
+        let said = replace("1 new").ok();
+        assert!(said.contains("replacing has ended") && said.contains("--data-disk"), "{said}");
+        writer.join().unwrap();
+    });
+    site.dcd("drain --control ctl").ok();
+    let report = volume(&site);
+    assert_eq!(report["counters"]["members_replaced"], 1, "{report}");
+    assert!(report["members"][1]["disk"].as_str().unwrap().ends_with("new"), "{report}");
+    assert_eq!(report["last_work"]["kind"], "replace", "{report}");
+    assert!(states(&site).iter().all(|state| state == "up-to-date"));
+    verify(&site, 2, "while it is served");
+    site.dcd("volume scrub --control ctl").ok();
+    assert_eq!(volume(&site)["last_work"]["mismatches"], 0);
+    daemon.kill();
+    // Behind a kill the old disk is refused, and the new one is the member.
+    site.dcd(&serve_line("m0 m1 m2 m3", "")).fails(
+        1,
+        "the disk given for member 1 is not the one that counts",
+        "give the disk that is member 1 now",
+    );
+    let daemon = serve(&site, "m0 m2 m3 new", "");
+    verify(&site, 2, "behind a kill");
+    // The one that was let go may come back for another.
+    replace("0 m1").ok();
+    assert!(volume(&site)["members"][0]["disk"].as_str().unwrap().ends_with("m1"));
+    daemon.stop();
+    let _daemon = serve(&site, "m1 m2 m3 new", "");
+    verify(&site, 2, "with the disk that was let go");
+}
+
+#[test]
 fn wrong_disks_and_wrong_words_are_refused_and_nothing_is_written() {
     let site = disks(TIERED);
     let before: Vec<u64> = (0..4).map(|it| sum_of_file(&site.path(&format!("m{it}")))).collect();

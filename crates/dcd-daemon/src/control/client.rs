@@ -338,17 +338,36 @@ impl ControlClient {
     /// What the daemon says against it, or that it does not answer.
     pub fn add_leg(&mut self, spec: &DeviceSpec, disk: DeviceFile) -> Result<Uuid, ControlError> {
         self.ask_legs(LegCommand::Add { disk: spec.to_string() })?;
-        let sent = send_descriptors(self.reader.get_ref(), b"d", &disk.descriptors());
-        disk.close_for_another();
-        if let Err(source) = sent {
-            let (path, source) = (self.path.clone(), source.into());
-            return Err(ControlError::Broken { path, source });
-        }
+        self.hand_over(disk)?;
         let answer = self.answer(&mut |_| {}, ANSWER_BYTES_MAX)?;
         match answer["leg"].as_str().and_then(|leg| leg.parse().ok()) {
             Some(leg) => Ok(leg),
             None => Err(self.no_answer(answer.to_string().as_bytes())),
         }
+    }
+
+    /// Hands a disk over that is to take the place of a member. The disk is open and locked, and
+    /// stays so for the daemon.
+    ///
+    /// # Errors
+    /// What the daemon says against it, or that it does not answer.
+    pub fn replace_member(
+        &mut self,
+        member: u8,
+        spec: &DeviceSpec,
+        disk: DeviceFile,
+        accept_damage: bool,
+    ) -> Result<(), ControlError> {
+        let disk_name = spec.to_string();
+        self.volume(&VolumeCommand::Replace { member, disk: disk_name, accept_damage })?;
+        self.hand_over(disk)?;
+        self.answer(&mut |_| {}, ANSWER_BYTES_MAX).map(|_| ())
+    }
+
+    fn hand_over(&mut self, disk: DeviceFile) -> Result<(), ControlError> {
+        let sent = send_descriptors(self.reader.get_ref(), b"d", &disk.descriptors());
+        disk.close_for_another();
+        sent.map_err(|source| self.broken(source.into()))
     }
 
     /// Something about legs, and the answer.

@@ -4,7 +4,6 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
-use std::time::Duration;
 
 use dcd_engine::io::LegError;
 use dcd_engine::units::Uuid;
@@ -20,12 +19,9 @@ use crate::event_loop::submitter::Submitter;
 use crate::pair::legs::{
     NewLeg, NewLegError, check_blank, check_former_leg, check_size, new_leg_uuid, read_leg_label,
 };
-use crate::process::descriptors::receive_descriptors;
+use crate::process::descriptors::{DESCRIPTORS_PATIENCE, receive_descriptors};
 use crate::report::legs::reports;
 use crate::report::status_report::DaemonFacts;
-
-/// A client that has said that it adds a disk has so much time to hand it over.
-const DESCRIPTORS_PATIENCE: Duration = Duration::from_secs(5);
 
 /// Runs a request of the client of this connection.
 pub(crate) fn run(

@@ -5,15 +5,21 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 
 use dcd_engine::units::{BLOCK_SIZE, Lba, LbaRange, MemberIndex};
+use dcd_engine::volume::ReplaceError;
 use dcd_engine::volume::Volume;
 use dcd_engine::volume::attributes::AttributeChange;
-use dcd_engine::{Operation, VolumeAnswer, VolumeError, VolumeRequest};
+use dcd_engine::{Operation, RequestError, VolumeAnswer, VolumeError, VolumeRequest};
+use dcd_protocol::failure::volume_hint;
 use dcd_protocol::volumes::{PLACES_EXTENTS_MAX, PlaceReport};
-use dcd_protocol::{Code, VolumeCommand};
+use dcd_protocol::{Code, Failure, VolumeCommand};
 use serde_json::{Value, json};
 
-use crate::control::answers::{answer, failure, run_with_signs_of_life};
+use crate::control::answers::{answer, failure, run_with_signs_of_life, write_line};
+use crate::device::device_file::DeviceFile;
+use crate::device::device_spec::DeviceSpec;
 use crate::event_loop::submitter::Submitter;
+use crate::pair::new_member::{NewMemberError, look_at};
+use crate::process::descriptors::{DESCRIPTORS_PATIENCE, receive_descriptors};
 use crate::report::status_report::DaemonFacts;
 use crate::report::volumes::VolumeReport;
 
@@ -56,9 +62,59 @@ pub(crate) fn run(
                     &format!("ask for at most {PLACES_EXTENTS_MAX}"),
                 )),
             }),
+        VolumeCommand::Replace { member, disk, accept_damage } => {
+            Ok(match replace(stream, submitter, facts, member, &disk, accept_damage)? {
+                Ok(()) => json!({ "ok": true }),
+                Err(refusal) => refusal.to_value(),
+            })
+        }
         command => return change(stream, submitter, command),
     };
     Ok(told.unwrap_or_else(|refusal| refusal))
+}
+
+/// Has a disk that the client has opened take the place of a member.
+fn replace(
+    stream: &UnixStream,
+    submitter: &Submitter,
+    facts: &DaemonFacts,
+    member: u8,
+    disk: &str,
+    accept_damage: bool,
+) -> io::Result<Result<(), Failure>> {
+    let refused = |error: NewMemberError| match error {
+        NewMemberError::Refused(ReplaceError::Volume(error)) => {
+            Failure::of(error.into(), volume_hint(error))
+        }
+        other => Failure::new(Code::BadMember, other.to_string(), other.hint().unwrap_or_default()),
+    };
+    if !is_served(submitter) {
+        return Ok(Err(refused(ReplaceError::from(VolumeError::NoVolume).into())));
+    }
+    let spec = match disk.parse::<DeviceSpec>() {
+        Ok(spec) => spec,
+        Err(error) => {
+            return Ok(Err(Failure::new(Code::BadMember, error.to_string(), error.hint())));
+        }
+    };
+    // 1. The disk itself: whoever asks has opened it, and holds what keeps others away.
+    write_line(stream, &json!({ "ok": true, "send": "descriptors" }))?;
+    stream.set_read_timeout(Some(DESCRIPTORS_PATIENCE))?;
+    let descriptors = receive_descriptors(stream)?;
+    stream.set_read_timeout(None)?;
+    let name = spec.path().display().to_string();
+    let new = DeviceFile::of_descriptors(spec.path(), descriptors)
+        .map_err(NewMemberError::from)
+        .and_then(|file| look_at(file, spec, facts.uuid, member, accept_damage));
+    // 2. Nothing is written before the engine has taken it.
+    Ok(match new.map(|new| submitter.replace_member(new)) {
+        Ok(Some(Ok(slot))) => {
+            facts.members.put(slot, name);
+            Ok(())
+        }
+        Ok(Some(Err(error))) | Err(error) => Err(refused(error)),
+        Ok(None) => Err(Failure::of(RequestError::ShuttingDown, "start it again")),
+    })
 }
 
 fn attributes_of(volume: &Volume, block: Lba) -> Value {
@@ -117,7 +173,8 @@ fn change(stream: &UnixStream, submitter: &Submitter, command: VolumeCommand) ->
     let request = match command {
         VolumeCommand::Status
         | VolumeCommand::GetAttributes { .. }
-        | VolumeCommand::Places { .. } => unreachable!("they change nothing"),
+        | VolumeCommand::Replace { .. }
+        | VolumeCommand::Places { .. } => unreachable!("they are no requests of the engine"),
         VolumeCommand::SetAttributes { ranges, set, clear } => {
             let ranges = match ranges_of(submitter, &ranges) {
                 Ok(ranges) => ranges,

@@ -7,9 +7,11 @@ use dcd_engine::format::leg_label::LegLabel;
 use dcd_engine::io::LegError;
 use dcd_engine::nvram::durable::NvramStatus;
 use dcd_engine::stats::{CacheDiskFailure, DestageTrouble, Status};
-use dcd_engine::units::{LbaRange, LegIndex};
+use dcd_engine::units::{LbaRange, LegIndex, MemberIndex};
+use dcd_engine::volume::{NewDisk, ReplaceError};
 use dcd_engine::{
     DataDiskInfo, Engine, EngineConfig, Input, MemoryUse, Output, Phase, TieredEngine, Time, Uuid,
+    VolumeError,
 };
 
 use crate::event_loop::request_counts::RequestCounts;
@@ -62,6 +64,17 @@ pub trait Core {
     /// If it cannot.
     fn add_leg(&mut self, _leg: Uuid, _before: Option<&LegLabel>) -> Result<LegIndex, LegError> {
         Err(LegError::NoLegs)
+    }
+    /// A disk takes the place of a member: [`Engine::replace_member`].
+    ///
+    /// # Errors
+    /// If it cannot.
+    fn replace_member(
+        &mut self,
+        _member: MemberIndex,
+        _new: NewDisk,
+    ) -> Result<MemberIndex, ReplaceError> {
+        Err(VolumeError::NoVolume.into())
     }
     /// The cache, if this is one and it runs.
     fn engine(&self) -> Option<&Engine> {
@@ -130,6 +143,14 @@ impl Core for TieredEngine {
 
     fn add_leg(&mut self, leg: Uuid, before: Option<&LegLabel>) -> Result<LegIndex, LegError> {
         TieredEngine::add_leg(self, leg, before)
+    }
+
+    fn replace_member(
+        &mut self,
+        member: MemberIndex,
+        new: NewDisk,
+    ) -> Result<MemberIndex, ReplaceError> {
+        TieredEngine::replace_member(self, member, new)
     }
 
     fn engine(&self) -> Option<&Engine> {

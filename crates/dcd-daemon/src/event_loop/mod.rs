@@ -30,11 +30,12 @@ use std::time::Instant;
 use dcd_engine::config::ConfigError;
 use dcd_engine::format::share_directory::Windows;
 use dcd_engine::io::{LegError, ResizeError};
-use dcd_engine::units::LbaRange;
+use dcd_engine::units::{LbaRange, MemberIndex};
+use dcd_engine::volume::ReplaceError;
 use dcd_engine::volume::attributes::{AttributeChange, Attributes};
 use dcd_engine::{
     Buffer, Device, EngineConfig, Geometry, Input, Io, IoDone, MemoryUse, Operation, Output, Phase,
-    Reply, Request, RequestError, RequestId, Time, VolumeRequest,
+    Reply, Request, RequestError, RequestId, Time, VolumeError, VolumeRequest,
 };
 use rustix::event::PollFlags;
 
@@ -55,6 +56,7 @@ use crate::frontend::ublk::server::{UblkKey, UblkServer};
 use crate::memory::watch::{MemoryWatch, Seen};
 use crate::pair::label_keeper::{After, LabelKeeper};
 use crate::pair::legs::{CacheSide, NewLeg, NewLegError};
+use crate::pair::new_member::{NewMember, NewMemberError};
 use crate::process::signals::{Signal, Signals};
 use crate::ring::busy_poll::BusyPoll;
 use crate::ring::kernel::Kernel;
@@ -527,6 +529,7 @@ impl<C: Core> EventLoop<C> {
             self.serve_clients();
         }
         self.let_go_of_legs();
+        self.let_go_of_members();
         if !self.answered.is_empty() {
             // Replies have left by now; the time of the whole turn is part of the answer.
             let sent = self.clock.now();
@@ -709,6 +712,40 @@ impl<C: Core> EventLoop<C> {
         cache.put_leg(leg, disk);
         self.give(Input::Timeout);
         Ok(())
+    }
+
+    /// A disk takes the place of a member while that serves.
+    fn replace_member(&mut self, new: NewMember) -> Result<MemberIndex, NewMemberError> {
+        let DataSide::Members(members) = &mut self.disks.data else {
+            return Err(ReplaceError::from(VolumeError::NoVolume).into());
+        };
+        let mut disk = Disk::of(Device::DataDisk, &new.spec, new.file)?;
+        let slot = self.core.replace_member(new.member, new.new)?;
+        disk.set_device(Device::Member(slot));
+        let index = usize::from(slot.0);
+        if members.len() <= index {
+            members.resize_with(index + 1, || None);
+        }
+        members[index] = Some(disk);
+        self.give(Input::Timeout);
+        Ok(slot)
+    }
+
+    /// Lets go of the disks that are no members any more, so that others can use them.
+    fn let_go_of_members(&mut self) {
+        let (DataSide::Members(members), Some(engine)) = (&mut self.disks.data, self.core.engine())
+        else {
+            return;
+        };
+        let Some(volume) = engine.volume().filter(|volume| members.len() > volume.config().members)
+        else {
+            return;
+        };
+        for (slot, disk) in (0..).map(MemberIndex).zip(members) {
+            if disk.is_some() && !volume.uses_disk(slot) {
+                *disk = None;
+            }
+        }
     }
 
     /// Lets go of the disks of legs that were taken out, so that others can use them.
@@ -953,6 +990,9 @@ impl<C: Core> EventLoop<C> {
                 }
                 Message::AddLeg { leg, answer } => {
                     let _ = answer.send(self.add_leg(*leg));
+                }
+                Message::ReplaceMember { new, answer } => {
+                    let _ = answer.send(self.replace_member(*new));
                 }
                 Message::Record(ring) => self.recorders.push(ring),
                 Message::StopRecording(ring) => {

@@ -10,7 +10,7 @@ use std::sync::{Arc, mpsc};
 use dcd_engine::config::ConfigError;
 use dcd_engine::format::share_directory::Windows;
 use dcd_engine::stats::Status;
-use dcd_engine::units::LbaRange;
+use dcd_engine::units::{LbaRange, MemberIndex};
 use dcd_engine::{EngineConfig, Operation, Reply, RequestError, RequestId, Time};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -25,6 +25,7 @@ use crate::frontend::ublk::ServerEnd;
 use crate::frontend::{EventLoopHandle, Submit};
 use crate::memory::watch::MemoryReport;
 use crate::pair::legs::{CacheSide, NewLeg, NewLegError};
+use crate::pair::new_member::{NewMember, NewMemberError};
 use crate::process::bell::Bell;
 
 /// Called once with the answer. If it is dropped uncalled (the loop has ended), the answer is
@@ -139,6 +140,10 @@ pub(crate) enum Message {
     AddLeg {
         leg: Box<NewLeg>,
         answer: mpsc::SyncSender<Result<(), NewLegError>>,
+    },
+    ReplaceMember {
+        new: Box<NewMember>,
+        answer: mpsc::SyncSender<Result<MemberIndex, NewMemberError>>,
     },
     Stop {
         kind: StopKind,
@@ -272,6 +277,17 @@ impl Submitter {
     pub(crate) fn add_leg(&self, leg: NewLeg) -> Option<Result<(), NewLegError>> {
         let (answer, receiver) = mpsc::sync_channel(1);
         self.send(Message::AddLeg { leg: Box::new(leg), answer });
+        receiver.recv().ok()
+    }
+
+    /// Has a disk take the place of a member, and waits until that is begun: what the engine calls
+    /// the disk; `None` if the loop has ended.
+    pub(crate) fn replace_member(
+        &self,
+        new: NewMember,
+    ) -> Option<Result<MemberIndex, NewMemberError>> {
+        let (answer, receiver) = mpsc::sync_channel(1);
+        self.send(Message::ReplaceMember { new: Box::new(new), answer });
         receiver.recv().ok()
     }
 

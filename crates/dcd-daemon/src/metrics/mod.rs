@@ -310,6 +310,7 @@ pub const METRICS: &[Metric] = &[
     volume!("dcd_volume_moved_extents", Counter, None, "Extents moved to another set.", counters.extents_moved),
     volume!("dcd_volume_failed_members", Counter, None, "Members that have failed.", counters.members_failed),
     volume!("dcd_volume_rebuilt_members", Counter, None, "Members that were rebuilt.", counters.members_rebuilt),
+    volume!("dcd_volume_replaced_members", Counter, None, "Members that another disk has taken the place of.", counters.members_replaced),
 ];
 
 /// Names of [`state_of`].

@@ -26,7 +26,17 @@ fn full_report() -> StatusReport {
         ..StatusReport::default()
     };
     report.counters = numbered(1_000_000);
-    let work = WorkReport { kind: "scrub".into(), member: None, done: 1, total: 4, mismatches: 0 };
+    let work = WorkReport {
+        kind: "scrub".into(),
+        member: None,
+        done: 1,
+        total: 4,
+        bytes_done: 1 << 20,
+        bytes_total: 4 << 20,
+        mismatches: 0,
+        lines_unreadable: 0,
+        is_cut_short: false,
+    };
     let member = |member: u8, state: &str| MemberReport {
         member,
         disk: None,

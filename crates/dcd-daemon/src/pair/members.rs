@@ -326,13 +326,8 @@ mod tests {
             std::fs::File::create(&path).unwrap().set_len(1 << 20).unwrap();
             let spec = DeviceSpec::Plain(path);
             if let Some((uuid, member)) = label {
-                let label = MemberLabel {
-                    uuid,
-                    member: MemberIndex(member),
-                    epoch: 1,
-                    twin: None,
-                    copy: 0,
-                };
+                let label =
+                    MemberLabel { epoch: 1, ..MemberLabel::first(uuid, MemberIndex(member)) };
                 open(&spec).unwrap().file().write_at(0, &label.encode()).unwrap();
             }
             spec

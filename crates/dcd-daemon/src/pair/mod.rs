@@ -5,6 +5,7 @@ pub mod book;
 pub mod label_keeper;
 pub mod legs;
 pub mod members;
+pub mod new_member;
 pub mod record;
 
 use std::fmt;

@@ -11,6 +11,9 @@ use rustix::net::{
     SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
 };
 
+/// A client that has said that it hands over a disk has so much time for it.
+pub(crate) const DESCRIPTORS_PATIENCE: std::time::Duration = std::time::Duration::from_secs(5);
+
 /// Most that go at once.
 pub(crate) const DESCRIPTORS_MAX: usize = 32;
 

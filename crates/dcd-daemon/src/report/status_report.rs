@@ -16,6 +16,7 @@ use crate::event_loop::response_times::ResponseTimesReport;
 use crate::event_loop::submitter::Snapshot;
 use crate::frontend::vhost_user::Trouble;
 use crate::memory::watch::MemoryReport;
+use crate::pair::new_member::MemberNames;
 use crate::process::isolation::IsolationReport;
 use crate::report::legs;
 use crate::report::nvram::NvramReport;
@@ -33,7 +34,7 @@ pub struct DaemonFacts {
     /// The data-disk as it was named.
     pub data_disk: String,
     /// Of a volume, its disks as they were named.
-    pub members: Vec<Option<String>>,
+    pub members: MemberNames,
     /// Where the payload of the data-disk begins; 0 without a label.
     pub data_offset_bytes: u64,
     /// Whether a change of NBD clients over TCP is acknowledged when it is durable, whatever holds

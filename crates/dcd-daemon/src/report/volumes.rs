@@ -5,6 +5,7 @@ use dcd_engine::volume::status::{MemberStatus, TwinStatus, VolumeCounters};
 use dcd_engine::volume::{Volume, WorkKind, WorkStatus};
 use serde::{Deserialize, Serialize};
 
+use crate::pair::new_member::MemberNames;
 use crate::report::status_report::report_of;
 
 /// A volume, for people and programs.
@@ -84,11 +85,11 @@ pub(crate) fn members_in_words(mask: u32) -> String {
 
 impl VolumeReport {
     /// The report of this moment; `names` are the disks of its members.
-    pub fn of(volume: &Volume, names: &[Option<String>]) -> VolumeReport {
+    pub fn of(volume: &Volume, names: &MemberNames) -> VolumeReport {
         let (status, config) = (volume.status(), volume.config());
         let members = status.members.iter().enumerate().map(|(index, member)| MemberReport {
             member: index as u8,
-            disk: names.get(index).cloned().flatten(),
+            disk: names.get(member.disk),
             state: member_word(member).into(),
             errors: member.errors,
             read_errors: member.read_errors,
@@ -153,7 +154,7 @@ report_of! {
     VolumeCountersReport of VolumeCounters {
         member_reads, member_writes, member_write_bytes, stripe_jobs, journal_records, journal_bytes, checkpoints,
         records_replayed, lines_redone, lines_bad, lines_repaired, lines_lost, extents_mapped, extents_unmapped,
-        extents_moved, moves_failed, moves_without_room, members_failed, members_rebuilt,
+        extents_moved, moves_failed, moves_without_room, members_failed, members_rebuilt, members_replaced,
         blocks_allocated, blocks_freed, pages_unreadable, twin_checkpoints,
     }
 }
@@ -242,16 +243,28 @@ pub struct SetReport {
 /// A rebuild or scrub.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct WorkReport {
-    /// `rebuild` or `scrub`.
+    /// `rebuild`, `scrub` or `replace`.
     pub kind: String,
-    /// The member that is rebuilt.
+    /// The member that is rebuilt, or whose place another disk takes.
     pub member: Option<u8>,
     /// Stripes that are done.
     pub done: u64,
     /// Of how many.
     pub total: u64,
+    /// The same in bytes of the members ...
+    #[serde(default)]
+    pub bytes_done: u64,
+    /// ... of these.
+    #[serde(default)]
+    pub bytes_total: u64,
     /// Lines of 4 KiB that were not what they should have been.
     pub mismatches: u64,
+    /// Lines that nobody could read: for them a member was not replaced.
+    #[serde(default)]
+    pub lines_unreadable: u64,
+    /// It has come, or comes, to its end before all is done.
+    #[serde(default)]
+    pub is_cut_short: bool,
 }
 
 impl WorkReport {
@@ -259,13 +272,18 @@ impl WorkReport {
         let (kind, member) = match work.kind {
             WorkKind::Rebuild(member) => ("rebuild", Some(member.0)),
             WorkKind::Scrub => ("scrub", None),
+            WorkKind::Replace(member) => ("replace", Some(member.0)),
         };
         WorkReport {
             kind: kind.into(),
             member,
             done: work.stripes_done,
             total: work.stripes_total,
+            bytes_done: work.bytes_done,
+            bytes_total: work.bytes_total,
             mismatches: work.mismatches,
+            lines_unreadable: work.lines_unreadable,
+            is_cut_short: work.is_cut_short,
         }
     }
 }

@@ -617,6 +617,11 @@ fn volume_hint(error: &VolumeOpenError) -> Option<String> {
                  rebuild {member}` brings what is on RAID 1 and 5"
             )
         }
+        VolumeOpenError::MemberReplaced { member } => format!(
+            "give the disk that is member {} now: `dcd inspect label DISK` shows what a disk is; where that one is lost, a \
+             blank disk takes its place with --degraded --replace-member {}=DISK",
+            member.0, member.0
+        ),
         VolumeOpenError::CacheDiskOlder { .. } => {
             "give the cache-disk that was served last: where what lies on the members only its newest \
              tables know"

@@ -9,11 +9,12 @@ use dcd_engine::volume::format::root::MemberState;
 use dcd_engine::volume::status::MemberStatus;
 use dcd_engine::{Duration, Time};
 
+use crate::pair::new_member::MemberNames;
 use crate::units_text::format_duration;
 
 /// What has been said.
 pub(crate) struct MemberNews {
-    names: Vec<Option<String>>,
+    names: MemberNames,
     told: Vec<Told>,
 }
 
@@ -29,7 +30,7 @@ enum Told {
 
 impl MemberNews {
     /// Nothing has been said. `names`: of the disks of the members.
-    pub(crate) fn new(names: Vec<Option<String>>) -> MemberNews {
+    pub(crate) fn new(names: MemberNames) -> MemberNews {
         MemberNews { names, told: Vec::new() }
     }
 
@@ -45,15 +46,17 @@ impl MemberNews {
             let is = how(now, told, &member);
             if is != told {
                 self.told[place] = is;
-                if let Some(line) = self.line(now, index, told, is, volume.member_timeout()) {
+                if let Some(line) =
+                    self.line(now, (index, member.disk), told, is, volume.member_timeout())
+                {
                     eprintln!("dcd: {line}");
                 }
             }
         }
     }
 
-    fn name(&self, member: MemberIndex) -> String {
-        match self.names.get(usize::from(member.0)).and_then(Option::as_ref) {
+    fn name(&self, (member, disk): (MemberIndex, MemberIndex)) -> String {
+        match self.names.get(disk) {
             Some(disk) => format!("member {} ({disk})", member.0),
             None => format!("member {}", member.0),
         }
@@ -62,7 +65,7 @@ impl MemberNews {
     fn line(
         &self,
         now: Time,
-        index: MemberIndex,
+        index: (MemberIndex, MemberIndex),
         told: Told,
         is: Told,
         timeout: Duration,
@@ -82,11 +85,11 @@ impl MemberNews {
             (_, Told::Stale) => format!(
                 "{name} is STALE: it has failed or did not answer, and is done without. The volume is degraded. When the \
                  disk is right again: dcd volume rebuild {}",
-                index.0
+                index.0.0
             ),
             (_, Told::Missing) => format!(
                 "{name} is MISSING. The volume is degraded. A new disk takes its place with --replace-member {}=DISK",
-                index.0
+                index.0.0
             ),
             (_, Told::Rebuilding) => return None,
         })
@@ -119,6 +122,7 @@ mod tests {
 
     fn member(state: MemberState, is_late: bool) -> MemberStatus {
         MemberStatus {
+            disk: MemberIndex(1),
             state,
             is_present: true,
             errors: 0,
@@ -133,12 +137,14 @@ mod tests {
 
     #[test]
     fn a_late_member_is_told_of_once_and_what_becomes_of_it() {
-        let news = MemberNews::new(vec![None, Some("m1".into())]);
+        let news = MemberNews::new(MemberNames::new(vec![None, Some("m1".into())]));
         let timeout = Duration::from_secs(30);
         let second = |second| Time::ZERO.after(Duration::from_secs(second));
         let late = how(second(10), Told::UpToDate, &member(MemberState::UpToDate, true));
         assert_eq!(how(second(15), late, &member(MemberState::UpToDate, true)), late);
-        let line = |told, is| news.line(second(17), MemberIndex(1), told, is, timeout).unwrap();
+        let line = |told, is| {
+            news.line(second(17), (MemberIndex(1), MemberIndex(1)), told, is, timeout).unwrap()
+        };
         assert!(line(Told::UpToDate, late).starts_with("member 1 (m1) is late"));
         assert!(line(Told::UpToDate, late).contains("in 30s (--member-timeout)"));
         assert_eq!(

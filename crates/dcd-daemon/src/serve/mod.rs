@@ -51,6 +51,7 @@ use crate::frontend::nbd::tls::files::TlsFiles;
 use crate::frontend::ublk;
 use crate::metrics::server::MetricsServer;
 use crate::pair::book::{PairBook, PairEntry};
+use crate::pair::new_member::MemberNames;
 use crate::pair::{CacheDisks, DataDiskSize, DataDisks, NvramOptions, PairOptions};
 use crate::process::confine::Reach;
 use crate::process::isolation::{
@@ -328,6 +329,7 @@ fn serve_open_pair(
         event_loop.add_listener(listener);
     }
     let users = UserFinder::default();
+    let member_names = MemberNames::new(member_names);
     let facts = Arc::new(DaemonFacts {
         uuid: superblock.uuid,
         cache_disk: options.cache_disks.to_string(),

@@ -20,6 +20,7 @@ use crate::frontend::nbd::listen::{NbdAddress, NbdOptions, listen_unix};
 use crate::frontend::nbd::tls::files::TlsFiles;
 use crate::frontend::ublk;
 use crate::pair::book::PairBook;
+use crate::pair::new_member::MemberNames;
 use crate::process::confine::Reach;
 use crate::process::isolation::{check_processor, isolate, run_on_processor};
 use crate::process::service_manager::Notifier;
@@ -140,7 +141,7 @@ pub fn slow_disk(
         uuid: Uuid([0; 16]),
         cache_disk: String::new(),
         data_disk: options.disk.to_string(),
-        members: Vec::new(),
+        members: MemberNames::default(),
         data_offset_bytes: 0,
         tcp_durable: options.nbd_options.tcp_durable(&options.nbd),
         one_disk: false,
@@ -182,7 +183,8 @@ pub fn slow_disk(
     };
     let mut frontends = DeviceFrontends::new(begun, &mut told, users.clone());
     let mut notifier = Notifier::from_environment();
-    let mut news = DiskNews { members: MemberNews::new(Vec::new()), legs: LegNews::default() };
+    let mut news =
+        DiskNews { members: MemberNews::new(MemberNames::default()), legs: LegNews::default() };
     let stop_timeout = std::time::Duration::ZERO;
     let manner = Manner { quiet: options.quiet, stop_timeout, users, settings: None };
     let stopped =

@@ -9,8 +9,8 @@ use crate::error::OpenError;
 use crate::io::{
     Operation, Output, Reply, Request, RequestError, RequestId, VolumeError, VolumeRequest,
 };
-use crate::units::LbaRange;
-use crate::volume::{Above, Volume, VolumeOutput, VolumePhase};
+use crate::units::{LbaRange, MemberIndex};
+use crate::volume::{Above, NewDisk, ReplaceError, Volume, VolumeOutput, VolumePhase};
 
 /// What waits for the tables of the volume to be durable.
 pub(super) enum BehindCommit {
@@ -23,6 +23,29 @@ pub(super) enum BehindCommit {
 }
 
 impl Engine {
+    /// A disk takes the place of a member of the volume while that serves: [`Device::Member`] of the
+    /// number that comes back is asked from the next input on. How far it is, and whether it was
+    /// done, [`Volume::status`] tells.
+    ///
+    /// # Errors
+    /// If there is no volume or no such member, the disk is too small, something else is under way,
+    /// or data would be lost and that was not accepted.
+    ///
+    /// [`Device::Member`]: crate::Device::Member
+    pub fn replace_member(
+        &mut self,
+        member: MemberIndex,
+        new: NewDisk,
+    ) -> Result<MemberIndex, ReplaceError> {
+        let Below::Volume(volume) = &mut self.below else {
+            return Err(VolumeError::NoVolume.into());
+        };
+        match volume.is_open() {
+            true => volume.replace_member(member, new),
+            false => Err(VolumeError::Busy.into()),
+        }
+    }
+
     pub(super) fn volume_request(&mut self, id: RequestId, wanted: VolumeRequest) {
         let Below::Volume(volume) = &mut self.below else {
             return self.reply(id, Err(RequestError::Volume(VolumeError::NoVolume)), None);

@@ -113,6 +113,12 @@ pub enum ImportError {
         /// The newest that it is known to have had.
         known: u64,
     },
+    /// The disk is not the one that counts as this member.
+    #[error("the disk given for member {} is not the one that counts: another has taken its place, or it was to take one", member.0)]
+    Replaced {
+        /// Which.
+        member: MemberIndex,
+    },
     /// A write or flush has failed.
     #[error("{} cannot be written: {problem}", match member { Some(member) => format!("member {}", member.0), None => "the new cache-disk".into() })]
     Unwritable {
@@ -264,6 +270,9 @@ impl FoundVolume {
         }
         for label in &self.labels {
             let (member, epoch) = (label.member, label.epoch);
+            if !self.volume.is_disk_of(member, label) {
+                return Err(ImportError::Replaced { member });
+            }
             let known = self.volume.members.get(member).label_epoch;
             if epoch >= known {
                 continue;
@@ -491,6 +500,7 @@ impl FoundVolume {
             twin_since: self.twin.generation + 1,
             members: self.volume.members.states(),
             label_epochs,
+            disks: self.volume.members.disks(),
         };
         let other = Buffer::zeroed(LINE_SIZE as usize);
         write_cache_disk(disks, pages.area.root_offset(root.checkpoint + 1), &other)?;

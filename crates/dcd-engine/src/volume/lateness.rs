@@ -16,7 +16,7 @@
 //!
 //! [`EngineConfig::data_disk_timeout`]: crate::EngineConfig
 
-use super::{IoUnderWay, Purpose, RaidLevel, Volume, VolumePhase};
+use super::{ELSEWHERE, IoUnderWay, Purpose, RaidLevel, Volume, VolumePhase};
 use crate::io::{Device, IoError, IoId};
 use crate::units::{Duration, MemberIndex, Time};
 
@@ -41,6 +41,7 @@ impl Volume {
             .filter(|(_, io)| io.purpose.is_some() && matches!(io.device, Device::Member(_)))
             .map(|(id, _)| *id)
             .collect();
+        self.give_up_late_elsewhere();
         for id in late {
             let Some(io) = self.ios.get(&id) else { continue };
             let Device::Member(member) = io.device else { continue };
@@ -61,6 +62,24 @@ impl Volume {
                 true => self.give_up_io(id, member),
                 false if is_read => self.read_elsewhere(id, member),
                 false => {}
+            }
+        }
+    }
+
+    /// A disk that takes the place of a member is not waited for any longer than one.
+    fn give_up_late_elsewhere(&mut self) {
+        let limit = self.member_timeout;
+        let is_late = |io: &IoUnderWay| {
+            io.device == ELSEWHERE
+                && io.purpose.is_some()
+                && self.patience.is_over(io.started, limit)
+        };
+        let late: Vec<IoId> =
+            self.ios.iter().filter(|(_, io)| is_late(io)).map(|(id, _)| *id).collect();
+        for id in late {
+            let purpose = self.ios.get_mut(&id).and_then(|io| io.purpose.take());
+            if let Some(purpose) = purpose {
+                self.dispatch_done(purpose, ELSEWHERE, Err(IoError::TimedOut), None);
             }
         }
     }
@@ -143,11 +162,13 @@ impl Volume {
             let limit = limits.into_iter().find(|limit| waited < *limit)?;
             Some(self.patience.wake_up(io.started, limit))
         });
+        let elsewhere = self.ios.values().find(|io| io.purpose.is_some() && io.device == ELSEWHERE);
+        let elsewhere = elsewhere.map(|io| self.patience.wake_up(io.started, self.member_timeout));
         let of_cache_disk = self.ios_of_cache_disk().next();
         let of_cache_disk = of_cache_disk.filter(|_| self.phase == VolumePhase::Running);
         let of_cache_disk =
             of_cache_disk.map(|(_, io)| self.patience.wake_up(io.started, self.cache_disk_timeout));
-        of_members.into_iter().chain(of_cache_disk).min()
+        [of_members, elsewhere, of_cache_disk].into_iter().flatten().min()
     }
 
     /// Whether others hold the same, or what it was asked.

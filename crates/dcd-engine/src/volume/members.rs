@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use super::config::MEMBERS_MAX;
-use super::format::label::{LABEL_OFFSETS, MemberLabel};
+use super::format::label::{DiskTag, LABEL_OFFSETS, MemberLabel};
 use super::format::root::MemberState;
 use super::placement::RaidLevel;
 use super::raid::Layout;
@@ -59,6 +59,11 @@ pub(crate) struct Member {
     pub(crate) label_copy: u8,
     /// I/Os that nobody waits for any more: a write among them may still land.
     pub(crate) given_up: u32,
+    /// Which disk it is.
+    pub(crate) disk: DiskTag,
+    /// What the driver calls that disk: [`Device::Member`](crate::Device) of this number. Its own
+    /// number at a start, and greater for one that has come since.
+    pub(crate) slot: u8,
     /// Writes that have failed one after the other, where nobody else stands in for it.
     pub(crate) refusals: u32,
 }
@@ -115,7 +120,7 @@ pub(crate) struct Members {
 impl Members {
     /// As the root has them; none is there.
     pub(crate) fn new(states: &[MemberState]) -> Members {
-        let member = |state: &MemberState| Member {
+        let member = |(slot, state): (u8, &MemberState)| Member {
             state: *state,
             is_present: false,
             rebuilt: (0, 0),
@@ -133,9 +138,11 @@ impl Members {
             label_epoch: 0,
             label_copy: 1,
             given_up: 0,
+            disk: DiskTag::default(),
+            slot,
             refusals: 0,
         };
-        Members { members: states.iter().map(member).collect() }
+        Members { members: (0..).zip(states).map(member).collect() }
     }
 
     /// Number of members.
@@ -189,6 +196,18 @@ impl Members {
     /// Epochs of their labels, for a root.
     pub(crate) fn label_epochs(&self) -> Vec<u64> {
         self.members.iter().map(|member| member.label_epoch).collect()
+    }
+
+    /// Their disks, for a root.
+    pub(crate) fn disks(&self) -> Vec<DiskTag> {
+        self.members.iter().map(|member| member.disk).collect()
+    }
+
+    /// The same, from a root.
+    pub(crate) fn load_disks(&mut self, disks: &[DiskTag]) {
+        for (member, disk) in self.members.iter_mut().zip(disks) {
+            member.disk = *disk;
+        }
     }
 
     /// The same, from a root.

@@ -49,10 +49,11 @@ pub use dcd_block::attributes;
 use dcd_block::attributes::Attributes;
 
 pub use self::paths::repair::{WorkKind, WorkStatus};
+pub use self::paths::replace::{NewDisk, ReplaceError};
 pub(crate) use self::paths::requests::Above;
 use self::paths::{
-    checkpoint, flush, job, journal, labels, migrate, more_pointers, open, read, repair, sums,
-    twin as twin_path, write,
+    checkpoint, flush, job, journal, labels, migrate, more_pointers, open, read, repair, replace,
+    sums, twin as twin_path, write,
 };
 use self::placement::RaidLevel;
 use self::pointers::Pointers;
@@ -122,7 +123,16 @@ enum Purpose {
     Sums(sums::PageRun, bool),
     MorePointers(more_pointers::Step),
     Twin(twin_path::Step, MemberIndex),
+    /// What a job copies to the disk that takes the place of a member.
+    Copied(job::JobId),
+    /// The same that a member was told with this I/O.
+    Echo(IoId),
+    Replace(replace::Step),
 }
+
+/// The device of an I/O of a disk that is no member yet, or not any more. A volume has no
+/// data-disk.
+const ELSEWHERE: Device = Device::DataDisk;
 
 struct IoUnderWay {
     /// `None`: given up, its end changes nothing.
@@ -216,6 +226,9 @@ pub struct Volume {
     more_pointers: Option<more_pointers::MorePointers>,
     repair: repair::Repair,
     labels: labels::Labels,
+    replacement: Option<Box<replace::Replacement>>,
+    /// The number of the next disk that comes.
+    next_slot: usize,
     counters: status::VolumeCounters,
     /// Whether extents without a place, of these attributes, would find one; forgotten when that
     /// may have changed.
@@ -244,12 +257,8 @@ impl Volume {
             return Err(VolumeOpenError::Members { expected, found });
         }
         let area = VolumeArea::of(&header, area_offset).ok_or(VolumeOpenError::Header)?;
-        let of_twin = config.twin_offset_bytes().map_or(0, |offset| offset + area.twin_bytes());
         for (index, info) in infos.iter().enumerate() {
-            let sets =
-                config.sets.iter().filter(|set| set.members.contains(&MemberIndex(index as u8)));
-            let needed = sets.map(|set| set.member_offset_bytes + set.member_bytes).max();
-            let needed = needed.unwrap_or(0).max(of_twin);
+            let needed = bytes_needed(config, &area, MemberIndex(index as u8));
             if let Some(found) = info.map(|info| info.bytes).filter(|bytes| *bytes < needed) {
                 let member = MemberIndex(index as u8);
                 return Err(VolumeOpenError::MemberShort { member, needed, found });
@@ -304,6 +313,8 @@ impl Volume {
             more_pointers: None,
             repair: repair::Repair::default(),
             labels: labels::Labels::default(),
+            replacement: None,
+            next_slot: config.members,
             counters: status::VolumeCounters::default(),
             no_place_for: None,
             log_share: away::LogShare::default(),
@@ -316,6 +327,11 @@ impl Volume {
         };
         volume.start_opening();
         Ok(volume)
+    }
+
+    /// What a disk must have to be this member.
+    fn member_bytes_needed(&self, member: MemberIndex) -> u64 {
+        bytes_needed(&self.header.config, &self.area, member)
     }
 
     /// What the engine was told. `accept_damage`: whoever opens it knows that a member is an older
@@ -404,7 +420,9 @@ impl Volume {
         }
         self.heard_of(io.device);
         let Some(purpose) = io.purpose else { return };
-        self.dispatch_done(purpose, io.device, done.result, done.buffer);
+        if let Some((purpose, done)) = self.hold_for_echo(io.device, purpose, done) {
+            self.dispatch_done(purpose, io.device, done.result, done.buffer);
+        }
     }
 
     fn dispatch_done(
@@ -441,6 +459,9 @@ impl Volume {
             Purpose::Sums(run, is_for_later) => self.sums_read(run, is_for_later, result, buffer),
             Purpose::MorePointers(step) => self.more_pointers_io_done(step, result),
             Purpose::Twin(step, member) => self.twin_io_done(step, member, result),
+            Purpose::Copied(job) => self.cells_copied(job, result),
+            Purpose::Echo(of) => self.echo_done(of, result),
+            Purpose::Replace(step) => self.replace_io_done(step, result),
         }
     }
 
@@ -473,6 +494,7 @@ impl Volume {
             moved |= self.advance_jobs();
             moved |= self.advance_migration();
             moved |= self.advance_repair();
+            moved |= self.advance_replacement();
             moved |= self.advance_labels();
             moved |= self.advance_flushes();
             moved |= self.advance_checkpoint();
@@ -517,6 +539,7 @@ impl Volume {
             && self.more_pointers.is_none()
             && self.sum_pages.is_idle()
             && self.repair.status().is_none()
+            && self.replacement.is_none()
             && self.is_twin_idle()
     }
 
@@ -527,9 +550,29 @@ impl Volume {
         self.next_io += 1;
         let started = self.patience.now();
         self.ios.insert(id, IoUnderWay { purpose: Some(purpose), device, started });
-        if let Device::Member(member) = device {
-            self.members.get_mut(member).in_flight += 1;
+        let echo = self.echo_of(device, &operation);
+        let device = match device {
+            Device::Member(member) => {
+                let member = self.members.get_mut(member);
+                member.in_flight += 1;
+                Device::Member(MemberIndex(member.slot))
+            }
+            device => device,
+        };
+        self.outputs.push_back(VolumeOutput::Io(Io { id, device, operation }));
+        if let Some((slot, operation)) = echo {
+            self.note_echo(id);
+            self.start_io_elsewhere(slot, operation, Purpose::Echo(id));
         }
+    }
+
+    /// Of a disk that is no member.
+    fn start_io_elsewhere(&mut self, slot: u8, operation: IoOperation, purpose: Purpose) {
+        let id = IoId::of(IoOwner::Volume, self.next_io);
+        self.next_io += 1;
+        let (device, started) = (ELSEWHERE, self.patience.now());
+        self.ios.insert(id, IoUnderWay { purpose: Some(purpose), device, started });
+        let device = Device::Member(MemberIndex(slot));
         self.outputs.push_back(VolumeOutput::Io(Io { id, device, operation }));
     }
 
@@ -655,4 +698,12 @@ impl Volume {
         let blocks = self.header.config.extent_bytes / BLOCK_SIZE;
         LbaRange::new(u64::from(extent.0) * blocks, blocks)
     }
+}
+
+/// What a disk must have to be a member of such a volume.
+fn bytes_needed(config: &VolumeConfig, area: &VolumeArea, member: MemberIndex) -> u64 {
+    let of_twin = config.twin_offset_bytes().map_or(0, |offset| offset + area.twin_bytes());
+    let sets = config.sets.iter().filter(|set| set.members.contains(&member));
+    let of_sets = sets.map(|set| set.member_offset_bytes + set.member_bytes).max();
+    of_sets.unwrap_or(0).max(of_twin)
 }

@@ -39,6 +39,7 @@ pub struct VolumeCounters {
     pub moves_without_room: u64,
     pub members_failed: u64,
     pub members_rebuilt: u64,
+    pub members_replaced: u64,
     pub blocks_allocated: u64,
     pub blocks_freed: u64,
     pub pages_unreadable: u64,
@@ -52,6 +53,9 @@ pub struct MemberStatus {
     pub state: MemberState,
     /// Its disk is there.
     pub is_present: bool,
+    /// Which [`Device::Member`](crate::Device) it is: its own number, unless another disk has taken
+    /// its place since the start.
+    pub disk: MemberIndex,
     /// I/Os that have failed since the start ...
     pub errors: u64,
     /// ... of them, reads.
@@ -172,6 +176,7 @@ impl Volume {
             let status = MemberStatus {
                 state: member.state,
                 is_present: member.is_present,
+                disk: MemberIndex(member.slot),
                 errors: member.errors,
                 read_errors: member.read_errors,
                 lines_rotten: member.lines_rotten,
@@ -193,7 +198,7 @@ impl Volume {
         VolumeStatus {
             members: self.member_statuses().map(|(_, member)| member).collect(),
             sets: self.layouts.iter().enumerate().map(set).collect(),
-            work: self.repair.status(),
+            work: self.repair.status().or_else(|| self.replacement_status()),
             last_work: self.repair.last,
             extent_bytes: self.header.config.extent_bytes,
             extents_mapped: self.extents.extents_mapped(),

@@ -60,7 +60,8 @@ pub struct Bench {
     pub holds: Vec<Device>,
 }
 
-/// What the cache-disk and the members hold after a write or flush of the cache-disk.
+/// What the cache-disk and the members hold after an I/O of the cache-disk, or of a disk that takes
+/// the place of a member.
 pub type Moment = (Vec<u8>, Vec<Option<Vec<u8>>>);
 
 pub fn set(level: RaidLevel, members: u8, copies: u32, place: u64, unit: u64) -> SetConfig {
@@ -138,13 +139,7 @@ impl Bench {
         let bytes = MEMBER_BYTES.max(of_twin) as usize;
         let mut members = vec![Some(vec![0xee; bytes]); count];
         for (index, member) in members.iter_mut().enumerate() {
-            let label = MemberLabel {
-                uuid: UUID,
-                member: MemberIndex(index as u8),
-                epoch: 0,
-                twin: None,
-                copy: 0,
-            };
+            let label = MemberLabel::first(UUID, MemberIndex(index as u8));
             let member = member.as_mut().unwrap();
             member[..MEMBER_LABEL_BYTES].copy_from_slice(label.encode().bytes());
         }
@@ -236,8 +231,9 @@ impl Bench {
                     Output::Io(io) => {
                         let device = io.device;
                         let done = Input::IoDone(self.perform(io));
+                        let is_new = self.is_new(device);
                         if let Some(moments) = &mut self.moments
-                            && device == Device::CacheDisk
+                            && (device == Device::CacheDisk || is_new)
                         {
                             moments.push((self.cache_disk.clone(), self.members.clone()));
                         }
@@ -249,6 +245,11 @@ impl Bench {
                 }
             }
         }
+    }
+
+    /// Whether it is a disk that takes the place of a member.
+    fn is_new(&self, device: Device) -> bool {
+        matches!(device, Device::Member(slot) if usize::from(slot.0) >= self.header.config.members)
     }
 
     pub fn perform(&mut self, io: Io) -> IoDone {

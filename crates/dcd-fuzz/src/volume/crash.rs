@@ -3,11 +3,12 @@
 
 use std::collections::BTreeMap;
 
+use dcd_engine::error::VolumeOpenError;
 use dcd_engine::units::{BLOCK_SIZE, LINE_SIZE, MemberIndex};
 use dcd_engine::volume::format::root::MemberState;
-use dcd_engine::{Buffer, Lba, Operation};
+use dcd_engine::{Buffer, Lba, OpenError, Operation};
 
-use super::machine::{Machine, Member, Wreck};
+use super::machine::{Machine, Member, OtherDisk, Wreck, is_let_go, label_of};
 use super::options::{MoreFaults, VolumeOptions};
 use super::run::VolumeRun;
 use super::truth::Column;
@@ -18,6 +19,8 @@ use crate::running::NotOpen;
 
 /// Writes of a lost line, until it is there.
 const WRITE_TRIES_MAX: u32 = 4;
+/// So often is a disk refused because it is not the one that counts.
+const REFUSED_MAX: usize = 6;
 /// Crashes within a recovery, at most.
 const DEPTH_MAX: u32 = 4;
 const LINE_BLOCKS: u64 = LINE_SIZE / BLOCK_SIZE;
@@ -231,14 +234,29 @@ impl VolumeRun {
         random: &mut Random,
     ) -> Result<(Machine, bool), Violation> {
         let mut memory_survived = wreck.memory.is_some();
+        let mut refused = 0;
         for depth in 0.. {
             self.report.crash_points += 1;
             self.report.nested += u64::from(depth > 0);
             let memory = wreck.memory.clone();
+            let other = match refused {
+                0 => self.give_another(&mut wreck, random),
+                _ => None,
+            };
+            let mut tried = self.options.more.replaces_members.then(|| wreck.clone());
+            let is_wrong = |member: &Member| {
+                member.is_there
+                    && member.disk.failing.is_none()
+                    && is_let_go(&member.disk, &wreck.let_go)
+            };
+            let is_let_go = wreck.members.iter().any(is_wrong);
             let mut machine = Machine::new(wreck, &self.options, self.machine.running.is_traced);
             let is_nested = depth < DEPTH_MAX && random.one_in(5) && !self.is_calm;
             let ios_max = is_nested.then(|| random.below(60));
             match machine.open(&self.options, ios_max, random) {
+                Ok(()) if is_let_go => {
+                    return Err(Violation("a disk that was let go is believed".into()));
+                }
                 Ok(()) => return Ok((machine, memory_survived)),
                 Err(NotOpen::Violation(violation)) => return Err(violation),
                 // A member fails in the middle of the start, and another was not well: then it may
@@ -253,6 +271,32 @@ impl VolumeRun {
                         member.disk.failing = None;
                     }
                 }
+                // Of two disks that have been a member one counts.
+                Err(NotOpen::Refused(OpenError::Volume(VolumeOpenError::MemberReplaced {
+                    member,
+                }))) if refused < REFUSED_MAX && tried.is_some() => {
+                    // Or of more, one after the other.
+                    let mut other_disks = tried.take().expect("looked at");
+                    // A blank one would be taken for one that replaces a lost one.
+                    let of_member = |it: &OtherDisk| {
+                        it.member == member
+                            && label_of(|at, bytes| it.disk.peek(at, bytes)).is_some()
+                    };
+                    let count = other_disks.others.iter().filter(|it| of_member(it)).count();
+                    let which = other.or_else(|| {
+                        let mut which = (0..other_disks.others.len())
+                            .filter(|which| of_member(&other_disks.others[*which]));
+                        which.nth(refused % count.max(1))
+                    });
+                    let Some(which) = which else {
+                        return Err(Violation(format!("the only disk of {member:?} is refused")));
+                    };
+                    refused += 1;
+                    self.report.volume.others_refused += 1;
+                    self.say(|| format!("another disk of {member:?} is given"));
+                    swap_disks(&mut other_disks, which);
+                    wreck = other_disks;
+                }
                 Err(NotOpen::Refused(error)) => {
                     return Err(Violation(format!("does not open: {error}")));
                 }
@@ -260,9 +304,14 @@ impl VolumeRun {
                     self.say(|| {
                         format!("a start is interrupted after {} I/Os", ios_max.unwrap_or(0))
                     });
+                    refused = 0;
                     let power = memory.is_none() || random.one_in(2);
                     memory_survived &= !power;
                     wreck = machine.wreck(power, random);
+                    // It had not been refused yet.
+                    if let Some(other) = other {
+                        swap_disks(&mut wreck, other);
+                    }
                     if !is_last && random.one_in(4) {
                         self.meanwhile(&mut wreck, false, random);
                     }
@@ -270,6 +319,24 @@ impl VolumeRun {
             }
         }
         unreachable!("the last start is not interrupted")
+    }
+
+    /// Somebody gives the other of two disks that have been a member. Which, if so.
+    fn give_another(&mut self, wreck: &mut Wreck, random: &mut Random) -> Option<usize> {
+        if !self.options.more.replaces_members || wreck.others.is_empty() || !random.one_in(3) {
+            return None;
+        }
+        let which = random.below(wreck.others.len() as u64) as usize;
+        let other = &wreck.others[which];
+        let is_labelled = label_of(|at, bytes| other.disk.peek(at, bytes)).is_some();
+        let is_there = wreck.members[usize::from(other.member.0)].is_there;
+        // One that cannot be read is as one that is not there.
+        if !is_labelled || !is_there || other.disk.failing.is_some() {
+            return None;
+        }
+        self.say(|| format!("another disk is given for {:?}", wreck.others[which].member));
+        swap_disks(wreck, which);
+        Some(which)
     }
 
     /// What is redundant agrees, if every member is up to date.
@@ -398,6 +465,13 @@ impl VolumeRun {
             None => Ok(()),
         }
     }
+}
+
+/// A member is on another disk.
+pub(super) fn swap_disks(wreck: &mut Wreck, which: usize) {
+    let Wreck { members, others, .. } = wreck;
+    let other = &mut others[which];
+    other.swap(&mut members[usize::from(other.member.0)]);
 }
 
 /// Whether every member is there and up to date.

@@ -1,10 +1,11 @@
 //! Members fail and rot, at any moment of a run.
 
 use dcd_engine::units::{LINE_SIZE, MemberIndex};
+use dcd_engine::volume::ReplaceError;
 use dcd_engine::volume::format::root::MemberState;
 use dcd_engine::{Device, IoError, Operation, RequestError, VolumeError, VolumeRequest};
 
-use super::machine::{Trap, Trick};
+use super::machine::{Trap, Trick, label_of};
 use super::run::VolumeRun;
 use super::truth::LinePlace;
 use crate::disk::Pages;
@@ -32,7 +33,8 @@ impl VolumeRun {
         };
         self.options.members_fail
             && (self.options.too_many_fail && random.one_in(3)
-                || !self.machine.state.members.iter().any(|member| is_bad(&member)))
+                || !self.machine.state.members.iter().any(|member| is_bad(&member))
+                    && !self.machine.state.others.iter().any(|other| other.is_suspect))
     }
 
     fn draw_member(&self, random: &mut Random) -> MemberIndex {
@@ -56,7 +58,7 @@ impl VolumeRun {
                 let io = random.pick(&[IoKind::Read, IoKind::Write, IoKind::Flush]);
                 self.say(|| format!("one {io:?} of {member:?} fails, or takes long"));
                 self.machine.traps.push(Trap {
-                    device: Device::Member(member),
+                    device: self.machine.device_of(member),
                     io,
                     trick: if random.one_in(4) { Trick::Slow } else { Trick::Fail },
                 });
@@ -108,10 +110,13 @@ impl VolumeRun {
             let trick = random.pick(&[Trick::Lose, Trick::Misdirect]);
             self.say(|| format!("the next write of {member:?}: {trick:?}"));
             self.machine.traps.push(Trap {
-                device: Device::Member(member),
+                device: self.machine.device_of(member),
                 io: IoKind::Write,
                 trick,
             });
+        }
+        if more.replaces_members && random.one_in(10) {
+            self.begin_replacement(&mut random)?;
         }
         if more.busy_members && random.one_in(6) {
             self.begin_work(&mut random)?;
@@ -163,6 +168,43 @@ impl VolumeRun {
         Ok(())
     }
 
+    /// A disk is put in the place of a member.
+    fn begin_replacement(&mut self, random: &mut Random) -> Result<(), Violation> {
+        let member = self.draw_member(random);
+        let index = usize::from(member.0);
+        let is_present = self.machine.volume().status().members[index].is_present;
+        // What is lost with a disk that is not there is known.
+        let accept_damage = !is_present && random.one_in(2);
+        self.say(|| format!("a disk is put in the place of {member:?}"));
+        let tag = random.bits();
+        match self.machine.replace_member(member, tag, accept_damage) {
+            Ok(slot) => {
+                self.report.volume.replacements += 1;
+                if accept_damage {
+                    let lines: Vec<u64> = self.machine.sets.raid0_lines(member).collect();
+                    self.machine.state.members[index].damaged.extend(lines);
+                    self.note_losses();
+                }
+                if self.options.io_errors
+                    && self.may_fail(random)
+                    && self.machine.traps.is_empty()
+                    && random.one_in(3)
+                {
+                    self.machine.traps.push(Trap {
+                        device: Device::Member(slot),
+                        io: random.pick(&[IoKind::Write, IoKind::Flush]),
+                        trick: random.pick(&[Trick::Slow, Trick::Fail]),
+                    });
+                }
+                self.take_replies()
+            }
+            Err(ReplaceError::Volume(VolumeError::Busy) | ReplaceError::WouldBeLost { .. }) => {
+                Ok(())
+            }
+            Err(error) => Err(Violation(format!("{member:?} cannot be replaced: {error}"))),
+        }
+    }
+
     /// The disks are remembered as they are.
     pub(super) fn started(&mut self) {
         if self.options.more.older_disks {
@@ -186,7 +228,14 @@ impl VolumeRun {
         if !self.all_sets_are_redundant() {
             return false;
         }
-        if more.older_disks && !self.older.is_empty() && random.one_in(3) {
+        // Of a disk that was let go since, nobody takes a copy.
+        let is_same_disk = |older: &[Pages]| {
+            let older = label_of(|at, bytes| older[index].read(at, bytes));
+            let now = label_of(|at, bytes| wreck.members[index].disk.peek(at, bytes));
+            older.map(|label| label.disk) == now.map(|label| label.disk)
+        };
+        let are_same = self.older.iter().all(|older| is_same_disk(older));
+        if more.older_disks && !self.older.is_empty() && are_same && random.one_in(3) {
             let which = random.below(self.older.len() as u64) as usize;
             let image = self.older[which][index].clone();
             self.say(|| format!("member {index} is as it was at an earlier start"));

@@ -8,7 +8,8 @@ use dcd_engine::volume::format::label::{LABEL_OFFSETS, MEMBER_LABEL_BYTES, Membe
 use dcd_engine::volume::import::{self, ImportDisks, ImportError, ImportReport};
 use dcd_engine::{Buffer, IoError};
 
-use super::machine::{Machine, Member, UUID, Wreck};
+use super::crash::swap_disks;
+use super::machine::{Machine, Member, OtherDisk, UUID, Wreck, label_of};
 use super::options::VolumeOptions;
 use super::run::VolumeRun;
 use crate::disk::{Fate, FaultyDisk};
@@ -102,6 +103,7 @@ impl VolumeRun {
         let has_twin = twin.is_some_and(|twin| !twin.holders.is_none());
         self.say(|| "the cache-disk is destroyed".into());
         let old = wreck.cache_disk.clone();
+        let mut refused = 0;
         let report = loop {
             let cut = random.one_in(3).then(|| random.below(60));
             match try_import(wreck, &self.options, cut) {
@@ -111,6 +113,24 @@ impl VolumeRun {
                         member.disk.power_cut(random, Fate::draw);
                     }
                     self.report.volume.imports_cut += 1;
+                }
+                // Of two disks that have been a member one counts.
+                Err(ImportError::Replaced { member }) if self.options.more.replaces_members => {
+                    let is_left = |other: &OtherDisk| {
+                        other.member == member
+                            && label_of(|at, bytes| other.disk.peek(at, bytes)).is_some()
+                    };
+                    let others = wreck.others.iter().filter(|other| is_left(other)).count();
+                    let mut which =
+                        (0..wreck.others.len()).filter(|which| is_left(&wreck.others[*which]));
+                    let Some(which) = which.nth(refused % others.max(1)) else {
+                        return Err(Violation(format!("no disk of {member:?} is taken")));
+                    };
+                    refused += 1;
+                    if refused > 6 {
+                        return Err(Violation(format!("no disk of {member:?} is ever taken")));
+                    }
+                    swap_disks(wreck, which);
                 }
                 // It was being built.
                 Err(ImportError::NobodyHasIt) if !has_twin => {

@@ -9,15 +9,15 @@ use dcd_engine::format::end_mark::END_MARK_BYTES;
 use dcd_engine::format::geometry::SUPERBLOCK_OFFSETS;
 use dcd_engine::legs::LegsParts;
 use dcd_engine::units::{BLOCK_SIZE, LINE_SIZE, LegIndex, MemberIndex};
-use dcd_engine::volume::VolumeParts;
 use dcd_engine::volume::format::area::VolumeArea;
 use dcd_engine::volume::format::header::{VOLUME_HEADER_BYTES, VolumeHeader};
-use dcd_engine::volume::format::label::{LABEL_OFFSETS, MEMBER_LABEL_BYTES, MemberLabel};
+use dcd_engine::volume::format::label::{DiskTag, LABEL_OFFSETS, MEMBER_LABEL_BYTES, MemberLabel};
 use dcd_engine::volume::format::page::PAGE_BYTES;
 use dcd_engine::volume::format::root::MemberState;
 use dcd_engine::volume::members::MemberInfo;
 use dcd_engine::volume::placement::RaidLevel;
 use dcd_engine::volume::status::Placed;
+use dcd_engine::volume::{NewDisk, ReplaceError, VolumeParts};
 use dcd_engine::{
     Buffer, Device, Duration, Engine, EngineConfig, Input, Io, IoData, IoDone, IoError,
     IoOperation, Lba, LbaRange, OpenError, Operation, Phase, RequestError, Superblock, Time, Uuid,
@@ -75,6 +75,33 @@ pub struct Member {
     pub healed: BTreeMap<u64, u64>,
 }
 
+/// A disk that takes the place of a member, or has had it.
+#[derive(Clone)]
+pub struct OtherDisk {
+    /// Which member.
+    pub member: MemberIndex,
+    /// What the engine that runs calls it; `None`: nothing any more.
+    pub slot: Option<u8>,
+    /// The disk.
+    pub disk: FaultyDisk,
+    /// Something was wrong with it.
+    pub is_suspect: bool,
+    /// As of a [`Member`].
+    pub damaged: BTreeSet<u64>,
+    unread: BTreeSet<u64>,
+    healed: BTreeMap<u64, u64>,
+}
+
+impl OtherDisk {
+    /// It is the member now, and what was is this.
+    pub fn swap(&mut self, member: &mut Member) {
+        std::mem::swap(&mut self.disk, &mut member.disk);
+        std::mem::swap(&mut self.damaged, &mut member.damaged);
+        std::mem::swap(&mut self.unread, &mut member.unread);
+        std::mem::swap(&mut self.healed, &mut member.healed);
+    }
+}
+
 /// An I/O that fails once, or is slow.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Trap {
@@ -112,6 +139,10 @@ pub struct Wreck {
     pub legs: Option<Legs>,
     /// The members.
     pub members: Vec<Member>,
+    /// Disks that take the place of a member, or have had it.
+    pub others: Vec<OtherDisk>,
+    /// Those that were let go before all who listen, by their tags: no start may believe them.
+    pub let_go: BTreeSet<(MemberIndex, u64)>,
     /// The segment memory, if only the process died.
     pub memory: Option<Vec<u8>>,
     /// Lines of the volume that may be lost.
@@ -157,6 +188,10 @@ pub struct Machine {
     pub sets: Sets,
     /// Members whose disks were not there, or could not be read, at the start.
     away: Vec<MemberIndex>,
+    /// What the engine calls the disk of each member.
+    slots: Vec<u8>,
+    /// Members that another disk has taken the place of since the start.
+    pub replaced: u64,
 }
 
 /// Disks with a new cache and a new volume.
@@ -189,8 +224,7 @@ pub fn new_volume(options: &VolumeOptions) -> Wreck {
     cache_disk.keeps_same_bytes = true;
     let members = (0..options.config.members as u8).map(|member| {
         let mut disk = FaultyDisk::new(options.member_bytes() as usize, 4096);
-        let label =
-            MemberLabel { uuid: UUID, member: MemberIndex(member), epoch: 0, twin: None, copy: 0 };
+        let label = MemberLabel::first(UUID, MemberIndex(member));
         disk.write(0, label.encode().bytes(), true).expect("a new disk");
         disk.shears = options.cache.shears;
         disk.cannot_zero = options.cache.cannot_zero;
@@ -212,6 +246,8 @@ pub fn new_volume(options: &VolumeOptions) -> Wreck {
         cache_disk,
         legs,
         members: members.collect(),
+        others: Vec::new(),
+        let_go: BTreeSet::new(),
         memory: None,
         lost: BTreeSet::new(),
         lost_columns: BTreeSet::new(),
@@ -226,9 +262,12 @@ pub fn new_volume(options: &VolumeOptions) -> Wreck {
 impl Machine {
     /// A machine with these disks.
     pub fn new(wreck: Wreck, options: &VolumeOptions, is_traced: bool) -> Machine {
+        let slots = (0..wreck.members.len() as u8).collect();
         Machine {
             running: Running::new(wreck.now, is_traced),
             state: wreck,
+            slots,
+            replaced: 0,
             traps: Vec::new(),
             failing_read: None,
             struck: 0,
@@ -238,6 +277,91 @@ impl Machine {
             waits_for_rebuilds: options.more != MoreFaults::default(),
             sets: Sets::new(&options.config),
             away: Vec::new(),
+        }
+    }
+
+    /// What the engine calls a member now.
+    pub fn device_of(&self, member: MemberIndex) -> Device {
+        Device::Member(MemberIndex(self.slots[usize::from(member.0)]))
+    }
+
+    /// The member that a device is, if it is one.
+    fn member_of(&self, device: Device) -> Option<MemberIndex> {
+        let Device::Member(slot) = device else { return None };
+        let index = self.slots.iter().position(|known| *known == slot.0)?;
+        Some(MemberIndex(index as u8))
+    }
+
+    /// A disk that has something else where only the old one has something is to take the place of a member.
+    pub fn replace_member(
+        &mut self,
+        member: MemberIndex,
+        tag: u64,
+        accept_damage: bool,
+    ) -> Result<MemberIndex, ReplaceError> {
+        let old = &self.state.members[usize::from(member.0)].disk;
+        let mut disk = FaultyDisk::new(old.len(), 4096);
+        (disk.shears, disk.cannot_zero) = (old.shears, old.cannot_zero);
+        for offset in self.sets.raid0_lines(member) {
+            disk.rot(offset as usize, &[0xdb; LINE_SIZE as usize]);
+        }
+        let new = NewDisk { bytes: disk.len() as u64, tag: DiskTag(tag), accept_damage };
+        let engine = self.running.engine.as_mut().expect("an engine runs");
+        let slot = engine.replace_member(member, new)?;
+        // One that may still be asked for something is kept.
+        let running = &self.running;
+        let Wreck { others, let_go, .. } = &mut self.state;
+        others.retain(|other| {
+            let is_asked = |slot: u8| {
+                running
+                    .ios
+                    .iter()
+                    .any(|flight| flight.io.device == Device::Member(MemberIndex(slot)))
+            };
+            let is_of_others = other.member != member || is_let_go(&other.disk, let_go);
+            is_of_others || other.slot.is_some_and(is_asked)
+        });
+        let slot_of_new = Some(slot.0);
+        let lost = self.sets.raid0_lines(member).filter(|_| accept_damage).collect();
+        self.state.others.push(OtherDisk {
+            member,
+            slot: slot_of_new,
+            disk,
+            is_suspect: false,
+            damaged: lost,
+            unread: BTreeSet::new(),
+            healed: BTreeMap::new(),
+        });
+        self.input(Input::Timeout);
+        Ok(slot)
+    }
+
+    /// Members may have moved to other disks.
+    fn look_at_slots(&mut self) {
+        let Some(volume) = self.engine().volume() else { return };
+        let slots: Vec<u8> = volume.status().members.iter().map(|member| member.disk.0).collect();
+        for (index, slot) in slots.into_iter().enumerate() {
+            let before = std::mem::replace(&mut self.slots[index], slot);
+            if before == slot {
+                continue;
+            }
+            self.replaced += 1;
+            self.running.trace(|| format!("   member {index} is disk {slot} now, not {before}"));
+            let state = self.member_state(MemberIndex(index as u8));
+            let Wreck { members, others, let_go, .. } = &mut self.state;
+            let new = others.iter_mut().find(|other| other.slot == Some(slot));
+            let (new, member) = (new.expect("it was offered"), &mut members[index]);
+            new.swap(member);
+            new.slot = Some(before);
+            if let Some(label) = label_of(|at, bytes| new.disk.peek(at, bytes)) {
+                let_go.insert((MemberIndex(index as u8), label.disk.0));
+            }
+            member.is_suspect |= std::mem::take(&mut new.is_suspect);
+            member.is_there = true;
+            member.is_older = false;
+            self.away.retain(|away| usize::from(away.0) != index);
+            self.traps.retain(|trap| trap.device != Device::Member(MemberIndex(before)));
+            member.is_rebuilt |= state != MemberState::UpToDate;
         }
     }
 
@@ -372,6 +496,7 @@ impl Machine {
     fn input(&mut self, input: Input) {
         self.running.give(input);
         self.poll();
+        self.look_at_slots();
         self.look_at_members();
     }
 
@@ -433,7 +558,7 @@ impl Machine {
     /// Whether a member is being written at this byte address: what is there now is no promise yet.
     pub fn is_being_written(&self, member: MemberIndex, at: u64) -> bool {
         self.running.ios.iter().any(|flight| {
-            flight.io.device == Device::Member(member)
+            flight.io.device == self.device_of(member)
                 && io_kind(&flight.io.operation) != IoKind::Read
                 && range_of(&flight.io.operation).contains(&at)
         })
@@ -479,7 +604,14 @@ impl Machine {
     fn disk(&mut self, device: Device) -> &mut FaultyDisk {
         match device {
             Device::CacheDisk => &mut self.state.cache_disk,
-            Device::Member(member) => &mut self.state.members[usize::from(member.0)].disk,
+            Device::Member(slot) => match self.member_of(device) {
+                Some(member) => &mut self.state.members[usize::from(member.0)].disk,
+                None => {
+                    let mut others = self.state.others.iter_mut();
+                    let other = others.find(|other| other.slot == Some(slot.0));
+                    &mut other.expect("a disk that was offered").disk
+                }
+            },
             Device::Leg(leg) => self.cache_disk_of(Some(leg)),
             Device::DataDisk | Device::Nvram => panic!("I/O of what a volume has not"),
         }
@@ -515,8 +647,16 @@ impl Machine {
         let trap = self.traps.swap_remove(index);
         // Of a lie about a write nobody can know.
         let is_noticed = matches!(trap.trick, Trick::Fail | Trick::FailAndDrop | Trick::Slow);
-        if let Device::Member(member) = io.device {
-            self.state.members[usize::from(member.0)].is_suspect |= is_noticed;
+        match (self.member_of(io.device), io.device) {
+            (Some(member), _) => {
+                self.state.members[usize::from(member.0)].is_suspect |= is_noticed;
+            }
+            (None, Device::Member(slot)) => {
+                let mut others = self.state.others.iter_mut();
+                let other = others.find(|other| other.slot == Some(slot.0));
+                other.expect("a disk that was offered").is_suspect |= is_noticed;
+            }
+            _ => {}
         }
         Some(trap)
     }
@@ -524,7 +664,7 @@ impl Machine {
     /// Byte addresses of the lines of a write, if all are in a redundant set; and how large that
     /// set is there.
     fn redundant_lines(&self, io: &Io) -> Option<(Range<u64>, Range<u64>)> {
-        let Device::Member(member) = io.device else { return None };
+        let member = self.member_of(io.device)?;
         let IoOperation::Write { offset, data: IoData::Owned(buffer), .. } = &io.operation else {
             return None;
         };
@@ -538,8 +678,8 @@ impl Machine {
     /// A write is reported as done; what it was for is as it was, and perhaps other lines are not.
     fn lie(&mut self, io: Io, trick: Trick, random: &mut Random) -> IoDone {
         let (lines, slice) = self.redundant_lines(&io).expect("it was chosen for this");
-        let (Device::Member(member), IoOperation::Write { data: IoData::Owned(buffer), .. }) =
-            (io.device, &io.operation)
+        let (Some(member), IoOperation::Write { data: IoData::Owned(buffer), .. }) =
+            (self.member_of(io.device), &io.operation)
         else {
             unreachable!("a write of a member")
         };
@@ -641,7 +781,7 @@ impl Machine {
     /// What was written and not flushed will never be durable, whatever is flushed.
     fn drop_unflushed(&mut self, device: Device, random: &mut Random) {
         self.disk(device).drop_unflushed(random);
-        if let Device::Member(member) = device {
+        if let Some(member) = self.member_of(device) {
             let member = &mut self.state.members[usize::from(member.0)];
             member.damaged.extend(std::mem::take(&mut member.healed).into_keys());
         }
@@ -649,7 +789,7 @@ impl Machine {
 
     fn flush(&mut self, device: Device, mark: u64) -> Result<(), IoError> {
         self.disk(device).flush(mark)?;
-        if let Device::Member(member) = device {
+        if let Some(member) = self.member_of(device) {
             self.state.members[usize::from(member.0)].healed.retain(|_, healed| *healed > mark);
         }
         Ok(())
@@ -671,7 +811,7 @@ impl Machine {
             }
             None => self.disk(device).write(offset, bytes, fua),
         };
-        if let Device::Member(member) = device {
+        if let Some(member) = self.member_of(device) {
             if result.is_err() {
                 self.note_not_written(member, offset..offset + bytes.len() as u64);
                 return result;
@@ -734,7 +874,7 @@ impl Machine {
 
     /// The lines of an I/O that fails once are as damaged as long as it lasts.
     fn fail_once(&mut self, io: &Io) {
-        let Device::Member(member) = io.device else { return };
+        let Some(member) = self.member_of(io.device) else { return };
         // What was written before a flush that fails is as good as the disk makes it.
         if matches!(io.operation, IoOperation::Flush) {
             return;
@@ -919,7 +1059,14 @@ impl Machine {
         for flight in &self.running.ios {
             let disk = match flight.io.device {
                 Device::CacheDisk => &mut wreck.cache_disk,
-                Device::Member(member) => &mut wreck.members[usize::from(member.0)].disk,
+                Device::Member(slot) => match self.member_of(flight.io.device) {
+                    Some(member) => &mut wreck.members[usize::from(member.0)].disk,
+                    None => {
+                        let mut others = wreck.others.iter_mut();
+                        let other = others.find(|other| other.slot == Some(slot.0));
+                        &mut other.expect("a disk that was offered").disk
+                    }
+                },
                 Device::Leg(leg) => {
                     let legs = wreck.legs.as_mut().expect("the cache-disk is on legs");
                     legs.disk_of(leg, &mut wreck.cache_disk)
@@ -935,8 +1082,8 @@ impl Machine {
             // On a disk that has failed, or did once there, it may be to repair what could not be
             // read. The next start does not write that again; what is torn its checksum finds, when
             // somebody reads it.
-            if let (Device::Member(member), IoOperation::Write { .. }) =
-                (flight.io.device, &flight.io.operation)
+            if let (Some(member), IoOperation::Write { .. }) =
+                (self.member_of(flight.io.device), &flight.io.operation)
             {
                 let member = &mut wreck.members[usize::from(member.0)];
                 let lines = offset..offset + bytes.len() as u64;
@@ -952,6 +1099,9 @@ impl Machine {
                 member.damaged.extend(torn);
             }
         }
+        for other in &mut wreck.others {
+            other.slot = None;
+        }
         // A leg that vanished is there again.
         if let Some(legs) = &mut wreck.legs {
             (legs.disk.failing, wreck.cache_disk.failing) = (None, None);
@@ -965,6 +1115,9 @@ impl Machine {
                 member.disk.power_cut(random, |random| draw(random, false));
                 // What has rotted may be on the medium still.
                 member.damaged.extend(std::mem::take(&mut member.healed).into_keys());
+            }
+            for other in &mut wreck.others {
+                other.disk.power_cut(random, |random| draw(random, false));
             }
             wreck.memory = None;
         } else {
@@ -1063,4 +1216,20 @@ impl Machine {
         }
         Err(Violation(format!("a request is never answered {}", what.unwrap_or_default())))
     }
+}
+
+/// The label of a disk.
+pub(super) fn label_of(read: impl Fn(usize, &mut [u8])) -> Option<MemberLabel> {
+    let copies = LABEL_OFFSETS.map(|offset| {
+        let mut bytes = vec![0; MEMBER_LABEL_BYTES];
+        read(offset as usize, &mut bytes);
+        bytes
+    });
+    MemberLabel::newest(&copies[0], &copies[1])
+}
+
+/// Whether no start may believe a disk.
+pub(super) fn is_let_go(disk: &FaultyDisk, let_go: &BTreeSet<(MemberIndex, u64)>) -> bool {
+    let label = label_of(|at, bytes| disk.peek(at, bytes));
+    label.is_some_and(|label| let_go.contains(&(label.member, label.disk.0)))
 }

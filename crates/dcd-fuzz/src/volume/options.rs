@@ -74,6 +74,8 @@ pub struct MoreFaults {
     pub without_log: bool,
     /// The cache-disk is destroyed, and the volume is imported from its members.
     pub loses_cache_disk: bool,
+    /// Disks take the place of members that work, and of those that do not.
+    pub replaces_members: bool,
     /// There is memory for so many pages of checksums; `None`: for all.
     pub sum_pages: Option<u64>,
     /// One thing happens again and again.
@@ -140,6 +142,9 @@ pub const LEGS_END: u64 = 7_000_000;
 /// cache-disk.
 pub const TWIN_FROM: u64 = 7_000_000;
 
+/// Seeds from this one on have members that others take the place of.
+pub const REPLACES_FROM: u64 = 8_000_000;
+
 impl MoreFaults {
     fn draw(random: &mut Random) -> MoreFaults {
         MoreFaults {
@@ -157,6 +162,7 @@ impl MoreFaults {
             cache_disk_rots: false,
             without_log: false,
             loses_cache_disk: false,
+            replaces_members: false,
             sum_pages: None,
             focus: None,
         }
@@ -239,6 +245,7 @@ impl VolumeOptions {
         }
         if seed >= TWIN_FROM {
             options.give_twin(&mut Random::new(seed ^ 0x7477_696e));
+            options.more.replaces_members = seed >= REPLACES_FROM;
         }
         options
     }

@@ -191,6 +191,7 @@ impl VolumeRun {
         let volume = &mut self.report.volume;
         volume.io_faults += self.machine.struck;
         volume.writes_lost += self.machine.writes_lost;
+        volume.replacements_done += self.machine.replaced;
         volume.ended(&self.machine.volume().status().counters);
     }
 

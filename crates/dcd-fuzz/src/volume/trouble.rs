@@ -75,6 +75,10 @@ impl VolumeRun {
                 member,
                 ..
             }))) if usize::from(member.0) == index => Ok(()),
+            // It was another disk.
+            Err(NotOpen::Refused(OpenError::Volume(VolumeOpenError::MemberReplaced {
+                ..
+            }))) if self.options.more.replaces_members => Ok(()),
             Ok(()) => {
                 // At the start there may have been none, and what was in the log went there since.
                 let blocks = raid0_blocks(&machine, MemberIndex(index as u8));
@@ -303,7 +307,7 @@ impl VolumeRun {
         if is_all_raid0 && random.one_in(3) && self.machine.traps.is_empty() {
             self.say(|| format!("a flush of {member:?} fails and drops"));
             self.machine.traps.push(Trap {
-                device: Device::Member(member),
+                device: self.machine.device_of(member),
                 io: IoKind::Flush,
                 trick: Trick::FailAndDrop,
             });
@@ -401,7 +405,7 @@ impl VolumeRun {
         let member = MemberIndex(random.below(self.options.config.members as u64) as u8);
         if self.machine.traps.is_empty() && random.one_in(2) {
             self.machine.traps.push(Trap {
-                device: Device::Member(member),
+                device: self.machine.device_of(member),
                 io: IoKind::Read,
                 trick: Trick::Late,
             });

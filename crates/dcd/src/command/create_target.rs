@@ -184,7 +184,7 @@ impl Target {
             let mut bytes = Buffer::zeroed(LABEL_BYTES as usize);
             // Fewer than 2^8 members.
             let member = MemberIndex(index as u8);
-            let label = MemberLabel { uuid, member, epoch: 0, twin: None, copy: 0 }.encode();
+            let label = MemberLabel::first(uuid, member).encode();
             for offset in LABEL_OFFSETS {
                 let place = offset as usize..offset as usize + label.len();
                 bytes.bytes_mut()[place].copy_from_slice(label.bytes());

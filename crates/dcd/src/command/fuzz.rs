@@ -506,6 +506,9 @@ struct Summary {
     copy_pages_lost: u64,
     members_failed: u64,
     members_replaced: u64,
+    replacements: u64,
+    replacements_done: u64,
+    others_refused: u64,
     volumes_imported: u64,
     imports_cut_off: u64,
     regions_believed: u64,
@@ -594,6 +597,9 @@ impl Summary {
             leg_lines_rotted: report.legs.rotted,
             members_failed: report.volume.members_failed,
             members_replaced: report.volume.members_replaced,
+            replacements: report.volume.replacements,
+            replacements_done: report.volume.replacements_done,
+            others_refused: report.volume.others_refused,
             volumes_imported: report.volume.imports,
             imports_cut_off: report.volume.imports_cut,
             regions_believed: report.volume.regions_believed,
@@ -653,6 +659,9 @@ impl Summary {
         row("  lines rotted on a leg", self.leg_lines_rotted);
         row("members failed", self.members_failed);
         row("  replaced by blank ones", self.members_replaced);
+        row("  replaced while served", self.replacements_done);
+        row("    of so many begun", self.replacements);
+        row("  disks that do not count, refused", self.others_refused);
         row("  cache-disks lost, and imported", self.volumes_imported);
         row("  imports cut off", self.imports_cut_off);
         row("  regions believed", self.regions_believed);

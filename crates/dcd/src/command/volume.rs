@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 use dcd_daemon::control::client::for_people;
+use dcd_daemon::device::device_spec::DeviceSpec;
 use dcd_daemon::process::signals::Signals;
 use dcd_daemon::report::volumes::{TwinReport, VolumeReport, WorkReport};
 use dcd_daemon::serve::ServeError;
@@ -40,6 +41,7 @@ Examples:
   dcd volume status --control /run/vol.ctl
   dcd volume fail 2 --control /run/vol.ctl
   dcd volume rebuild 2 --control /run/vol.ctl
+  dcd volume replace 2 /dev/sdf --control /run/vol.ctl
   dcd volume scrub --control /run/vol.ctl --no-wait
   dcd volume import --cache-disk /dev/nvme1n1p4 --data-disk /dev/sdb --data-disk /dev/sdc --data-disk /dev/sdd")]
 pub struct VolumeArguments {
@@ -105,6 +107,35 @@ Examples:
         #[command(flatten)]
         follow: Follow,
     },
+    /// Put a blank disk in the place of a member
+    ///
+    /// What the member has is copied while the volume serves, and what it cannot read comes from the
+    /// others. When all is there the new disk is the member, and the old one is let go: its label
+    /// says so, and no start takes it any more. Up to then nothing has changed: Ctrl-C leaves it
+    /// running, `dcd volume cancel` stops it, and so does an end of dcd. A member that is not up to
+    /// date, or not there, is rebuilt on the new disk.
+    #[command(after_help = "\
+Examples:
+  dcd volume replace 2 /dev/sdf --control /run/vol.ctl
+  dcd volume replace 2 /dev/sdf --control /run/vol.ctl --no-wait")]
+    Replace {
+        /// Its number.
+        #[arg(value_name = "MEMBER")]
+        member: u8,
+        /// The new disk; what is on it is lost.
+        #[arg(value_name = "DISK")]
+        disk: DeviceSpec,
+        /// Give up lines of RAID 0 that cannot be read: they fail with I/O errors until they are
+        /// written again. Without it the member is not replaced then.
+        #[arg(long)]
+        accept_damage: bool,
+        /// Where the volume is.
+        #[command(flatten)]
+        control: VolumeControl,
+        /// Whether to wait.
+        #[command(flatten)]
+        follow: Follow,
+    },
     /// Read everything that is redundant, compare, and repair
     ///
     /// Ctrl-C leaves it running: `dcd volume cancel` stops it. Exit code 4: lines of the volume are
@@ -157,14 +188,30 @@ pub fn run(arguments: &VolumeArguments) -> Result<(), CommandError> {
             connect(control)?.ask(&VolumeCommand::Fail { member: *member })?;
             print(&format!("member {member} is treated as failed\n"))
         }
-        VolumeWhat::Rebuild { member, control, follow } => begin(
-            connect(control)?,
-            &VolumeCommand::Rebuild { member: *member },
-            "rebuilding",
-            follow,
-        ),
+        VolumeWhat::Rebuild { member, control, follow } => {
+            let mut volume = connect(control)?;
+            let signals = signals()?;
+            volume.ask(&VolumeCommand::Rebuild { member: *member })?;
+            follow_work(volume, &signals, "rebuilding", follow)
+        }
+        VolumeWhat::Replace { member, disk, accept_damage, control, follow } => {
+            let mut volume = connect(control)?;
+            let signals = signals()?;
+            volume.replace(*member, disk, *accept_damage)?;
+            follow_work(volume, &signals, "replacing", follow)?;
+            match follow.json {
+                true => Ok(()),
+                false => print(&format!(
+                    "The next start has to be given the new disk in the place of the old one: --data-disk {}\n",
+                    disk.absolute()
+                )),
+            }
+        }
         VolumeWhat::Scrub { control, follow } => {
-            begin(connect(control)?, &VolumeCommand::Scrub, "scrubbing", follow)
+            let mut volume = connect(control)?;
+            let signals = signals()?;
+            volume.ask(&VolumeCommand::Scrub)?;
+            follow_work(volume, &signals, "scrubbing", follow)
         }
         VolumeWhat::Cancel { control } => {
             connect(control)?.ask(&VolumeCommand::CancelWork)?;
@@ -173,24 +220,26 @@ pub fn run(arguments: &VolumeArguments) -> Result<(), CommandError> {
     }
 }
 
-/// Begins work, and shows how far it is until it has ended or nobody wants to see it.
-fn begin(
+fn signals() -> Result<Signals, CommandError> {
+    Ok(Signals::install().map_err(ServeError::system("receive signals"))?)
+}
+
+/// Shows how far work is until it has ended or nobody wants to see it.
+fn follow_work(
     mut volume: VolumeClient,
-    command: &VolumeCommand,
+    signals: &Signals,
     what: &'static str,
     follow: &Follow,
 ) -> Result<(), CommandError> {
-    let signals = Signals::install().map_err(ServeError::system("receive signals"))?;
-    volume.ask(command)?;
     if follow.no_wait {
         return print(&format!("{what}; `dcd volume status` shows how far it is\n"));
     }
-    let mut progress = Progress::new(what, Unit::Rounds);
+    let mut progress = Progress::new(what, Unit::Bytes);
     let report = loop {
         let report = volume.status()?;
         let Some(work) = &report.work else { break report };
-        progress.update(work.done, work.total);
-        let mut waiting = [PollFd::new(&signals, PollFlags::IN)];
+        progress.update(work.bytes_done, work.bytes_total);
+        let mut waiting = [PollFd::new(signals, PollFlags::IN)];
         let _ = poll(&mut waiting, Some(&Timespec { tv_sec: 0, tv_nsec: INTERVAL_NANOS }));
         if signals.take().is_some() {
             progress.finish();
@@ -198,6 +247,10 @@ fn begin(
         }
     };
     progress.finish();
+    if let Some(WorkReport { is_cut_short: true, kind, lines_unreadable, .. }) = &report.last_work {
+        let (kind, lines_unreadable) = (kind.clone(), *lines_unreadable);
+        return Err(CommandError::WorkCutShort { kind, lines_unreadable });
+    }
     if follow.json {
         print_json(&report)?;
     } else {

@@ -246,6 +246,15 @@ impl CommandError {
             CommandError::DhisfsDamage { .. } => Some(
                 "`dcd dhisfs fsck --repair` mends what it can; copy what is worth more before".into(),
             ),
+            CommandError::WorkCutShort { lines_unreadable: 0, .. } => Some(
+                "`dcd volume status` shows how the members are; if nobody has cancelled it, see dmesg for errors of the disks"
+                    .into(),
+            ),
+            CommandError::WorkCutShort { .. } => Some(
+                "nothing has changed. `dcd volume scrub` finds what is lost on RAID 1 and 5; of RAID 0 lines that cannot be read \
+                 can be written again, or given up: --accept-damage"
+                    .into(),
+            ),
             CommandError::LinesLost { .. } => Some(
                 "bring back what was there from a copy: what is written is not lost any more".into(),
             ),
@@ -338,6 +347,9 @@ fn import_hint(problem: &ImportError) -> Option<String> {
         }
         ImportError::OtherVolume { .. } | ImportError::Twice { .. } => {
             "give the members of one volume, each once".into()
+        }
+        ImportError::Replaced { .. } => {
+            "give the disk that is this member now, or leave it out: --degraded".into()
         }
         ImportError::MemberOlder { .. } => {
             "give the disk itself; what it has missed of RAID 0 sets nobody else has".into()

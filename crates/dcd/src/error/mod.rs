@@ -541,6 +541,17 @@ pub enum CommandError {
         /// Why.
         error: image::ImageError,
     },
+    /// A rebuild, scrub or replacement was cancelled, or could not go on.
+    #[error("the {} has not come to its end{}", dcd_client::plain::plain(kind), match lines_unreadable {
+        0 => String::new(),
+        lines => format!(": {} can be read from nobody", count(*lines, "line")),
+    })]
+    WorkCutShort {
+        /// Which of them.
+        kind: String,
+        /// Lines of 4 KiB.
+        lines_unreadable: u64,
+    },
     /// A rebuild or scrub has come to its end, and not everything is there.
     #[error("{} of the volume lost: reads of them fail until they are written", count(*lines, "line"))]
     LinesLost {

@@ -8,6 +8,7 @@
 use zerocopy::byteorder::little_endian::{U32, U64};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
+use super::label::DiskTag;
 use super::root::MemberState;
 use crate::buffer::Buffer;
 use crate::error::FormatError;
@@ -115,6 +116,13 @@ pub enum JournalItem {
         /// How many.
         lines: u32,
     },
+    /// The member is on this disk from here on.
+    Disk {
+        /// Which member.
+        member: MemberIndex,
+        /// Its disk.
+        disk: DiskTag,
+    },
     /// Checksums of this region are not known from here on: in a twin alone.
     Marked {
         /// Which region.
@@ -208,6 +216,7 @@ impl ItemOnDisk {
                 (kind, stripe, 0)
             }
             JournalItem::Marked { region } => (9, region.into(), 0),
+            JournalItem::Disk { member, disk } => (10, disk.0, member.0.into()),
             JournalItem::Extent { extent, packed } => (2, extent, packed),
             JournalItem::Pointer { slot, packed } => (3, slot, packed),
             JournalItem::Member { member, state } => {
@@ -253,6 +262,10 @@ impl ItemOnDisk {
             7 => JournalItem::Found { set, first: SetLine(first), lines: second },
             8 => JournalItem::Unsure { set, stripe: first, row, column, lines },
             9 => JournalItem::Marked { region: u32::try_from(first).ok()? },
+            10 => JournalItem::Disk {
+                member: MemberIndex(u8::try_from(second).ok()?),
+                disk: DiskTag(first),
+            },
             _ => return None,
         })
     }
@@ -353,6 +366,7 @@ mod tests {
             JournalItem::Epoch { epoch: 8, labelled: Some(MemberMask(u32::MAX)) },
             JournalItem::Lost { set: 1, stripe: 9, row: 5, column: 3, lines: 2 },
             JournalItem::Found { set: 2, first: SetLine(77), lines: 1 << 40 },
+            JournalItem::Disk { member: MemberIndex(3), disk: DiskTag(u64::MAX) },
         ];
         let payload = [1; 8192];
         let bytes = encode(uuid, 12, &items, &payload);

@@ -40,8 +40,29 @@ pub struct MemberLabel {
     pub epoch: u64,
     /// The twin of the volume's tables; `None`: the volume has none.
     pub twin: Option<TwinLabel>,
+    /// Which disk it is. The tables know the tag of the one that counts.
+    pub disk: DiskTag,
+    /// What it is to the volume.
+    pub standing: Standing,
     /// Which of the two copies on the disk it is: [`LABEL_OFFSETS`]. Not written.
     pub copy: u8,
+}
+
+/// Tells the disks apart that are, or were, one and the same member: random, and 0 for the one that
+/// the volume was made with.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct DiskTag(pub u64);
+
+/// What a disk is to the volume.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub enum Standing {
+    /// A member, if the tables know its tag.
+    #[default]
+    Member,
+    /// It was to take the place of a member, and has not got all yet.
+    Incoming,
+    /// Another has taken its place.
+    Released,
 }
 
 /// What a label says of the twin: the tables of the volume once more, on members
@@ -68,7 +89,9 @@ pub(crate) struct MemberLabelOnDisk {
     pub(crate) twin_holders: U32,
     pub(crate) twin_offset: U64,
     pub(crate) twin_generation: U64,
-    pub(crate) unused: [u8; 4032],
+    pub(crate) disk_tag: U64,
+    pub(crate) standing: U32,
+    pub(crate) unused: [u8; 4020],
 }
 
 const _: () = assert!(size_of::<MemberLabelOnDisk>() == MEMBER_LABEL_BYTES);
@@ -86,11 +109,35 @@ pub fn layout() -> Vec<FieldLayout> {
         twin_holders,
         twin_offset,
         twin_generation,
+        disk_tag,
+        standing,
         unused,
     })
 }
 
+impl Standing {
+    fn encode(self) -> u32 {
+        match self {
+            Standing::Member => 0,
+            Standing::Incoming => 1,
+            Standing::Released => 2,
+        }
+    }
+
+    fn decode(code: u32) -> Option<Standing> {
+        [Standing::Member, Standing::Incoming, Standing::Released]
+            .into_iter()
+            .find(|standing| standing.encode() == code)
+    }
+}
+
 impl MemberLabel {
+    /// The first label of a disk that the volume is made with.
+    pub fn first(uuid: Uuid, member: MemberIndex) -> MemberLabel {
+        let (twin, disk, standing) = (None, DiskTag::default(), Standing::Member);
+        MemberLabel { uuid, member, epoch: 0, twin, disk, standing, copy: 0 }
+    }
+
     /// The bytes of the label.
     pub fn encode(&self) -> Buffer {
         let mut disk = MemberLabelOnDisk::new_zeroed();
@@ -99,6 +146,8 @@ impl MemberLabel {
         disk.uuid = self.uuid.0;
         disk.epoch = self.epoch.into();
         disk.member = u32::from(self.member.0).into();
+        disk.disk_tag = self.disk.0.into();
+        disk.standing = self.standing.encode().into();
         if let Some(twin) = self.twin {
             disk.twin_offset = twin.offset.into();
             disk.twin_generation = twin.generation.into();
@@ -121,8 +170,10 @@ impl MemberLabel {
     }
 
     /// Newer ones have greater ones.
-    fn age(&self) -> (u64, u64) {
-        (self.epoch, self.twin.map_or(0, |twin| twin.generation))
+    fn age(&self) -> (u64, u64, bool) {
+        // Who was let go is told with the epoch that it had.
+        let is_released = self.standing == Standing::Released;
+        (self.epoch, self.twin.map_or(0, |twin| twin.generation), is_released)
     }
 
     /// Reads a copy: it counts as copy 0. Every byte may be anything.
@@ -150,7 +201,11 @@ impl MemberLabel {
         }
         let twin = (offset > 0).then_some(TwinLabel { offset, generation, holders });
         let (uuid, member) = (Uuid(disk.uuid), MemberIndex(member as u8));
-        Ok(MemberLabel { uuid, member, epoch, twin, copy: 0 })
+        let standing = disk.standing.get();
+        let standing =
+            Standing::decode(standing).ok_or_else(|| field("standing", standing.into()))?;
+        let disk = DiskTag(disk.disk_tag.get());
+        Ok(MemberLabel { uuid, member, epoch, twin, disk, standing, copy: 0 })
     }
 }
 
@@ -162,8 +217,9 @@ mod tests {
     fn comes_back() {
         let uuid = Uuid([7; 16]);
         let twin = TwinLabel { offset: 5 << 20, generation: 3, holders: MemberMask(0b101) };
+        let first = MemberLabel::first(uuid, MemberIndex(3));
         let label =
-            MemberLabel { uuid, member: MemberIndex(3), epoch: 12, twin: Some(twin), copy: 0 };
+            MemberLabel { epoch: 12, twin: Some(twin), disk: DiskTag(u64::MAX - 3), ..first };
         assert_eq!(MemberLabel::decode(label.encode().bytes()), Ok(label));
         let mut torn = label.encode();
         torn.bytes_mut()[2000] = 1;
@@ -179,6 +235,16 @@ mod tests {
         let before = MemberLabel { twin: Some(TwinLabel { generation: 2, ..twin }), ..label };
         assert_eq!(newest(&label, before.encode().bytes()), Some(label));
         assert_eq!(MemberLabel::newest(torn.bytes(), &[]), None);
+        // One that was let go in this epoch has the label of a member in its other copy.
+        let released = MemberLabel { standing: Standing::Released, ..label };
+        assert_eq!(
+            newest(&label, released.encode().bytes()).map(|l| l.standing),
+            Some(Standing::Released)
+        );
+        assert_eq!(
+            newest(&released, label.encode().bytes()).map(|l| l.standing),
+            Some(Standing::Released)
+        );
         let label = MemberLabel { member: MemberIndex(32), ..label };
         assert!(matches!(
             MemberLabel::decode(label.encode().bytes()),

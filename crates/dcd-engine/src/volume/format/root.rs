@@ -4,6 +4,7 @@
 use zerocopy::byteorder::little_endian::{U32, U64};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
+use super::label::DiskTag;
 use super::page_map::{self, PageCopy};
 use crate::buffer::Buffer;
 use crate::error::FormatError;
@@ -85,6 +86,8 @@ pub struct Root {
     pub members: Vec<MemberState>,
     /// Epoch of the newest label of each; 0: not known.
     pub label_epochs: Vec<u64>,
+    /// The disk of each.
+    pub disks: Vec<DiskTag>,
 }
 
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -115,7 +118,8 @@ pub(crate) struct RootOnDisk {
     pub(crate) label_epoch: [U64; MEMBERS_MAX],
     pub(crate) pointer_pages_added: U32,
     pub(crate) twin_since: U64,
-    pub(crate) unused: [u8; 3228],
+    pub(crate) disk_tag: [U64; MEMBERS_MAX],
+    pub(crate) unused: [u8; 2972],
 }
 
 const _: () = assert!(size_of::<RootOnDisk>() == ROOT_BYTES);
@@ -140,6 +144,7 @@ pub fn layout() -> Vec<FieldLayout> {
         label_epoch,
         pointer_pages_added,
         twin_since,
+        disk_tag,
         unused,
     })
 }
@@ -157,6 +162,7 @@ impl Root {
     pub fn encode(&self) -> Buffer {
         assert!(self.members.len() <= MEMBERS_MAX);
         assert_eq!(self.members.len(), self.label_epochs.len());
+        assert_eq!(self.members.len(), self.disks.len());
         let mut disk = RootOnDisk::new_zeroed();
         disk.magic = MAGIC.into();
         disk.version = VERSION.into();
@@ -180,6 +186,9 @@ impl Root {
         }
         for (on_disk, epoch) in disk.label_epoch.iter_mut().zip(&self.label_epochs) {
             *on_disk = (*epoch).into();
+        }
+        for (on_disk, tag) in disk.disk_tag.iter_mut().zip(&self.disks) {
+            *on_disk = tag.0.into();
         }
         disk.checksum = crc32c_with_hole(disk.as_bytes(), CHECKSUM_OFFSET).into();
         Buffer::copy_of(disk.as_bytes())
@@ -229,6 +238,7 @@ impl Root {
         if let Some(epoch) = label_epochs.iter().find(|epoch| **epoch > disk.epoch.get()) {
             return Err(field("label_epoch", *epoch));
         }
+        let disks = disk.disk_tag[..count].iter().map(|tag| DiskTag(tag.get())).collect();
         Ok(Root {
             uuid,
             pointer_pages_added: disk.pointer_pages_added.get(),
@@ -241,6 +251,7 @@ impl Root {
             lost_since_record: disk.lost_since_record.get(),
             members,
             label_epochs,
+            disks,
         })
     }
 }
@@ -268,6 +279,7 @@ mod tests {
                 MemberState::Rebuilding { set: 1, stripe: 77 },
             ],
             label_epochs: vec![3, 0, 2],
+            disks: vec![DiskTag(0), DiskTag(7), DiskTag(u64::MAX)],
         };
         assert_eq!(Root::decode(root.encode().bytes(), uuid), Ok(root.clone()));
         assert!(Root::decode(root.encode().bytes(), Uuid([8; 16])).is_err());

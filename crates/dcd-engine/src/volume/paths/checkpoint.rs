@@ -399,6 +399,7 @@ impl Volume {
             twin_since: self.twin_since,
             members: self.members.states(),
             label_epochs: self.members.label_epochs(),
+            disks: self.members.disks(),
         }
     }
 

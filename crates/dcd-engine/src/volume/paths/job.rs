@@ -63,6 +63,10 @@ pub(in crate::volume) enum Kind {
     },
     /// Everything is read and compared.
     Scrub,
+    /// What a place has is copied to another disk.
+    Copy {
+        place: usize,
+    },
 }
 
 #[derive(Default)]
@@ -105,6 +109,8 @@ pub(in crate::volume) struct Job {
     pub(super) compared: BTreeSet<(usize, u32)>,
     /// Rows of columns that nothing tells any more.
     pub(super) lost: BTreeSet<(u32, u32)>,
+    /// Rows of columns that were to be copied, and cannot be had.
+    pub(super) unreadable: BTreeSet<(u32, u32)>,
     /// Step 5: place, column, row and where from.
     pub(super) writes: BTreeMap<(usize, u32), (u32, From)>,
     pub(super) items: Vec<JournalItem>,
@@ -181,6 +187,7 @@ impl Job {
             gaps: BTreeSet::new(),
             compared: BTreeSet::new(),
             lost: BTreeSet::new(),
+            unreadable: BTreeSet::new(),
             writes: BTreeMap::new(),
             items: Vec::new(),
             ios_left: 0,

@@ -48,6 +48,8 @@ pub(in crate::volume) enum Then {
     States,
     /// How far a rebuild is.
     Progress,
+    /// The disk that a member is on.
+    Replaced,
 }
 
 struct Change {
@@ -423,6 +425,7 @@ impl Volume {
                 }
                 JournalItem::Lines { .. }
                 | JournalItem::Member { .. }
+                | JournalItem::Disk { .. }
                 | JournalItem::Epoch { .. }
                 | JournalItem::Lost { .. }
                 | JournalItem::Unsure { .. }
@@ -458,7 +461,10 @@ impl Volume {
         let changes = std::mem::take(&mut self.journal.changes);
         let (kept, refused): (VecDeque<Change>, VecDeque<Change>) =
             changes.into_iter().partition(|change| {
-                matches!(change.then, Then::Opened | Then::Labelled | Then::States | Then::Progress)
+                matches!(
+                    change.then,
+                    Then::Opened | Then::Labelled | Then::States | Then::Progress | Then::Replaced
+                )
             });
         self.journal.changes = kept;
         for change in refused {
@@ -499,6 +505,7 @@ impl Volume {
                 }
             }
             Then::Progress => {}
+            Then::Replaced => self.new_disk_recorded(result),
         }
     }
 

@@ -16,7 +16,7 @@
 use std::collections::BTreeSet;
 
 use super::super::format::journal::JournalItem;
-use super::super::format::label::MemberLabel;
+use super::super::format::label::{MemberLabel, TwinLabel};
 use super::super::{Purpose, Volume, VolumeOutput};
 use super::journal::Then;
 use crate::io::{Device, IoError, IoOperation};
@@ -60,6 +60,7 @@ impl Volume {
         if self.labels.state != State::Wanted
             || !self.state_changes.is_empty()
             || !self.is_twin_quiet()
+            || self.is_replacing()
         {
             return false;
         }
@@ -83,8 +84,7 @@ impl Volume {
             let (device, purpose) = (Device::Member(member), Purpose::Label(step, member));
             match step {
                 Step::Write => {
-                    let uuid = self.header.uuid;
-                    let label = MemberLabel { uuid, member, epoch, twin, copy: 0 };
+                    let label = self.label_of(member, epoch, twin);
                     let offset = self.members.label_offset(member);
                     self.start_write(device, offset, label.encode(), false, purpose);
                 }
@@ -145,6 +145,17 @@ impl Volume {
     /// Whether they are being written.
     pub(super) fn are_end_labels_under_way(&self) -> bool {
         matches!(self.labels.state, State::Writing(_))
+    }
+
+    /// A label for a member, on the disk that it is on.
+    pub(super) fn label_of(
+        &self,
+        member: MemberIndex,
+        epoch: u64,
+        twin: Option<TwinLabel>,
+    ) -> MemberLabel {
+        let disk = self.members.get(member).disk;
+        MemberLabel { epoch, twin, disk, ..MemberLabel::first(self.header.uuid, member) }
     }
 
     /// The newest epoch, and who has its label.

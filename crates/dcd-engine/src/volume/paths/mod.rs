@@ -13,6 +13,7 @@ pub(super) mod open;
 mod plan;
 pub(super) mod read;
 pub(super) mod repair;
+pub(super) mod replace;
 pub(super) mod requests;
 mod stripe;
 pub(super) mod sums;

@@ -16,9 +16,10 @@
 
 use super::super::Volume;
 use super::super::checksums::{Checksums, LineSum};
+use super::super::extents::Place;
 use super::super::format::root::MemberState;
 use super::super::placement::RaidLevel;
-use super::super::raid::xor_into;
+use super::super::raid::{Location, xor_into};
 use super::job::{ChunkKey, From, Job, Kind};
 use crate::io::IoError;
 use crate::units::{LINE_SIZE, MemberIndex};
@@ -34,6 +35,14 @@ pub(super) enum Old {
     At(usize),
     /// Not at all.
     Nowhere,
+}
+
+/// Whether there is something to be copied, and how it can be had.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum ToCopy {
+    Nothing,
+    Redundant,
+    Raid0,
 }
 
 /// A way to a parity: the rows whose old lines it takes.
@@ -154,6 +163,7 @@ impl Volume {
                     self.plan_parity_anew(job, column, *place, &mut cells);
                 }
                 Kind::Scrub => self.plan_scrub(job, column, &mut cells),
+                Kind::Copy { place } => self.plan_copy(job, *place, column, &mut cells),
             }
         }
         cells.sort_unstable();
@@ -289,6 +299,61 @@ impl Volume {
         }
     }
 
+    /// What a place has of a column: from there, or from the others.
+    fn plan_copy(&self, job: &Job, place: usize, column: u32, cells: &mut Vec<(usize, u32)>) {
+        let row = self.layout(job.key.set).row_at(place, job.key.stripe);
+        match self.is_to_be_copied(job, row, column) {
+            ToCopy::Nothing => {}
+            ToCopy::Redundant => self.plan_row(job, row, column, None, cells),
+            ToCopy::Raid0 => {
+                if !job.is_known(row, column) && !job.bad.contains(&(place, column)) {
+                    cells.push((place, column));
+                }
+            }
+        }
+    }
+
+    fn is_to_be_copied(&self, job: &Job, row: u32, column: u32) -> ToCopy {
+        let ChunkKey { set, stripe, .. } = job.key;
+        let layout = self.layout(set);
+        if layout.level() == RaidLevel::Raid0 {
+            let line = layout.line_of(Location { stripe, unit: row, line_in_unit: column });
+            let place = Place { set, extent: line.0 / self.extent_lines() };
+            let is_placed = self.extents.has_place(place) && self.extents.is_taken(place);
+            return match is_placed && !self.lost.is_lost(set, line) {
+                true => ToCopy::Raid0,
+                false => ToCopy::Nothing,
+            };
+        }
+        // A parity that is lost counts for nothing, there and here.
+        let is_parity_lost = layout.parity_row() == Some(row) && self.is_parity_lost(job, column);
+        match self.is_written(job, row, column) && !is_parity_lost {
+            true => ToCopy::Redundant,
+            false => ToCopy::Nothing,
+        }
+    }
+
+    fn conclude_copy(&self, job: &mut Job, place: usize) {
+        let row = self.layout(job.key.set).row_at(place, job.key.stripe);
+        for column in job.columns.clone() {
+            let line = match self.is_to_be_copied(job, row, column) {
+                ToCopy::Nothing => continue,
+                ToCopy::Raid0 => job.is_known(row, column).then(|| job.old(row, column).to_vec()),
+                ToCopy::Redundant => self.old_line(job, row, column, None),
+            };
+            let is_lost = self.layout(job.key.set).level() != RaidLevel::Raid0
+                && self.sum(job, row, column) == LineSum::Lost;
+            match line {
+                Some(line) => {
+                    job.put_old(row, column, &line);
+                    job.writes.insert((place, column), (row, From::Old));
+                }
+                None if is_lost => drop(job.writes.insert((place, column), (row, From::Zeroes))),
+                None => drop(job.unreadable.insert((row, column))),
+            }
+        }
+    }
+
     /// Whether anything of the column was written, so that the row counts: a parity does as soon as
     /// any data does.
     fn is_written(&self, job: &Job, row: u32, column: u32) -> bool {
@@ -352,6 +417,7 @@ impl Volume {
             Kind::Rebuild { place, is_last_try } => {
                 self.conclude_rebuild(job, *place, *is_last_try);
             }
+            Kind::Copy { place } => self.conclude_copy(job, *place),
             Kind::Scrub => {
                 let layout = self.layout(job.key.set).clone();
                 for (place, column) in job.bad.clone() {

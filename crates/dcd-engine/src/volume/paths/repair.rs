@@ -1,4 +1,5 @@
-//! Rebuilding a member, and scrubbing: every stripe of the redundant sets once.
+//! Rebuilding a member, scrubbing, and copying a member to the disk that takes its place
+//! ([`super::replace`]): every stripe once.
 //!
 //! ```text
 //! 1. A window of stripes is taken, in order, when the journal knows that the member is not up to
@@ -20,7 +21,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::super::format::journal::JournalItem;
-use super::super::format::label::MemberLabel;
 use super::super::format::root::MemberState;
 use super::super::placement::RaidLevel;
 use super::super::{Purpose, Volume};
@@ -28,7 +28,8 @@ use super::flush::For;
 use super::job::{ChunkKey, Job, Kind, TRIES_MAX};
 use super::journal::Then;
 use crate::io::{Device, IoError, IoOperation, VolumeError};
-use crate::units::MemberIndex;
+use crate::units::{LINE_SIZE, MemberIndex};
+use crate::volume::raid::{Location, SetLine};
 
 /// Stripes at a time, while nothing else is wanted, and else.
 const WINDOW_IDLE: usize = 8;
@@ -43,13 +44,15 @@ const CANCELLED: (u8, u64) = (u8::MAX, 0);
 /// Behind every stripe: all is there.
 const WHOLE: (u8, u64) = (u8::MAX, u64::MAX);
 
-/// Which of the two.
+/// Which of them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum WorkKind {
     /// What belongs on a member is written there.
     Rebuild(MemberIndex),
     /// Everything is read and compared.
     Scrub,
+    /// What is on a member is copied to the disk that takes its place.
+    Replace(MemberIndex),
 }
 
 /// What is under way.
@@ -61,6 +64,9 @@ struct Work {
     window: BTreeMap<(u8, u64), BTreeSet<u32>>,
     stripes_done: u64,
     stripes_total: u64,
+    bytes_done: u64,
+    bytes_total: u64,
+    lines_unreadable: u64,
     recorded_at: u64,
     /// What the member was told to have before the flush that is under way.
     recorded: (u8, u64),
@@ -77,20 +83,30 @@ struct Work {
 /// How far a rebuild or scrub is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct WorkStatus {
-    /// Which of the two.
+    /// Which of them.
     pub kind: WorkKind,
     /// Stripes that are done ...
     pub stripes_done: u64,
     /// ... of these.
     pub stripes_total: u64,
+    /// The same in bytes of the members that are read or written ...
+    pub bytes_done: u64,
+    /// ... of these.
+    pub bytes_total: u64,
     /// Lines that were not what they should have been.
     pub mismatches: u64,
+    /// Lines that nobody could read: for them a member was not replaced.
+    pub lines_unreadable: u64,
+    /// It has come, or comes, to its end before all is done.
+    pub is_cut_short: bool,
 }
 
 /// A rebuild or scrub, if one is under way.
 #[derive(Default)]
 pub(in crate::volume) struct Repair {
     work: Option<Work>,
+    /// To be rebuilt as soon as that can be.
+    next: Option<MemberIndex>,
     /// The last that has ended.
     pub(in crate::volume) last: Option<WorkStatus>,
 }
@@ -106,6 +122,28 @@ impl Repair {
     pub(in crate::volume) fn status(&self) -> Option<WorkStatus> {
         self.work.as_ref().map(Work::status)
     }
+
+    /// A member is to be rebuilt when nothing else is under way.
+    pub(super) fn rebuild_next(&mut self, member: MemberIndex) {
+        self.next = Some(member);
+    }
+
+    /// Whether anything is.
+    pub(super) fn is_under_way(&self) -> bool {
+        self.work.is_some()
+    }
+
+    /// Whether something is being copied to another disk.
+    pub(super) fn is_copying(&self) -> bool {
+        self.work.as_ref().is_some_and(|work| matches!(work.kind, WorkKind::Replace(_)))
+    }
+
+    /// Whether all of it is there.
+    pub(super) fn is_copied(&self) -> bool {
+        self.work
+            .as_ref()
+            .is_some_and(|work| work.is_ending && work.window.is_empty() && work.next != CANCELLED)
+    }
 }
 
 impl Work {
@@ -114,7 +152,11 @@ impl Work {
             kind: self.kind,
             stripes_done: self.stripes_done,
             stripes_total: self.stripes_total,
+            bytes_done: self.bytes_done,
+            bytes_total: self.bytes_total,
             mismatches: self.mismatches,
+            lines_unreadable: self.lines_unreadable,
+            is_cut_short: self.next == CANCELLED,
         }
     }
 }
@@ -122,16 +164,35 @@ impl Work {
 impl Volume {
     fn is_concerned(&self, kind: WorkKind, set: usize) -> bool {
         let layout = &self.layouts[set];
-        layout.level() != RaidLevel::Raid0
-            && match kind {
-                WorkKind::Rebuild(member) => layout.place_of(member).is_some(),
-                WorkKind::Scrub => true,
+        let is_redundant = layout.level() != RaidLevel::Raid0;
+        match kind {
+            WorkKind::Rebuild(member) => is_redundant && layout.place_of(member).is_some(),
+            WorkKind::Scrub => is_redundant,
+            WorkKind::Replace(member) => {
+                self.is_set_copied(set) && layout.place_of(member).is_some()
             }
+        }
     }
 
-    fn stripes_of(&self, kind: WorkKind) -> u64 {
-        let sets = (0..self.layouts.len()).filter(|set| self.is_concerned(kind, *set));
-        sets.map(|set| self.layouts[set].stripes()).sum()
+    /// Bytes of a stripe that are read or written.
+    fn stripe_bytes(&self, kind: WorkKind, set: usize) -> u64 {
+        let layout = &self.layouts[set];
+        let units = if kind == WorkKind::Scrub { layout.places() as u64 } else { 1 };
+        units * u64::from(layout.unit_lines()) * LINE_SIZE
+    }
+
+    /// All stripes before this one, and their bytes.
+    fn stripes_before(&self, kind: WorkKind, (set, stripe): (u8, u64)) -> (u64, u64) {
+        let of_set = |index: usize| match index < usize::from(set) {
+            true => self.layouts[index].stripes(),
+            false => stripe,
+        };
+        let sets = 0..self.layouts.len().min(usize::from(set) + 1);
+        let sets = sets.filter(|set| self.is_concerned(kind, *set));
+        sets.fold((0, 0), |(stripes, bytes), index| {
+            let more = of_set(index);
+            (stripes + more, bytes + more * self.stripe_bytes(kind, index))
+        })
     }
 
     /// Begins a rebuild; where an earlier one of the same member was, if there was one.
@@ -140,7 +201,10 @@ impl Volume {
             return Err(VolumeError::NoMember(member));
         }
         // A write that nobody waits for any more may still land, over what is rebuilt.
-        if self.repair.work.is_some() || self.members.get(member).given_up > 0 {
+        if self.repair.work.is_some()
+            || self.replacement.is_some()
+            || self.members.get(member).given_up > 0
+        {
             return Err(VolumeError::Busy);
         }
         let from = match self.members.get(member).state {
@@ -158,27 +222,27 @@ impl Volume {
     }
 
     pub(super) fn start_scrub(&mut self) -> Result<(), VolumeError> {
-        match self.repair.work {
-            Some(_) => Err(VolumeError::Busy),
-            None => {
+        match self.repair.work.is_some() || self.replacement.is_some() {
+            true => Err(VolumeError::Busy),
+            false => {
                 self.start_work(WorkKind::Scrub, (0, 0));
                 Ok(())
             }
         }
     }
 
-    fn start_work(&mut self, kind: WorkKind, next: (u8, u64)) {
-        let before: u64 = (0..usize::from(next.0))
-            .filter(|set| self.is_concerned(kind, *set))
-            .map(|set| self.layouts[set].stripes())
-            .sum();
-        let stripes_done = before + next.1;
+    pub(super) fn start_work(&mut self, kind: WorkKind, next: (u8, u64)) {
+        let (stripes_done, bytes_done) = self.stripes_before(kind, next);
+        let (stripes_total, bytes_total) = self.stripes_before(kind, (self.layouts.len() as u8, 0));
         self.repair.work = Some(Work {
             kind,
             next,
             window: BTreeMap::new(),
             stripes_done,
-            stripes_total: self.stripes_of(kind),
+            stripes_total,
+            bytes_done,
+            bytes_total,
+            lines_unreadable: 0,
             recorded_at: stripes_done,
             recorded: next,
             has_failed: false,
@@ -202,7 +266,20 @@ impl Volume {
 
     /// Stops it; a rebuild can go on later where it was.
     pub(super) fn cancel_repair(&mut self) {
-        if let Some(work) = &mut self.repair.work {
+        self.give_up_replacement();
+        if let Some(work) = &mut self.repair.work
+            && !matches!(work.kind, WorkKind::Replace(_))
+        {
+            work.is_ending = true;
+            work.next = CANCELLED;
+        }
+    }
+
+    /// Nothing more is copied.
+    pub(super) fn cancel_copy(&mut self) {
+        if let Some(work) = &mut self.repair.work
+            && matches!(work.kind, WorkKind::Replace(_))
+        {
             work.is_ending = true;
             work.next = CANCELLED;
         }
@@ -216,8 +293,20 @@ impl Volume {
     }
 
     pub(in crate::volume) fn advance_repair(&mut self) -> bool {
+        if let Some(member) = self.repair.next.take_if(|_| self.repair.work.is_none()) {
+            match self.start_rebuild(member) {
+                Err(VolumeError::Busy) => self.repair.next = Some(member),
+                // Whoever wants it up to date may ask.
+                _ => return true,
+            }
+        }
         let Some(work) = &self.repair.work else { return false };
         let is_over = work.window.is_empty() && work.is_ending && !work.is_flushing;
+        let is_copied = self.repair.is_copied() && self.repair.is_copying();
+        if is_over && is_copied && self.replacement.is_some() {
+            // The disk is no member yet.
+            return false;
+        }
         if is_over && self.is_twin_telling() {
             // Both would write labels to the same place.
             return false;
@@ -258,14 +347,16 @@ impl Volume {
         let layout = self.layout(set);
         let chunks = layout.unit_lines().div_ceil(self.chunk_columns(set));
         let place = match kind {
-            WorkKind::Rebuild(member) => layout.place_of(member),
+            WorkKind::Rebuild(member) | WorkKind::Replace(member) => layout.place_of(member),
             WorkKind::Scrub => None,
         };
+        let is_copied = matches!(kind, WorkKind::Replace(_));
         let work = self.repair.work.as_mut().expect("it is under way");
         work.next = (set, stripe + 1);
         work.window.insert((set, stripe), (0..chunks).collect());
         for chunk in 0..chunks {
             let kind = match place {
+                Some(place) if is_copied => Kind::Copy { place },
                 Some(place) => Kind::Rebuild { place, is_last_try: false },
                 None => Kind::Scrub,
             };
@@ -287,7 +378,27 @@ impl Volume {
             let is_last_try = *tries + 1 == TRIES_MAX;
             return self.want_repair(job.key, Kind::Rebuild { place: *place, is_last_try });
         }
+        if let Kind::Copy { place } = job.kind
+            && !job.unreadable.is_empty()
+        {
+            let tries = work.tries.entry(job.key).or_insert(0);
+            *tries += 1;
+            if *tries < TRIES_MAX && work.next != CANCELLED {
+                return self.want_repair(job.key, Kind::Copy { place });
+            }
+            work.lines_unreadable += job.unreadable.len() as u64;
+            if self.note_unreadable(&self.lines_unreadable(job)) {
+                self.give_up_replacement();
+            }
+        }
+        let Some(work) = &mut self.repair.work else { return };
         work.tries.remove(&job.key);
+        if job.result().is_err() && matches!(job.kind, Kind::Copy { .. }) {
+            self.give_up_replacement();
+        }
+        let kind = self.repair.work.as_ref().map(|work| work.kind);
+        let stripe_bytes = kind.map_or(0, |kind| self.stripe_bytes(kind, set.into()));
+        let Some(work) = &mut self.repair.work else { return };
         if job.result().is_err() {
             work.has_failed = true;
             work.is_ending = true;
@@ -302,6 +413,7 @@ impl Volume {
             let (set, stripe) = *first.key();
             first.remove();
             work.stripes_done += 1;
+            work.bytes_done += stripe_bytes;
             if let WorkKind::Rebuild(member) = work.kind
                 && !work.has_failed
             {
@@ -313,6 +425,17 @@ impl Volume {
         if wants_record && !work.is_flushing {
             self.flush_rebuilt();
         }
+    }
+
+    /// Those of RAID 0 sets.
+    fn lines_unreadable(&self, job: &Job) -> Vec<(u8, SetLine)> {
+        let ChunkKey { set, stripe, .. } = job.key;
+        let layout = self.layout(set);
+        let line = |(unit, line_in_unit): &(u32, u32)| {
+            (set, layout.line_of(Location { stripe, unit: *unit, line_in_unit: *line_in_unit }))
+        };
+        let is_raid0 = layout.level() == RaidLevel::Raid0;
+        job.unreadable.iter().filter(|_| is_raid0).map(line).collect()
     }
 
     fn flush_rebuilt(&mut self) {
@@ -330,8 +453,7 @@ impl Volume {
     /// Step 4. Not over the newest that it has: a torn one leaves that.
     fn write_rebuilt_label(&mut self, member: MemberIndex) {
         self.repair.work.as_mut().expect("it is under way").is_flushing = true;
-        let (uuid, epoch, twin) = (self.header.uuid, self.epoch, self.twin_label());
-        let label = MemberLabel { uuid, member, epoch, twin, copy: 0 };
+        let label = self.label_of(member, self.epoch, self.twin_label());
         let offset = self.members.label_offset(member);
         let purpose = Purpose::RebuiltLabel(member);
         self.start_write(Device::Member(member), offset, label.encode(), false, purpose);

@@ -264,9 +264,13 @@ impl Volume {
                 (Ok(()), Some(buffer)) => Some(&buffer.bytes()[i * LINE_BYTES..][..LINE_BYTES]),
                 _ => None,
             };
-            let index = Checksums::index(layout, job.key.stripe, row, column);
-            let expected = self.checksums.get(job.key.set, index);
-            let is_right = |bytes: &&[u8]| expected == LineSum::of(bytes);
+            // A RAID 0 set has no checksums.
+            let expected = (layout.level() != RaidLevel::Raid0).then(|| {
+                let index = Checksums::index(layout, job.key.stripe, row, column);
+                self.checksums.get(job.key.set, index)
+            });
+            let is_right =
+                |bytes: &&[u8]| expected.is_none_or(|expected| expected == LineSum::of(bytes));
             match bytes.filter(is_right) {
                 Some(bytes) => job.put_old(row, column, bytes),
                 None => {
@@ -406,7 +410,8 @@ impl Volume {
                 _ => runs.push((*place, *column, bytes.to_vec())),
             }
         }
-        if runs.is_empty() {
+        let is_copy = matches!(job.kind, Kind::Copy { .. });
+        if runs.is_empty() || is_copy && !self.is_copied_to() {
             return self.end_job(id, job);
         }
         job.state = State::Writing;
@@ -417,6 +422,10 @@ impl Volume {
         let fua = job.fua && (is_raid0 || self.has_twin());
         self.jobs.jobs.insert(id, job);
         for (place, column, data) in runs {
+            if is_copy {
+                self.copy_to_new_disk(id, layout.offset(stripe, column), Buffer::copy_of(&data));
+                continue;
+            }
             let index = layout.member(place);
             self.counters.member_writes += 1;
             self.counters.member_write_bytes += data.len() as u64;
@@ -453,6 +462,10 @@ impl Volume {
         } else {
             self.note_refusal(member, false);
         }
+        self.job_write_ended(id);
+    }
+
+    pub(super) fn job_write_ended(&mut self, id: JobId) {
         let job = self.jobs.jobs.get_mut(&id).expect("it waits for this");
         job.ios_left -= 1;
         if job.ios_left == 0 {
@@ -467,7 +480,9 @@ impl Volume {
         let ChunkKey { set, stripe, .. } = job.key;
         for (unit, line_in_unit, lines) in job.new_runs() {
             let first = self.layout(set).line_of(Location { stripe, unit, line_in_unit });
-            self.lost.written(LineRun { set, first, lines: lines.into() });
+            let run = LineRun { set, first, lines: lines.into() };
+            self.lost.written(run);
+            self.note_readable(run);
         }
     }
 
@@ -486,7 +501,7 @@ impl Volume {
             }
             // They were answered when everything was known; what was written was to repair.
             Kind::Read(_) => {}
-            Kind::Rebuild { .. } | Kind::Scrub => self.repair_job_ended(&job),
+            Kind::Rebuild { .. } | Kind::Scrub | Kind::Copy { .. } => self.repair_job_ended(&job),
         }
     }
 }

@@ -33,7 +33,7 @@ use std::collections::{BTreeSet, VecDeque};
 
 use super::super::format::area::{ENTRIES_PER_PAGE, Region, TablePage, VolumeArea};
 use super::super::format::journal::{JOURNAL_ITEMS_MAX, JournalItem, encode};
-use super::super::format::label::{MemberLabel, TwinLabel};
+use super::super::format::label::TwinLabel;
 use super::super::format::page::{self, PageIndex};
 use super::super::format::page_map::{self, PageCopy};
 use super::super::format::root::{MemberState, Root};
@@ -494,6 +494,7 @@ impl Volume {
             twin_since: 0,
             members: self.members.states(),
             label_epochs: self.members.label_epochs(),
+            disks: self.members.disks(),
         };
         let offset = twin.area.root_offset(root.checkpoint);
         self.twin().state = State::WritingRoot { left: holders.len() as u32 };
@@ -683,8 +684,9 @@ impl Volume {
     /// Labels are written if they are not true any more, or a new holder is taken.
     fn begin_round(&mut self) -> bool {
         // Both would write labels to the same place.
-        let has_labels_under_way =
-            self.are_end_labels_under_way() || self.is_rebuilt_label_under_way();
+        let has_labels_under_way = self.are_end_labels_under_way()
+            || self.is_rebuilt_label_under_way()
+            || self.is_new_disk_labelled();
         let is_closing = self.is_closing();
         let wanted = Twin::holders_wanted(&self.header.config);
         let candidates = self.twin_candidates();
@@ -718,8 +720,8 @@ impl Volume {
         self.twin().round = Round::Writing { left, says };
         self.twin().labelled = MemberMask::default();
         for member in members {
-            let (uuid, epoch) = (self.header.uuid, self.members.get(member).label_epoch);
-            let label = MemberLabel { uuid, member, epoch, twin: Some(twin_label), copy: 0 };
+            let epoch = self.members.get(member).label_epoch;
+            let label = self.label_of(member, epoch, Some(twin_label));
             let offset = self.members.label_offset(member);
             let purpose = Purpose::Twin(Step::Label, member);
             self.start_write(Device::Member(member), offset, label.encode(), false, purpose);

@@ -7,7 +7,7 @@ use crate::error::VolumeOpenError;
 use crate::io::{Device, IoData, IoOperation};
 use crate::units::{LINE_SIZE, MemberIndex};
 use crate::volume::Volume;
-use crate::volume::format::label::MemberLabel;
+use crate::volume::format::label::{MemberLabel, Standing};
 use crate::volume::format::root::MemberState;
 use crate::volume::lost::LineRun;
 use crate::volume::placement::RaidLevel;
@@ -40,6 +40,9 @@ impl Volume {
             let index = MemberIndex(index as u8);
             let label = info.and_then(|info| info.label);
             if let Some(label) = label {
+                if !self.is_disk_of(index, &label) {
+                    return Err(VolumeOpenError::MemberReplaced { member: index });
+                }
                 self.members.get_mut(index).label_copy = label.copy;
                 self.look_at_label(index, label.epoch)?;
             }
@@ -61,6 +64,11 @@ impl Volume {
             }
         }
         Ok(())
+    }
+
+    /// Whether a label is that of the disk which counts as this member.
+    pub(in crate::volume) fn is_disk_of(&self, member: MemberIndex, label: &MemberLabel) -> bool {
+        label.standing == Standing::Member && label.disk == self.members.get(member).disk
     }
 
     /// Whether a label is as new as it can be. One of an earlier time than the newest that the
@@ -88,7 +96,7 @@ impl Volume {
     }
 
     /// What a member holds of extents on RAID 0 sets.
-    fn raid0_runs_on(&self, member: MemberIndex) -> Vec<LineRun> {
+    pub(in crate::volume) fn raid0_runs_on(&self, member: MemberIndex) -> Vec<LineRun> {
         let mut runs = Vec::new();
         for extent in self.extents.known() {
             let Some(place) = self.extents.get(extent).place else { continue };
@@ -115,13 +123,19 @@ impl Volume {
     /// A blank disk is in a member's place, or an older copy of it, and whoever put it there knows
     /// what that means for RAID 0: what was there is lost.
     fn lose_raid0(&mut self, member: MemberIndex) {
-        for run in self.raid0_runs_on(member) {
-            self.lost.lose(run);
-            self.dirty_lost_lines(run);
-            self.opening().has_lost_lines = true;
+        let runs = self.raid0_runs_on(member);
+        self.lose_lines(&runs);
+        self.opening().has_lost_lines |= !runs.is_empty();
+    }
+
+    /// Nothing holds these lines any more.
+    pub(in crate::volume) fn lose_lines(&mut self, runs: &[LineRun]) {
+        for run in runs {
+            self.lost.lose(*run);
+            self.dirty_lost_lines(*run);
         }
         // What records in the journal say of these lines is older than this.
-        if self.opening().has_lost_lines {
+        if !runs.is_empty() {
             self.lost.since_record = self.journal.next_sequence();
         }
     }
@@ -168,8 +182,7 @@ impl Volume {
         let twin = self.twin_label_to_write();
         for index in self.present() {
             let offset = self.members.label_offset(index);
-            let (uuid, epoch) = (self.header.uuid, self.epoch + 1);
-            let label = MemberLabel { uuid, member: index, epoch, twin, copy: 0 };
+            let label = self.label_of(index, self.epoch + 1, twin);
             let data = IoData::Owned(label.encode());
             let write = IoOperation::Write { offset, data, fua: false };
             self.want(Device::Member(index), write, Step::Label(index));

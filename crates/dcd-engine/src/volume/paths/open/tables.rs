@@ -55,6 +55,7 @@ impl Volume {
         }
         self.members = Members::new(&root.members);
         self.members.load_label_epochs(&root.label_epochs);
+        self.members.load_disks(&root.disks);
         self.epoch = root.epoch;
         self.lost.since_record = root.lost_since_record;
         self.twin_since = root.twin_since;
@@ -375,6 +376,7 @@ impl Volume {
                 }
                 JournalItem::Lines { .. }
                 | JournalItem::Member { .. }
+                | JournalItem::Disk { .. }
                 | JournalItem::Epoch { .. }
                 | JournalItem::Marked { .. } => {}
             }
@@ -407,6 +409,12 @@ impl Volume {
                         return Err(VolumeOpenError::Tables);
                     }
                     self.members.get_mut(member).state = state;
+                }
+                JournalItem::Disk { member, disk } => {
+                    if usize::from(member.0) >= self.members.len() {
+                        return Err(VolumeOpenError::Tables);
+                    }
+                    self.members.get_mut(member).disk = disk;
                 }
                 JournalItem::Epoch { epoch, labelled } => {
                     self.epoch = epoch;
