@@ -456,8 +456,9 @@ pub(super) fn budget_of(
 
 /// Lines of which a range has only a part.
 fn edges(range: LbaRange) -> Vec<Line> {
-    let (first, last) = (range.start.line(), Lba(range.end() - 1).line());
-    let mut edges = vec![first, last];
+    let ends = [range.start, Lba(range.end())];
+    let parts = ends.into_iter().filter(|end| !end.0.is_multiple_of(FRAGMENTS_PER_LINE));
+    let mut edges: Vec<Line> = parts.map(|end| end.line()).collect();
     edges.dedup();
     edges
 }

@@ -1,0 +1,133 @@
+//! An index within a budget: memory has a part of it, the rest is read from the cache-disk. That
+//! nothing is lost is for the fuzzer; here are moments that it seldom comes to, and what is told.
+
+mod common;
+
+use common::{Driver, Kind};
+use dcd_engine::io::{IoError, RequestError};
+use dcd_engine::{Buffer, Device, LbaRange, Operation};
+
+/// Lines in the log: several pages of the index.
+const LINES: u64 = 900;
+
+/// A cache whose index is on the cache-disk, but for what has changed of late: line n holds n % 200
+/// + 1.
+fn mostly_listed() -> Driver {
+    let mut d = Driver::never_idle(|options| {
+        options.segments = 128;
+        options.engine.limits.discarded_lines = 4;
+        let slots = u64::from(options.geometry().slots());
+        options.engine.index_bytes_max = 20 * slots;
+    });
+    for line in 0..LINES {
+        d.done(|d| d.write(line, of(line)));
+    }
+    let flush = d.flush();
+    d.expect_ok(flush);
+    d.restart();
+    d
+}
+
+fn of(line: u64) -> u8 {
+    (line % 200) as u8 + 1
+}
+
+/// The first line of these that is in no memory: a read of it reads a page, which is held.
+fn read_that_waits(d: &mut Driver, lines: impl IntoIterator<Item = u64>) -> u64 {
+    let [first, second] = d.superblock().geometry.checkpoint_offsets;
+    let end = second + d.superblock().geometry.checkpoint_area_bytes;
+    d.hold(move |seen| {
+        seen.is(Device::CacheDisk, Kind::Read) && (first..end).contains(&seen.offset)
+    });
+    let mut lines = lines.into_iter();
+    loop {
+        let line = lines.next().expect("most are in no memory");
+        let (range, buffer) = (LbaRange::new(line * 8, 8), Buffer::zeroed(4096));
+        let id = d.submit(Operation::Read { range, buffer }, false);
+        (0..20).for_each(|_| d.tick());
+        if !d.is_answered(id) {
+            return line;
+        }
+    }
+}
+
+#[test]
+fn what_is_not_in_memory_is_read_and_written_as_ever() {
+    let mut d = mostly_listed();
+    assert_eq!(d.status().dirty_lines, LINES);
+    let most = d.engine().config().index_bytes_max;
+    let before = d.status().counters.index_pages_read;
+    for line in (0..LINES).step_by(7) {
+        assert_eq!(d.read(line), of(line), "line {line}");
+        d.done(|d| d.write(line, 250));
+        assert_eq!(d.read(line), 250);
+    }
+    assert!(d.status().counters.index_pages_read > before + 50, "they were in memory");
+    assert!(most > 0 && d.status().dirty_lines == LINES);
+    d.kill_and_reopen();
+    d.power_cycle();
+    for line in 0..LINES {
+        let expected = if line % 7 == 0 { 250 } else { of(line) };
+        let found = d.read(line);
+        assert!(found == expected || line % 7 == 0 && found == of(line), "line {line}: {found}");
+    }
+    d.drain();
+    assert_eq!(d.status().dirty_lines, 0);
+}
+
+/// Reads of lines that a large discard covers, whose pages come amid it.
+#[test]
+fn lines_that_are_read_amid_their_discard_are_counted_once() {
+    for parts in (0..120).step_by(7) {
+        let mut d = mostly_listed();
+        // Memory is looked through first.
+        for line in 0..150 {
+            d.done(|d| d.write(line, of(line)));
+        }
+        let line = read_that_waits(&mut d, (0..LINES).rev());
+        let discard = d.discard(0, LINES * 8);
+        (0..parts).for_each(|_| d.tick());
+        d.release();
+        d.run_until(|d| d.is_answered(discard));
+        let (range, buffer) = (LbaRange::new(line * 8, 8), Buffer::zeroed(4096));
+        let read = d.submit(Operation::Read { range, buffer }, false);
+        d.run_until(|d| d.is_answered(read));
+        assert_eq!(d.reply_bytes(read), [0; 4096], "line {line} after {parts} parts");
+        d.done(|d| d.write(line, 7));
+        d.drain();
+        assert_eq!(d.status().dirty_lines, 0);
+        assert_eq!((d.data_disk.line(line), d.data_disk.line((line + 1) % LINES)), (7, 0));
+    }
+}
+
+/// A page that has rotted is never believed: without the index there is no cache.
+#[test]
+fn a_page_that_has_rotted_is_an_error() {
+    let mut d = mostly_listed();
+    let line = read_that_waits(&mut d, 0..LINES);
+    let offset = d.started.iter().rev().find(|seen| seen.is(Device::CacheDisk, Kind::Read));
+    let offset = offset.expect("it was started").offset;
+    for item in 0..256 {
+        d.cache_disk.flip(offset + item * 16 + 8);
+    }
+    d.release();
+    d.finish_all();
+    assert_eq!(d.try_read(line * 8, 8), Err(RequestError::Io));
+    let failure = d.engine().cache_disk_failure().expect("nobody knows where lines are");
+    assert_eq!(failure.error, IoError::Failed);
+    // What was right on the data-disk all the time is still read.
+    assert_eq!(d.read(LINES + 50), 0);
+}
+
+/// One that could not be read once is read again.
+#[test]
+fn a_page_that_fails_once_is_read_again() {
+    let mut d = mostly_listed();
+    let line = read_that_waits(&mut d, 0..LINES);
+    let page = d.find_io(Device::CacheDisk, Kind::Read).expect("it waits for its page");
+    d.fail(page, IoError::Failed);
+    d.release();
+    d.finish_all();
+    assert_eq!(d.read(line), of(line));
+    assert!(d.engine().cache_disk_failure().is_none());
+}
