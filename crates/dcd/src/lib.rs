@@ -5,6 +5,7 @@
 
 pub mod config_file;
 pub mod hint_rules;
+pub mod one_cache;
 pub mod running_settings;
 pub mod settings;
 pub mod static_metadata;

@@ -15,6 +15,7 @@ pub mod offline;
 pub(crate) mod open_pair;
 mod opening;
 pub mod salvage_target;
+pub mod several;
 pub mod share_choice;
 pub mod slow_disk;
 pub(crate) mod supervise;
@@ -146,7 +147,7 @@ pub enum UblkNumber {
 
 impl UblkNumber {
     /// The number, if it is said.
-    pub(crate) fn said(self) -> Option<u32> {
+    pub fn said(self) -> Option<u32> {
         match self {
             UblkNumber::Any => None,
             UblkNumber::Number(number) => Some(number),
