@@ -6,6 +6,7 @@
 pub mod config_file;
 pub mod hint_rules;
 pub mod nvram_settings;
+pub mod one_cache;
 pub mod running_settings;
 pub mod settings;
 pub mod static_metadata;

@@ -129,6 +129,30 @@ fn the_manager_is_told_and_gets_signs_of_life() {
     manager.hear("FDSTOREREMOVE=1");
 }
 
+/// Of several caches that one service serves it is told when all are served.
+#[test]
+fn the_manager_is_told_of_several_caches() {
+    let folder = pair();
+    let manager = Manager::new(&folder);
+    folder.disk("d2", 64 << 20);
+    folder.dcd("create --cache-disk c2 --cache-size 16M --data-disk d2").ok();
+    for number in ["", "2"] {
+        let text =
+            "cache-disk = 'cN'\ndata-disk = 'dN'\nnbd = 'unix:sockN'\nmemory-directory = '.'\n";
+        let file = folder.path(&format!("cache{number}.toml"));
+        std::fs::write(file, text.replace('N', number)).unwrap();
+    }
+    let line = "serve --config cache.toml --config cache2.toml --quiet";
+    let mut service = Service::start(&folder, line, &manager);
+    let ready = manager.hear("READY=1");
+    assert!(ready.contains("STATUS=serves cache, cache2"), "{ready}");
+    for _ in 0..3 {
+        manager.hear("WATCHDOG=1");
+    }
+    assert_eq!(service.stop(), Some(0));
+    manager.hear("STOPPING=1");
+}
+
 #[test]
 fn a_service_waits_for_its_disks() {
     let folder = pair();

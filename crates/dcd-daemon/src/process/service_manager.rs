@@ -182,6 +182,14 @@ fn inherited() -> Vec<(String, OwnedFd)> {
     taken.collect()
 }
 
+/// Whether a listening socket was handed over that nobody has taken yet.
+pub fn has_listener() -> bool {
+    let Some(inherited) = INHERITED.get() else { return false };
+    let inherited = inherited.lock().unwrap_or_else(PoisonError::into_inner);
+    let is_listener = |(_, it): &(String, OwnedFd)| rustix::net::sockopt::socket_acceptconn(it);
+    inherited.iter().any(|it| is_listener(it).unwrap_or(false))
+}
+
 fn take(is_it: impl Fn(&str, BorrowedFd<'_>) -> bool) -> Option<OwnedFd> {
     let mut inherited = INHERITED.get()?.lock().unwrap_or_else(PoisonError::into_inner);
     let index = inherited.iter().position(|(name, descriptor)| is_it(name, descriptor.as_fd()))?;

@@ -13,11 +13,15 @@
 //! They are blocked in the calling thread, and so in those it starts afterwards, until the guard is
 //! dropped. All `unsafe` code around signals is in this file.
 
+use std::cell::Cell;
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use rustix::io::Errno;
+use rustix::process::Pid;
+
+use crate::process::supervisor::supervisor;
 
 /// What a signal asks for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -56,6 +60,10 @@ pub struct Signals {
     event: OwnedFd,
     /// `None`: they stay blocked.
     mask_before: Option<libc::sigset_t>,
+    /// Who passes signals on to us.
+    supervisor: Option<Pid>,
+    /// How often it wanted the end, and how often others did.
+    ends_wanted: Cell<(u32, u32)>,
 }
 
 impl Signals {
@@ -84,6 +92,7 @@ impl Signals {
             Signals::receive(OTHERS.into_iter().chain(libc::SIGRTMIN()..=libc::SIGRTMAX()))?;
         // One that comes while the process ends would make a failure of an end in order.
         all.mask_before = None;
+        all.supervisor = supervisor();
         Ok(all)
     }
 
@@ -114,8 +123,22 @@ impl Signals {
             Ok(Signals {
                 event: OwnedFd::from_raw_fd(event),
                 mask_before: Some(mask_before.assume_init()),
+                supervisor: None,
+                ends_wanted: Cell::default(),
             })
         }
+    }
+
+    /// Whether the end is wanted once more, now that this process wants it. Who passes signals on
+    /// to us, and who sends them to us as well as to that one, want it once.
+    fn is_another_end(&self, sender: Option<Pid>) -> bool {
+        let (by_supervisor, by_others) = self.ends_wanted.get();
+        let wanted = match self.supervisor.is_some() && sender == self.supervisor {
+            true => (by_supervisor.saturating_add(1), by_others),
+            false => (by_supervisor, by_others.saturating_add(1)),
+        };
+        self.ends_wanted.set(wanted);
+        wanted.0.max(wanted.1) > by_supervisor.max(by_others)
     }
 
     /// The next that was received, if any.
@@ -127,13 +150,25 @@ impl Signals {
                 Err(Errno::INTR) => continue,
                 _ => return None,
             }
-            let (number, _) = info.split_first_chunk().expect("more than a number");
-            match i32::from_ne_bytes(*number) {
-                libc::SIGUSR1 => return Some(Signal::Restart),
-                libc::SIGTERM | libc::SIGINT | libc::SIGQUIT => return Some(Signal::Stop),
-                libc::SIGILL | libc::SIGTRAP | libc::SIGFPE | libc::SIGSYS => {
-                    return Some(Signal::Stop);
+            let word = |at: usize| {
+                let bytes = info[at..].first_chunk().expect("more than its first words");
+                i32::from_ne_bytes(*bytes)
+            };
+            let number = word(std::mem::offset_of!(libc::signalfd_siginfo, ssi_signo));
+            let sender = word(std::mem::offset_of!(libc::signalfd_siginfo, ssi_pid));
+            let end = match number {
+                libc::SIGUSR1 => Some(Signal::Restart),
+                libc::SIGTERM | libc::SIGINT | libc::SIGQUIT => Some(Signal::Stop),
+                libc::SIGILL | libc::SIGTRAP | libc::SIGFPE | libc::SIGSYS => Some(Signal::Stop),
+                _ => None,
+            };
+            if let Some(end) = end {
+                match self.is_another_end(Pid::from_raw(sender)) {
+                    true => return Some(end),
+                    false => continue,
                 }
+            }
+            match number {
                 libc::SIGHUP => return Some(Signal::ReadSettings),
                 other => eprintln!("dcd: signal {other}: nothing to do; SIGTERM ends dcd in order"),
             }

@@ -16,6 +16,7 @@ pub mod open_nvram;
 pub(crate) mod open_pair;
 mod opening;
 pub mod salvage_target;
+pub mod several;
 pub mod share_choice;
 pub mod slow_disk;
 pub(crate) mod supervise;
@@ -152,7 +153,7 @@ pub enum UblkNumber {
 
 impl UblkNumber {
     /// The number, if it is said.
-    pub(crate) fn said(self) -> Option<u32> {
+    pub fn said(self) -> Option<u32> {
         match self {
             UblkNumber::Any => None,
             UblkNumber::Number(number) => Some(number),

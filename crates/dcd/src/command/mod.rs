@@ -48,6 +48,7 @@ pub mod salvage;
 pub mod seeded_bugs;
 pub mod sequence;
 pub mod serve;
+pub mod serve_several;
 pub mod set;
 pub mod share_end;
 #[cfg(feature = "lab")]

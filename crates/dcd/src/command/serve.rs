@@ -1,5 +1,5 @@
 //! `dcd serve`: joins flags and configuration file, hands over to the daemon, and tells when the
-//! disk is there.
+//! disk is there. Of several caches each has a daemon of its own: `serve_several.rs`.
 
 use std::path::PathBuf;
 
@@ -25,7 +25,11 @@ use crate::stdout::print;
 /// SIGINT or `dcd detach`; SIGUSR1 ends it, too, but leaves a ublk device to the next start. After
 /// a kill -9 or a power cut the same line brings everything back. Every setting may also stand in
 /// the file given with --config, under the same name; flags win.
-#[derive(Args, Debug)]
+///
+/// With several --config each file is a cache that is served by a process of its own: what ends one
+/// is nothing to the others. Signals are passed on to all, messages have the name of the file before
+/// them, and the line that begins with "ready" comes when all are.
+#[derive(Args, Clone, Debug)]
 #[command(after_help = "\
 Examples:
   dcd serve --cache-disk fast.img --data-disk slow.img --nbd unix:/run/disk.sock
@@ -34,6 +38,7 @@ Examples:
   dcd serve --cache-disk /dev/nvme0n1p4 --cache-disk /dev/nvme1n1p4 --data-disk /dev/sdb --ublk
   dcd serve --cache-disk fast.img --data-disk slow:slow.img,read=8ms,write=8ms --nbd unix:disk.sock
   dcd serve --config /etc/dcd/sdb.toml --ack durable
+  dcd serve --config sdb.toml --config sdc.toml
   dcd serve --null --data-disk /dev/sdb --nbd unix:/run/disk.sock --cpu 3
 
 A configuration file:
@@ -43,9 +48,10 @@ A configuration file:
   control = \"/run/sdb.ctl\"
   bypass-threshold = \"64k\"")]
 pub struct ServeArguments {
-    /// TOML file with settings.
+    /// TOML file with settings. Given again: of another cache, which is served, too; what else
+    /// stands on the command line is for all of them.
     #[arg(long, value_name = "FILE")]
-    pub config: Option<PathBuf>,
+    pub config: Vec<PathBuf>,
     /// The settings.
     #[command(flatten)]
     pub settings: Settings,
@@ -63,6 +69,9 @@ pub struct ServeArguments {
 const STOP_TIMEOUT_DEFAULT: std::time::Duration = std::time::Duration::from_secs(30);
 
 pub fn run(arguments: ServeArguments) -> Result<(), CommandError> {
+    if arguments.config.len() > 1 {
+        return super::serve_several::run(&arguments);
+    }
     if arguments.null {
         return super::slow_disk::serve(null_options(arguments)?);
     }
@@ -77,12 +86,12 @@ pub fn run(arguments: ServeArguments) -> Result<(), CommandError> {
 }
 
 /// Flags, with the file of --config below them.
-fn settings_of(arguments: &ServeArguments) -> Result<Settings, CommandError> {
+pub fn settings_of(arguments: &ServeArguments) -> Result<Settings, CommandError> {
     Ok(arguments.settings.clone().over(file_of(arguments)?))
 }
 
 fn file_of(arguments: &ServeArguments) -> Result<Settings, CommandError> {
-    match &arguments.config {
+    match arguments.config.first() {
         Some(file) => Ok(config_file::read(file)?),
         None => Ok(Settings::default()),
     }
@@ -133,7 +142,9 @@ fn null_options(arguments: ServeArguments) -> Result<SlowDiskOptions, CommandErr
     })
 }
 
-fn options(arguments: ServeArguments) -> Result<ServeOptions, CommandError> {
+/// What the daemon is told. Nothing is opened, and nothing begins.
+pub fn options(arguments: ServeArguments) -> Result<ServeOptions, CommandError> {
+    let settings_file = arguments.config.first().cloned();
     let file = file_of(&arguments)?;
     let settings = arguments.settings.clone().over(file.clone());
     if settings.cache_disk.is_empty() {
@@ -184,9 +195,9 @@ fn options(arguments: ServeArguments) -> Result<ServeOptions, CommandError> {
             .ok()
             .map(|program| CaretakerProgram { program, arguments: vec!["caretaker".into()] }),
         pairs: PairBook::from_environment(settings.trust_disks),
-        settings_file: arguments.config.clone(),
+        settings_file: settings_file.clone(),
         settings: Some(SharedSettings::new(RunningSettings::new(
-            arguments.config,
+            settings_file,
             arguments.settings,
             file,
         ))),

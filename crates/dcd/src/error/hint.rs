@@ -40,6 +40,7 @@ impl CommandError {
             #[cfg(feature = "lab")]
             CommandError::Lab(error) => error.hint(),
             CommandError::Lost { hint, .. } => hint.clone(),
+            CommandError::OfCache { error, .. } => error.hint(),
             _ => None,
         }
     }
@@ -104,6 +105,14 @@ impl CommandError {
             CommandError::RecordingLost { .. } => Some("record while less else is going on".into()),
             CommandError::FlagNeeds { flag, needs } => {
                 Some(format!("leave {flag} out, or add {needs}"))
+            }
+            CommandError::OfOneCache { what, .. } if what.starts_with("--") => Some(format!(
+                "leave {what} out: what is for one cache stands in its file, or on the command line that serves it alone"
+            )),
+            CommandError::OfOneCache { .. } => Some("serve each cache by a service of its own".into()),
+            CommandError::InTwoCaches { .. } => Some("each cache needs its own: change one of the files".into()),
+            CommandError::CachesFailed { .. } => {
+                Some("what they said stands above; the same again serves all of them".into())
             }
             CommandError::NoDaemons { .. } => {
                 Some("no service runs; give the --control socket of a dcd that you have started by hand".into())

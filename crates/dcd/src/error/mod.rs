@@ -696,6 +696,42 @@ pub enum CommandError {
         /// What it needs.
         needs: &'static str,
     },
+    /// What only one cache can have, beside several.
+    #[error("{what} is for one cache, and there are {files} files of --config")]
+    OfOneCache {
+        /// The flag, or what else it is.
+        what: &'static str,
+        /// How many.
+        files: usize,
+    },
+    /// What is wrong with one of several caches.
+    #[error("{}: {error}", file.display())]
+    OfCache {
+        /// Its configuration file.
+        file: PathBuf,
+        /// What is wrong.
+        error: Box<CommandError>,
+    },
+    /// Two caches want the same.
+    #[error("{what} is in two files of --config: {} and {}", first.display(), second.display())]
+    InTwoCaches {
+        /// What.
+        what: String,
+        /// A configuration file.
+        first: PathBuf,
+        /// Another.
+        second: PathBuf,
+    },
+    /// Some of several caches have failed, and the others have ended in order.
+    #[error("{} of {of} caches did not end in order: {}", failed.len(), failed.join(", "))]
+    CachesFailed {
+        /// Which, and how.
+        failed: Vec<String>,
+        /// Of how many.
+        of: usize,
+        /// What the first ended with.
+        code: u8,
+    },
     /// Of the laboratory.
     #[cfg(feature = "lab")]
     #[error(transparent)]
@@ -744,6 +780,8 @@ impl CommandError {
             | CommandError::GrowCancelled
             | CommandError::CancelledWhileOpening => exit_code::CANCELLED,
             CommandError::File { source, .. } if is_device_failure(source) => exit_code::DEVICE,
+            CommandError::OfCache { error, .. } => error.exit_code(),
+            CommandError::CachesFailed { code, .. } => *code,
             #[cfg(feature = "lab")]
             CommandError::Lab(error) => error.exit_code(),
             _ => exit_code::USER,

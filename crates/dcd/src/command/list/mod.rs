@@ -246,9 +246,13 @@ fn in_use() -> Vec<InUse> {
     in_use
 }
 
-/// The processes that are `dcd serve`, as far as they can be seen.
+/// The processes that are `dcd serve`, as far as they can be seen. Not one that has several files:
+/// it has started a process for each.
 fn processes() -> Vec<Process> {
-    let serves = |process: &Process| process.words.get(1).is_some_and(|verb| verb == "serve");
+    let serves = |process: &Process| {
+        process.words.get(1).is_some_and(|verb| verb == "serve")
+            && values_of(&process.words, "--config").count() <= 1
+    };
     let mut found: Vec<Process> = all_processes().filter(serves).collect();
     found.sort_by_key(|process| process.id);
     found
@@ -309,15 +313,21 @@ fn control_of(process: &Process) -> Option<PathBuf> {
 
 /// `--name value` or `--name=value`.
 fn value_of(words: &[String], name: &str) -> Option<String> {
+    values_of(words, name).next()
+}
+
+fn values_of(words: &[String], name: &str) -> impl Iterator<Item = String> {
     let mut words = words.iter();
-    while let Some(word) = words.next() {
-        match word.strip_prefix(name) {
-            Some("") => return words.next().cloned(),
-            Some(rest) if rest.starts_with('=') => return Some(rest[1..].to_owned()),
-            _ => {}
+    std::iter::from_fn(move || {
+        while let Some(word) = words.next() {
+            match word.strip_prefix(name) {
+                Some("") => return words.next().cloned(),
+                Some(rest) if rest.starts_with('=') => return Some(rest[1..].to_owned()),
+                _ => {}
+            }
         }
-    }
-    None
+        None
+    })
 }
 
 /// What it says of itself, if it answers in time.
@@ -345,5 +355,7 @@ mod tests {
         assert_eq!(value_of(&words, "--control").as_deref(), Some("a"));
         assert_eq!(value_of(&words, "--config").as_deref(), Some("c"));
         assert_eq!(value_of(&words, "--cache-disk"), None);
+        let words = ["serve", "--config", "a", "--config=b"].map(str::to_owned);
+        assert_eq!(values_of(&words, "--config").collect::<Vec<_>>(), ["a", "b"]);
     }
 }
