@@ -25,7 +25,8 @@ pub struct Progress {
 pub enum Unit {
     /// Bytes, with speed.
     Bytes,
-    /// Rounds of a measurement.
+    /// Rounds of a measurement: the laboratory's alone.
+    #[cfg_attr(not(feature = "lab"), expect(dead_code, reason = "a server measures nothing"))]
     Rounds,
     /// Seconds of a time that is given.
     Seconds,
