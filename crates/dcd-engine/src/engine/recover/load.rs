@@ -174,6 +174,13 @@ impl Engine {
         let (run, mut problem) = (&mut loading.run, None);
         loading.reader.take(part, |live| {
             if let Some(run) = run {
+                if !self.line_mask(live.line).contains(live.mask) {
+                    // Forged: what is not in memory is counted as it is listed.
+                    let (what, field) = ("the checkpoint", "live slot");
+                    let found = live.slot.0.into();
+                    problem.get_or_insert(FormatError::Field { what, field, found });
+                    return;
+                }
                 match run.take(&live).map_err(|error| problem.get_or_insert(error).clone()) {
                     Ok(is_first) if problem.is_none() => self.count_listed(&live, is_first),
                     _ => {}

@@ -91,6 +91,8 @@ impl Engine {
 
     fn lines_to_know(&self, entry: &Entry) -> Vec<Line> {
         match *entry {
+            // Of a forged record a line may lie behind the disk: nobody looks for it.
+            Entry::Data { line, .. } if self.line_mask(line).is_empty() => Vec::new(),
             Entry::Data { line, .. } => vec![line],
             Entry::Announce { .. } => Vec::new(),
             Entry::Zero { line, lines, .. } => self.each_of(line, lines),
@@ -102,11 +104,18 @@ impl Engine {
     }
 
     fn each_of(&self, line: Line, lines: u64) -> Vec<Line> {
-        let lines = line..Line(line.0.saturating_add(lines));
+        let lines = self.on_disk(line, lines);
         match self.is_swept(&lines) {
             true => Vec::new(),
             false => (lines.start.0..lines.end.0).map(Line).collect(),
         }
+    }
+
+    /// Those of these lines that the data-disk has.
+    pub(super) fn on_disk(&self, line: Line, lines: u64) -> Range<Line> {
+        let disk_lines = self.data_disk.blocks.div_ceil(FRAGMENTS_PER_LINE);
+        let end = line.0.saturating_add(lines).min(disk_lines);
+        Line(line.0.min(end))..Line(end)
     }
 
     /// Whether lines that are left nothing of are too many to be known one by one.

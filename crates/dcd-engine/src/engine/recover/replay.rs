@@ -385,10 +385,11 @@ impl Engine {
 
     fn replay_forget(&mut self, line: Line, lines: u64) -> Option<Range<Line>> {
         self.forget_poison(line, lines);
+        let known = self.on_disk(line, lines);
         let lines = line..Line(line.0.saturating_add(lines));
-        if self.table.has_budget() && !self.is_swept(&lines) {
+        if self.table.has_budget() && !self.is_swept(&known) {
             // They are known.
-            for line in self.table.lines_within(lines) {
+            for line in self.table.lines_within(known) {
                 self.replay_remove(line, FragmentMask::FULL);
             }
             return None;
