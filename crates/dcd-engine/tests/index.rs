@@ -4,7 +4,10 @@
 mod common;
 
 use common::{Driver, Kind};
+use dcd_engine::format::checksum::crc32c;
+use dcd_engine::format::record::{Entry, Record, RecordHeader};
 use dcd_engine::io::{IoError, RequestError};
+use dcd_engine::units::{FragmentMask, Line, RecordNumber};
 use dcd_engine::{Buffer, Device, LbaRange, Operation};
 
 /// Lines in the log: several pages of the index.
@@ -130,4 +133,43 @@ fn a_page_that_fails_once_is_read_again() {
     d.finish_all();
     assert_eq!(d.read(line), of(line));
     assert!(d.engine().cache_disk_failure().is_none());
+}
+
+/// Lines that no disk has, in a record that somebody has forged: nobody looks for them.
+#[test]
+fn a_forged_record_names_lines_behind_the_disk() {
+    let mut d = mostly_listed();
+    d.power_cut();
+    let (checkpoint, _) = d.newest_checkpoint();
+    let position = checkpoint.position;
+    let behind = |bits: u32| Line(1 << bits);
+    let data = |line| Entry::Data { line, mask: FragmentMask::FULL, checksum: crc32c(&[0; 4096]) };
+    let record = Record {
+        header: RecordHeader {
+            uuid: checkpoint.uuid,
+            epoch: checkpoint.epoch,
+            serial: position.serial,
+            segment: position.segment,
+            slot_in_segment: position.slot_in_segment,
+            number: position.next_record,
+            previous_checksum: position.previous_checksum,
+            durable: RecordNumber(0),
+            checkpoint_generation: checkpoint.generation,
+            unfinished: 0,
+        },
+        entries: vec![
+            data(behind(45)),
+            Entry::Zero { line: behind(44), lines: 3, may_unmap: false },
+            data(Line(5)),
+        ],
+        checksum: 0,
+    };
+    let geometry = d.superblock().geometry;
+    let offset = geometry.slot_offset(geometry.slot(position.segment, position.slot_in_segment));
+    d.cache_disk.write(offset, &record.encode());
+    d.cache_disk.write(offset + 4096, &[0; 2 * 4096]);
+    d.cache_disk.flush();
+    d.reopen();
+    assert_eq!(d.engine().recovery_report().records, 1, "the record is one of the log");
+    assert_eq!((d.read(5), d.read(6)), (0, of(6)));
 }
