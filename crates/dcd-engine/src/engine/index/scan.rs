@@ -102,8 +102,8 @@ impl Engine {
         scan.map_or(Next::Over, |scan| scan.peek(self.table.run()))
     }
 
-    /// The next items of a walk, so many at most, are shown to `visit`. Tells whether there are more, and whether
-    /// these are on their way.
+    /// The next items of a walk, so many at most, are shown to `visit`. Tells whether there are
+    /// more, and whether these are on their way.
     pub(in crate::engine) fn walk_listed(
         &mut self,
         walker: Walker,
