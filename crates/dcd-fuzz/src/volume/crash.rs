@@ -259,18 +259,6 @@ impl VolumeRun {
                 }
                 Ok(()) => return Ok((machine, memory_survived)),
                 Err(NotOpen::Violation(violation)) => return Err(violation),
-                // A member fails in the middle of the start, and another was not well: then it may
-                // be refused.
-                Err(NotOpen::Refused(_))
-                    if self.options.more.fails_at_start && machine.has_failed() =>
-                {
-                    wreck = machine.wreck(memory.is_none(), random);
-                    memory_survived &= wreck.memory.is_some();
-                    wreck.fails_at = None;
-                    for member in &mut wreck.members {
-                        member.disk.failing = None;
-                    }
-                }
                 // Of two disks that have been a member one counts.
                 Err(NotOpen::Refused(OpenError::Volume(VolumeOpenError::MemberReplaced {
                     member,
@@ -296,6 +284,18 @@ impl VolumeRun {
                     self.say(|| format!("another disk of {member:?} is given"));
                     swap_disks(&mut other_disks, which);
                     wreck = other_disks;
+                }
+                // A member fails in the middle of the start, and another was not well: then it may
+                // be refused.
+                Err(NotOpen::Refused(_))
+                    if self.options.more.fails_at_start && machine.has_failed() =>
+                {
+                    wreck = machine.wreck(memory.is_none(), random);
+                    memory_survived &= wreck.memory.is_some();
+                    wreck.fails_at = None;
+                    for member in &mut wreck.members {
+                        member.disk.failing = None;
+                    }
                 }
                 Err(NotOpen::Refused(error)) => {
                     return Err(Violation(format!("does not open: {error}")));

@@ -282,6 +282,12 @@ impl Volume {
             Stage::LostLines if self.has_checkpoint_failed() => {
                 return Err(VolumeOpenError::Unwritable);
             }
+            // Once more, for the other root: a start from the older of two would believe what is on
+            // the disks, since no record says that it is lost.
+            Stage::LostLines if std::mem::take(&mut self.opening().has_lost_lines) => {
+                self.checkpoint_tables();
+                Stage::LostLines
+            }
             Stage::LostLines => {
                 self.write_labels();
                 Stage::Labels

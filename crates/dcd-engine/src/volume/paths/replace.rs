@@ -523,17 +523,21 @@ impl Volume {
                     return false;
                 }
                 self.lose_lines(&runs);
-                let number = self.checkpoint.number() + u64::from(has_lost);
+                // Two roots: a start from the older would believe what is on the new disk, since no
+                // record says that it is lost.
+                let number = self.checkpoint.number() + if has_lost { 2 } else { 0 };
                 self.replacement().stage = Stage::Losing { number: Some(number) };
                 if has_lost {
                     // The twin has no way to say so but to be written anew.
                     self.begin_twin_anew();
-                    self.checkpoint_tables();
                 }
                 number
             }
         };
         if self.checkpoint.number() < number {
+            if self.is_checkpoint_idle() && !self.has_checkpoint_failed() {
+                self.checkpoint_tables();
+            }
             return false;
         }
         self.begin_labelling();
