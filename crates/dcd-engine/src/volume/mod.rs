@@ -33,6 +33,7 @@ mod paths;
 pub mod placement;
 pub(crate) mod pointers;
 pub mod raid;
+mod sparse_table;
 pub mod status;
 mod twin;
 mod unlogged;
