@@ -39,11 +39,11 @@ use dcd_engine::{
 };
 use rustix::io::Errno;
 
+use crate::clock::Clock;
 use crate::device::device_file::{DeviceError, DeviceFile};
 use crate::device::device_spec::DeviceSpec;
 use crate::device::shares::{DirectoryChange, directory_at, make_directory, share_at};
 use crate::event_loop::EventLoop;
-use crate::event_loop::clock::Clock;
 use crate::event_loop::submitter::Completion;
 use crate::pair::book::PairBook;
 use crate::pair::{DataDiskSize, DataDisks, PairOptions};
