@@ -506,9 +506,13 @@ impl<C: Core> EventLoop<C> {
 
     /// One turn: waits until something happens, but no longer than `wait_max`, and deals with it.
     pub fn turn(&mut self, wait_max: Option<std::time::Duration>) -> io::Result<()> {
-        let began = self.ended.take().unwrap_or_else(|| self.clock.now());
-        let wait = self.wait_time(wait_max, began);
-        self.now = self.ring.wait(wait, began)?;
+        let ended = self.ended.take();
+        // What this thread does itself is a part of the turn that has asked for it.
+        if !self.ring.work() {
+            let began = ended.unwrap_or_else(|| self.clock.now());
+            let wait = self.wait_time(wait_max, began);
+            self.now = self.ring.wait(wait, began)?;
+        }
         self.look_at_memory();
         self.take_completed();
         self.nbd.timeout(self.now, &mut self.ring);

@@ -334,6 +334,8 @@ impl Run {
 
     fn habits(&mut self) -> Habits {
         let random = &mut self.random;
+        // Looked at, not drawn: what else a seed stands for stays.
+        let has_memory = random.clone().one_in(4);
         let refused = [
             0,
             libc::FALLOC_FL_PUNCH_HOLE,
@@ -347,6 +349,7 @@ impl Run {
             short_in: random.pick(&[3, 20]),
             refused_modes: random.pick(&refused),
             slow: IO_TIMEOUT.as_nanos() as u64,
+            has_memory,
         }
     }
 
