@@ -15,12 +15,12 @@ use dcd_engine::{
     SegmentMemory, Superblock, TieredEngine, Time,
 };
 
+use crate::clock::Clock;
 use crate::device::device_file::{DeviceError, DeviceFile, share_a_disk};
 use crate::device::device_spec::DeviceSpec;
 use crate::device::identity::same_disks;
 use crate::device::shares::whole_name;
 use crate::disk::Disk;
-use crate::event_loop::clock::Clock;
 use crate::event_loop::{DataSide, EventLoop, MayGrow, Parts};
 use crate::frontend::nbd::Export;
 use crate::frontend::nbd::server::CONNECTIONS_MAX;
