@@ -94,11 +94,13 @@ fn counts_with_bytes(config: NvramConfig) -> (NvramCounters, u64) {
         expected: None,
         new_id: Uuid([2; 16]),
         volume_blocks: 1 << 20,
+        unit_blocks: 1,
         may_be_lost: false,
     };
     let config = DurableConfig { nvram: config, group_blocks: GROUP_BLOCKS };
     let medium = Box::new(Memory(vec![0; BYTES]));
     let mut tier = DurableNvram::open(Time::ZERO, config, medium, &start).unwrap();
+    tier.begin();
     let mut below: VecDeque<Request> = VecDeque::new();
     let (mut replies, mut now) = (0, Time::ZERO);
     let mut take = |tier: &mut DurableNvram, below: &mut VecDeque<_>| {

@@ -144,8 +144,8 @@ pub(crate) fn open_pair_on(
         with.validate().map_err(OpenError::Config)?;
     }
     let nvram = options.nvram.as_ref();
-    let nvram = nvram
-        .map(|nvram| open_nvram(options, nvram, &superblock, data_disk_info.blocks, clock.now()));
+    let nvram =
+        nvram.map(|nvram| open_nvram(options, nvram, &superblock, data_disk_info, clock.now()));
     let nvram = nvram.transpose()?;
     config.nvram = nvram.as_ref().map(|nvram| nvram.tier.identity());
     config.nvram_may_be_lost = options.nvram_lost;

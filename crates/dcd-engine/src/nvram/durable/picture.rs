@@ -1,6 +1,6 @@
 //! What is on a medium, for people. Changes nothing.
 
-use super::slots::Slots;
+use super::slots::{Slots, Terms, examine};
 use super::{MediumPersist, NvramMedium};
 use crate::error::FormatError;
 use crate::format::nvram::{
@@ -77,8 +77,9 @@ impl NvramPicture {
         });
         let committed = commits.into_iter().flatten().max().unwrap_or(0);
         let medium = Copy(bytes[..layout.bytes() as usize].to_vec());
-        let mut slots = Slots::new(Box::new(medium), id, layout.slots);
-        let (unnamed_slots, _) = slots.examine(committed, u64::MAX);
+        let terms = Terms { committed, torn_until: committed, volume_blocks: u64::MAX };
+        let unnamed_slots = examine(&medium.0, id, layout.slots, terms).unnamed;
+        let mut slots = Slots::new(Box::new(medium), id, layout.slots, 1);
         let scanned = slots.scan(committed);
         let damaged: Vec<Lba> = slots.rotten().iter().map(|block| Lba(*block)).collect();
         let mut blocks: Vec<u64> = scanned.blocks.iter().map(|block| block.0).collect();
