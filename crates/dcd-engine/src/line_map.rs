@@ -93,6 +93,11 @@ impl<V: LineValue> LineMap<V> {
         self.lines
     }
 
+    /// Buckets, used or not.
+    pub(crate) fn buckets(&self) -> usize {
+        self.buckets.len()
+    }
+
     /// Bytes of memory.
     pub(crate) fn memory_bytes(&self) -> usize {
         self.buckets.len() * size_of::<Option<Box<[Entry<V>]>>>()

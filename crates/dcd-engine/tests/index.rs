@@ -78,17 +78,23 @@ fn what_is_not_in_memory_is_read_and_written_as_ever() {
     assert_eq!(d.status().dirty_lines, 0);
 }
 
-/// Reads of lines that a large discard covers, whose pages come amid it.
+/// Reads of lines that a large discard covers, whose pages come amid it, or amid another that has
+/// joined it.
 #[test]
 fn lines_that_are_read_amid_their_discard_are_counted_once() {
-    for parts in (0..120).step_by(7) {
+    for (parts, is_joined) in (0..120).step_by(7).flat_map(|parts| [(parts, false), (parts, true)])
+    {
         let mut d = mostly_listed();
         // Memory is looked through first.
         for line in 0..150 {
             d.done(|d| d.write(line, of(line)));
         }
         let line = read_that_waits(&mut d, (0..LINES).rev());
-        let discard = d.discard(0, LINES * 8);
+        let first = if is_joined { 150 } else { 0 };
+        let mut discard = d.discard(first * 8, (LINES - first) * 8);
+        if is_joined {
+            discard = d.discard(0, first * 8);
+        }
         (0..parts).for_each(|_| d.tick());
         d.release();
         d.run_until(|d| d.is_answered(discard));
@@ -101,6 +107,30 @@ fn lines_that_are_read_amid_their_discard_are_counted_once() {
         assert_eq!(d.status().dirty_lines, 0);
         assert_eq!((d.data_disk.line(line), d.data_disk.line((line + 1) % LINES)), (7, 0));
     }
+}
+
+/// Discards that come one behind the other share what they read of the index.
+#[test]
+fn discards_that_follow_each_other_share_their_passes() {
+    const LINES_OF_EACH: u64 = 15;
+    let mut d = mostly_listed();
+    let before = d.status().counters.index_pages_read;
+    let checkpoints = d.status().counters.checkpoints;
+    for first in (0..LINES).step_by(LINES_OF_EACH as usize) {
+        let discard = d.discard(first * 8, LINES_OF_EACH * 8);
+        d.run_until(|d| d.is_answered(discard));
+        assert_eq!(d.read(first), 0, "line {first} is being discarded");
+    }
+    // A write waits for the end of all.
+    d.done(|d| d.write(LINES - 1, 9));
+    assert_eq!((d.status().dirty_lines, d.status().counters.checkpoints), (1, checkpoints));
+    let pages = d.status().counters.index_pages_read - before;
+    let pages_of_pass = (LINES * 16).div_ceil(4096);
+    assert!(pages <= LINES / LINES_OF_EACH + 3 * pages_of_pass, "{pages} pages were read");
+    d.kill_and_reopen();
+    assert_eq!((d.read(LINES - 2), d.read(LINES - 1)), (0, 9));
+    d.drain();
+    assert_eq!(d.status().dirty_lines, 0);
 }
 
 /// A page that has rotted is never believed: without the index there is no cache.

@@ -10,7 +10,8 @@
 //! ```text
 //! request -> pin its lines -> all known: carried out          -> answered: unpinned
 //!                          -> some are not: pages are read, taken into the table, pinned, ...
-//!                          -> too much has changed: waits for the checkpoint that is due
+//!                          -> too much has changed: waits for the checkpoint that is due, or a
+//!                             part of that under way
 //! ```
 //! Requests that wait here have not been answered, so they have no place in the order yet (C8).
 //! What walks the whole index reads the run from its beginning to its end ([`RunScan`]).
@@ -22,6 +23,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 
 pub(super) use self::scan::{Next, RunScan, ScanPiece};
+use super::gather::PART_EVERY;
 use super::{Disk, Engine, Phase, Purpose};
 use crate::buffer::Buffer;
 use crate::config::{ConfigError, EngineConfig};
@@ -81,7 +83,7 @@ pub(super) struct Index {
     waiting: VecDeque<Waiting>,
     /// Pages that somebody waits for; none for those that are on their way.
     pages: BTreeMap<IndexPage, Option<Buffer>>,
-    /// Requests that wait for a checkpoint.
+    /// Requests that wait for a checkpoint, or a part of one.
     held_back: VecDeque<Request>,
     pinned: BTreeMap<RequestId, Vec<Line>>,
     scans: [Option<RunScan>; Walker::COUNT],
@@ -90,6 +92,8 @@ pub(super) struct Index {
     has_another_run: bool,
     /// A part was evicted since the last input.
     has_paused: bool,
+    /// The next is evicted then, if nobody waits for it.
+    evict_at: Time,
 }
 
 impl Index {
@@ -107,6 +111,19 @@ impl Engine {
         if !self.table.has_budget() {
             return self.carry_out(request);
         }
+        let is_change = matches!(
+            request.operation,
+            Operation::Write { .. } | Operation::WriteZeroes { .. } | Operation::Discard { .. }
+        );
+        // One behind the other: the last is not to wait for others that come later.
+        let has_to_wait = self.must_wait_for_checkpoint() || !self.index.held_back.is_empty();
+        match is_change && has_to_wait {
+            true => self.index.held_back.push_back(request),
+            false => self.admit_now(request),
+        }
+    }
+
+    fn admit_now(&mut self, request: Request) {
         let range = match &request.operation {
             Operation::Read { range, .. }
             | Operation::WriteZeroes { range, .. }
@@ -116,11 +133,8 @@ impl Engine {
             }
             _ => return self.carry_out(request),
         };
-        let is_read = matches!(request.operation, Operation::Read { .. });
-        if !is_read && self.must_wait_for_checkpoint() {
-            return self.index.held_back.push_back(request);
-        }
-        let is_zero = !is_read && !matches!(request.operation, Operation::Write { .. });
+        let is_zero =
+            matches!(request.operation, Operation::WriteZeroes { .. } | Operation::Discard { .. });
         let lines = match is_zero && self.is_large_discard(range) {
             // Its lines leave the table by and by: only parts of lines are written.
             true => edges(range),
@@ -404,22 +418,48 @@ impl Engine {
             }
             self.go_on_with_the_ready();
         }
-        if self.table.is_evicting() && !self.index.has_paused {
+        if self.table.is_evicting()
+            && !self.index.has_paused
+            && (self.index.evict_at <= self.now || self.someone_waits_for_run())
+        {
             self.index.has_paused = true;
+            self.index.evict_at = self.now.after(PART_EVERY);
             self.table.evict_part(self.config.limits.checkpoint_lines);
             moved = true;
         }
         while !self.must_wait_for_checkpoint()
             && let Some(request) = self.index.held_back.pop_front()
         {
-            self.admit(request);
+            self.admit_now(request);
             moved = true;
         }
         moved
     }
 
     pub(super) fn index_wake_up(&self) -> Option<Time> {
-        self.table.is_evicting().then(|| self.now.after(PAUSE))
+        let soon = self.now.after(PAUSE);
+        let next_at = || match self.someone_waits_for_run() {
+            true => soon,
+            false => self.index.evict_at.max(soon),
+        };
+        self.table.is_evicting().then(next_at)
+    }
+
+    /// Whether somebody waits until the checkpoint under way is durable, or what it lists has left
+    /// memory: it does not take its time then, nor at a start. Without a budget it never does.
+    pub(super) fn someone_waits_for_run(&self) -> bool {
+        self.table.has_budget()
+            && (!self.is_running()
+                || !self.index.held_back.is_empty()
+                || self.checkpoint.is_waited_for()
+                || self.checkpoint.tells_of_size()
+                || self.close.is_some()
+                || self.purge_waits_for_destaging()
+                || self.someone_waits_for_zero_ranges()
+                || self.log.segments.empty_in_use() > 0
+                    && self.log.announced().len() == 0
+                    && self.someone_waits_for_destaging()
+                    && !self.can_announce())
     }
 
     /// Whether the table is as the newest checkpoint and memory say, and will be for a while: what

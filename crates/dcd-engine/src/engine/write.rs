@@ -207,6 +207,11 @@ impl Engine {
             || self.has_bypasses_without_room() && self.log.lacks_segments(1, Appender::Engine)
     }
 
+    /// Whether a change waits for room among the zero ranges.
+    pub(super) fn someone_waits_for_zero_ranges(&self) -> bool {
+        self.stalled.iter().any(|stalled| stalled.waits_for == WaitsFor::ZeroRanges)
+    }
+
     /// Whether a request waits for segment buffers: for records to be durable, and nothing else.
     pub(super) fn someone_waits_for_buffers(&self) -> bool {
         self.stalled.iter().any(|stalled| stalled.waits_for == WaitsFor::Room)

@@ -359,7 +359,7 @@ impl LookupTable {
     /// A line has changed: slots of it died, and it came to the log, or left it.
     fn line_changed(&mut self, line: Line, dead: &DeadSlots, came: bool, left: bool) {
         if let Some(paging) = &mut self.paging {
-            paging.change(line);
+            paging.change(line, !left);
             dead.as_slice().iter().for_each(|slot| paging.drop_checksum(*slot));
             paging.lines = paging.lines + usize::from(came) - usize::from(left);
         }
@@ -584,7 +584,8 @@ impl LookupTable {
         self.paging.as_ref().is_some_and(|paging| paging.wants_checkpoint())
     }
 
-    /// Whether so much has changed that whoever changes more has to wait for it.
+    /// Whether so much has changed that whoever changes more has to wait for it, or for the next
+    /// part of that under way.
     pub(crate) fn is_over_budget(&self) -> bool {
         self.paging.as_ref().is_some_and(|paging| paging.is_over_budget())
     }
@@ -632,6 +633,27 @@ impl LookupTable {
         let hash = self.hash;
         merged.sort_unstable_by_key(|live| (hash.order(live.line.0), live.line, live.slot));
         merged
+    }
+
+    /// A checkpoint is begun: see [`LookupTable::is_over_budget`].
+    pub(crate) fn checkpoint_begun(&mut self) {
+        if let Some(paging) = &mut self.paging {
+            paging.checkpoint_begun();
+        }
+    }
+
+    /// All of it has been gathered.
+    pub(crate) fn checkpoint_gathered(&mut self) {
+        if let Some(paging) = &mut self.paging {
+            paging.checkpoint_gathered();
+        }
+    }
+
+    /// It came to nothing.
+    pub(crate) fn checkpoint_dropped(&mut self) {
+        if let Some(paging) = &mut self.paging {
+            paging.checkpoint_dropped();
+        }
     }
 
     /// The checkpoint that was gathered is durable, and this is its run.

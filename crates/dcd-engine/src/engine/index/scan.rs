@@ -183,7 +183,9 @@ impl Engine {
             self.settle_pages(&piece);
         }
         // Who has waited for it goes on, also if the input that brought it brought more.
-        self.checkpoint.input_came();
+        if piece.walker == Walker::Checkpoint {
+            self.checkpoint.run_came();
+        }
         self.purge.go_on();
         self.go_on_searching();
         self.index_was_read();
