@@ -152,6 +152,32 @@ fn a_page_that_has_rotted_is_an_error() {
     assert_eq!(d.read(LINES + 50), 0);
 }
 
+/// An SSD that has become read-only: changes fail, and whatever can be read is (C22).
+#[test]
+fn reads_go_on_when_the_cache_disk_takes_no_writes() {
+    let mut d = mostly_listed();
+    // Some wait for a page at that moment.
+    let waiting = read_that_waits(&mut d, 0..LINES);
+    d.fail_always(Device::CacheDisk, Kind::Write, 0..u64::MAX, IoError::Failed);
+    let change = d.write(LINES + 7, 9);
+    let flush = d.flush();
+    (0..200).for_each(|_| d.tick());
+    d.release();
+    d.finish_all();
+    assert!(d.engine().cache_disk_failure().is_some());
+    assert!(d.is_answered(change) && d.result(flush) == Err(RequestError::Io));
+    for line in (0..LINES).chain([waiting]) {
+        assert_eq!(d.read(line), of(line));
+    }
+    for line in LINES..LINES + 90 {
+        assert!(matches!(d.read(line), 0 | 9));
+    }
+    // And if it answers nothing any more, what is not known is an error and nothing hangs.
+    d.fail_always(Device::CacheDisk, Kind::Read, 0..u64::MAX, IoError::Gone);
+    let results: Vec<_> = (0..LINES).map(|line| d.try_read(line * 8, 8)).collect();
+    assert!(results.iter().all(|result| *result == Err(RequestError::Io)));
+}
+
 /// One that could not be read once is read again.
 #[test]
 fn a_page_that_fails_once_is_read_again() {

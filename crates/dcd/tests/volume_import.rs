@@ -182,15 +182,17 @@ impl Versions {
 
     /// The members have the newest of all.
     fn drained(&mut self) {
-        self.may_be.values_mut().for_each(|versions| *versions = vec![versions[versions.len() - 1]]);
+        self.may_be
+            .values_mut()
+            .for_each(|versions| *versions = vec![versions[versions.len() - 1]]);
     }
 
     /// Each line is what it may be; from now on it is what it is.
     fn check(&mut self, client: &mut Client, what: &str) {
         for (line, versions) in &mut self.may_be {
-            let found = client.read(line * LINE as u64, LINE).unwrap_or_else(|error| {
-                panic!("{what}: line {line} cannot be read: {error:?}")
-            });
+            let found = client
+                .read(line * LINE as u64, LINE)
+                .unwrap_or_else(|error| panic!("{what}: line {line} cannot be read: {error:?}"));
             let is_it = |version: &u64| Versions::content(*line, *version) == found;
             let version = versions.iter().copied().find(is_it).unwrap_or_else(|| {
                 panic!("{what}: line {line} is none of {versions:?}: {:x?}", &found[..16])

@@ -75,6 +75,12 @@ struct Waiting {
     then: Then,
 }
 
+impl Waiting {
+    fn is_read(&self) -> bool {
+        matches!(&self.then, Then::CarryOut(Request { operation: Operation::Read { .. }, .. }))
+    }
+}
+
 /// The gate.
 #[derive(Default)]
 pub(super) struct Index {
@@ -172,10 +178,16 @@ impl Engine {
         if waiting.missing.is_empty() {
             return self.go_on_with(waiting);
         }
-        if self.health.cache_disk_failed() {
+        if self.health.cache_disk_failed() && !(waiting.is_read() && self.may_read_index()) {
             return self.turn_away(waiting, RequestError::Io);
         }
         self.wait_for_pages(waiting);
+    }
+
+    /// Whether pages may still be read: a cache-disk that takes no writes may tell what it has
+    /// (C22).
+    fn may_read_index(&self) -> bool {
+        !matches!(self.health.cache_disk_error(), Some(IoError::Gone | IoError::TimedOut))
     }
 
     /// Pins what is known.
@@ -247,6 +259,22 @@ impl Engine {
         }
     }
 
+    /// The cache-disk was given up while nothing on it was newer: no page is needed any more.
+    pub(super) fn need_no_pages(&mut self) {
+        self.index.pages.clear();
+        self.index.has_another_run = true;
+    }
+
+    /// Nothing more is written to the cache-disk.
+    pub(super) fn fail_unadmitted_changes(&mut self, error: RequestError) {
+        let (reads, others): (VecDeque<Waiting>, _) = std::mem::take(&mut self.index.waiting)
+            .into_iter()
+            .partition(|waiting| waiting.is_read() && self.may_read_index());
+        self.index.waiting = others;
+        self.fail_unadmitted(error);
+        self.index.waiting.extend(reads);
+    }
+
     /// Those who wait are told: there will be no more pages, or no more requests.
     pub(super) fn fail_unadmitted(&mut self, error: RequestError) {
         for request in std::mem::take(&mut self.index.held_back) {
@@ -295,7 +323,7 @@ impl Engine {
                 self.doubt_page(read.page);
                 return self.read_index_page(PageRead { tries: read.tries + 1, ..read });
             }
-            return self.index_is_lost(result.err().unwrap_or(IoError::Failed));
+            return self.index_is_lost(read.page, result.err().unwrap_or(IoError::Failed));
         };
         self.settle_page(read.page, bytes.bytes());
         self.index.pages.insert(read.page, Some(bytes));
@@ -316,13 +344,25 @@ impl Engine {
         }
     }
 
-    /// Nobody can tell any more where lines of the log are: without the index there is no cache.
-    fn index_is_lost(&mut self, error: IoError) {
+    /// Nobody can tell any more where some lines of the log are: without the index nothing more is
+    /// logged. Whoever waits for this page is told; others find theirs.
+    fn index_is_lost(&mut self, page: IndexPage, error: IoError) {
         if self.phase == Phase::Opening {
             return self.fail_open_without_index(error);
         }
         self.health.note_cache_disk_error(error);
         self.fail_cache_disk();
+        self.index.pages.remove(&page);
+        let is_lost = !self.may_read_index();
+        let waits = |waiting: &Waiting| {
+            is_lost || waiting.missing.iter().any(|(_, pages)| pages.contains(&page))
+        };
+        let (lost, others): (VecDeque<Waiting>, _) =
+            std::mem::take(&mut self.index.waiting).into_iter().partition(waits);
+        self.index.waiting = others;
+        for waiting in lost {
+            self.turn_away(waiting, RequestError::Io);
+        }
     }
 
     /// Lines that waited for this page are loaded, and those go on who waited for nothing else.

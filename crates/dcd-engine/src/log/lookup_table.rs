@@ -254,10 +254,12 @@ impl LookupTable {
     }
 
     /// The cache has so many slots from now on, of which so many hold data at most. Buckets stay as
-    /// many as they are: with more lines each is larger.
-    pub(crate) fn set_slots(&mut self, slots: u32, data_slots: u32) {
-        if self.paging.is_none() {
-            self.slot_checksums.set_len(slots as usize);
+    /// many as they are: with more lines each is larger. `budget`: what the settings give for that.
+    pub(crate) fn set_slots(&mut self, slots: u32, data_slots: u32, budget: Option<IndexBudget>) {
+        match (&mut self.paging, budget) {
+            (Some(paging), Some(budget)) => paging.set_budget(budget),
+            (Some(_), None) => {}
+            (None, _) => self.slot_checksums.set_len(slots as usize),
         }
         self.lines_max = data_slots as usize;
     }
@@ -519,7 +521,8 @@ impl LookupTable {
     /// the run that have to be read, and given to [`LookupTable::load`], first.
     pub(crate) fn pin(&mut self, line: Line) -> Result<(), Range<IndexPage>> {
         let Some(paging) = &mut self.paging else { return Ok(()) };
-        if !paging.is_known(line) {
+        // With no line in the log there is nothing to find out, and perhaps nobody to ask.
+        if !paging.is_known(line) && paging.lines > 0 {
             let pages = paging.run().pages_of(self.hash.order(line.0));
             if !pages.is_empty() {
                 return Err(pages);

@@ -241,6 +241,11 @@ impl Paging {
         self.budget
     }
 
+    /// Another one: the next run has a filter like that.
+    pub(super) fn set_budget(&mut self, budget: IndexBudget) {
+        self.budget = budget;
+    }
+
     pub(super) fn run(&self) -> &IndexRun {
         &self.run
     }
@@ -518,6 +523,12 @@ mod tests {
             self.next - first
         }
 
+        /// The log has so many slots from now on, and the settings are what they were.
+        fn resized(&mut self, slots: u32) {
+            let bytes = 4 * u64::from(SLOTS);
+            self.paging.set_budget(IndexBudget::new(bytes, slots).unwrap());
+        }
+
         fn share_in_use(&self) -> f64 {
             self.paging.changed_bytes as f64 / self.paging.budget.changed_bytes_max as f64
         }
@@ -579,5 +590,19 @@ mod tests {
         assert!((0.79..0.81).contains(&due_at(&mut writer, 0.0)), "twice a tenth is left");
         assert!((0.93..0.95).contains(&due_at(&mut writer, 0.4)), "and never nothing");
         assert!((0.49..0.51).contains(&due_at(&mut writer, 0.0)));
+    }
+
+    /// Filters of a larger log take more of what the settings give.
+    #[test]
+    fn a_log_that_has_grown_has_less_room_for_changes() {
+        let before = Writer::new().change_until(Paging::is_over_budget);
+        let mut grown = Writer::new();
+        grown.resized(2 * SLOTS);
+        assert!(
+            grown.paging.budget().filter_bits_per_line
+                < Writer::new().paging.budget().filter_bits_per_line
+        );
+        let after = grown.change_until(Paging::is_over_budget);
+        assert!(after < before, "{after} lines in place of {before}");
     }
 }

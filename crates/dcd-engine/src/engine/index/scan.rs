@@ -171,7 +171,8 @@ impl Engine {
         };
         if !wrong.is_empty() {
             if piece.tries == TRIES_MAX || !matches!(result, Ok(()) | Err(IoError::Failed)) {
-                return self.index_is_lost(result.err().unwrap_or(IoError::Failed));
+                let error = result.err().unwrap_or(IoError::Failed);
+                return self.index_is_lost(wrong[0], error);
             }
             wrong.into_iter().for_each(|page| self.doubt_page(page));
             self.buffers.put(buffer);
