@@ -1,6 +1,8 @@
 //! The tier with bytes when something is wrong: a medium that is somebody else's, or damaged, or
 //! not named any more, and a disk below that takes nothing. What crashes do is tried in `dcd-fuzz`.
 
+#![allow(clippy::disallowed_types)] // what outlives a tier is shared with it, and a medium is Send
+
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 
