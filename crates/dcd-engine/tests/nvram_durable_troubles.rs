@@ -1,7 +1,10 @@
 //! The tier with bytes when something is wrong: a medium that is somebody else's, or damaged, or
 //! not named any more, and a disk below that takes nothing. What crashes do is tried in `dcd-fuzz`.
 
+#![allow(clippy::disallowed_types)] // what outlives a tier is shared with it, and a medium is Send
+
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::sync::{Arc, Mutex};
 
 use dcd_engine::format::nvram::{NVRAM_HEAD_OFFSETS, NvramIdentity, NvramLayout};
@@ -60,8 +63,8 @@ struct Site {
     tier: Option<DurableNvram>,
     below: VecDeque<Request>,
     replies: Vec<Reply>,
-    /// Ranges of the last persist.
-    persisted: usize,
+    /// Ranges that were made durable since the start.
+    persisted: Vec<Range<usize>>,
     now: Time,
     ids: u8,
 }
@@ -78,7 +81,7 @@ impl Site {
             tier: None,
             below: VecDeque::new(),
             replies: Vec::new(),
-            persisted: 0,
+            persisted: Vec::new(),
             now: Time::ZERO,
             ids: 0,
         }
@@ -118,6 +121,7 @@ impl Site {
 
     fn start(&mut self) {
         let mut tier = self.open().unwrap();
+        self.persisted.clear();
         tier.begin();
         self.tier = Some(tier);
         self.go_on();
@@ -136,7 +140,7 @@ impl Site {
                 DurableOutput::Reply(reply) => self.replies.push(reply),
                 DurableOutput::Below(request) => self.below.push_back(request),
                 DurableOutput::Persist(ranges) => {
-                    self.persisted = ranges.len();
+                    self.persisted.extend(ranges.iter().cloned());
                     for range in ranges {
                         let bytes = self.tier().medium()[range.clone()].to_vec();
                         self.change(range.start, &bytes);
@@ -433,6 +437,21 @@ fn what_left_the_memory_is_durably_gone_before_the_end() {
         site.start();
         assert_eq!(site.tier().blocks(), 0, "as another dcd would find it now");
     });
+}
+
+/// What is read need not be durable, where a flush failed: also of slots that look free.
+#[test]
+fn a_start_on_a_device_writes_all_headers_again_that_were_in_use() {
+    let mut site = Site::with_eight_blocks(DEVICE);
+    site.write(2, 8, 8);
+    site.start();
+    let is_written = |at: usize| site.persisted.iter().any(|range| range.contains(&at));
+    for copy in [0, 1] {
+        for slot in [0, 7, 8, 15] {
+            assert!(is_written(NvramLayout::header_at(slot, copy)), "slot {slot}, copy {copy}");
+        }
+        assert!(!is_written(NvramLayout::header_at(200, copy)), "it was never in use");
+    }
 }
 
 /// C22: without the memory they would fail, too. What needs nothing of the disk goes on.

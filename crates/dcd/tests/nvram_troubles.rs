@@ -8,7 +8,7 @@ use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 
 use harness::nbd::Client;
-use harness::{Outcome, Site, skip_without};
+use harness::{Outcome, Site};
 
 const VOLUME: u64 = 8 << 20;
 const MEMORY: u64 = 1 << 20;
@@ -55,7 +55,7 @@ fn a_file_system_is_not_overwritten() {
     if !is_on_disk(&site, TEST) {
         return;
     }
-    for at in [(64 << 10) + 64, 128 << 10, MEMORY - (20 << 10)] {
+    for at in [(64 << 10) + 64, 128 << 10, MEMORY - (30 << 10)] {
         File::create(site.path("n")).and_then(|file| file.set_len(MEMORY)).unwrap();
         put(&site, "n", at, b"_BHRfS_M");
         let outcome = refused(&site, WITH, "something else is in it");
