@@ -18,6 +18,7 @@ pub const RUNS: &[&str] = &[
     "legs",
     "twin",
     "replacing",
+    "returning",
     "resizing",
     "paged",
     "nvram",

@@ -296,6 +296,7 @@ pub fn panel(report: &VolumeReport, paint: Paint) -> String {
     let mut members = Table::new(&[
         ("member", Align::Right),
         ("state", Align::Left),
+        ("to write", Align::Right),
         ("errors", Align::Right),
         ("rotten", Align::Right),
         ("mended", Align::Right),
@@ -308,6 +309,10 @@ pub fn panel(report: &VolumeReport, paint: Paint) -> String {
             match member.suspect {
                 true => format!("{}, suspect", member.state),
                 false => member.state.clone(),
+            },
+            match member.bytes_to_rebuild {
+                0 => "-".into(),
+                bytes => format_size(bytes),
             },
             member.errors.to_string(),
             member.lines_rotten.to_string(),
@@ -347,7 +352,8 @@ pub fn panel(report: &VolumeReport, paint: Paint) -> String {
         Some(work) => {
             let member = work.member.map_or(String::new(), |member| format!(" of member {member}"));
             let share = work.done as f64 * 100.0 / work.total.max(1) as f64;
-            format!("{}{member}: {share:.1} %{}\n", work.kind, mismatches(work))
+            let missed = if work.is_of_missed { " of what it has missed" } else { "" };
+            format!("{}{member}: {share:.1} %{missed}{}\n", work.kind, mismatches(work))
         }
     };
     let whole =

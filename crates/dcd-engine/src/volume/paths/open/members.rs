@@ -10,6 +10,7 @@ use crate::volume::Volume;
 use crate::volume::format::label::{MemberLabel, Standing};
 use crate::volume::format::root::MemberState;
 use crate::volume::lost::LineRun;
+use crate::volume::members::Member;
 use crate::volume::placement::RaidLevel;
 use crate::volume::raid::SetLine;
 
@@ -36,6 +37,7 @@ impl Volume {
                 member.rebuilt = (set, stripe);
             }
         }
+        self.missed.drop_unneeded();
         for (index, info) in infos.iter().enumerate() {
             let index = MemberIndex(index as u8);
             let label = info.and_then(|info| info.label);
@@ -55,15 +57,44 @@ impl Volume {
             if is_given_up {
                 self.lose_raid0(index);
             }
+            self.look_at_missed(index, label.map(|label| label.epoch), is_given_up);
             if is_new || self.members.get(index).state == MemberState::Stale {
                 continue;
             }
             if is_given_up || self.members.can_do_without(index, &self.layouts) {
-                self.members.get_mut(index).state = MemberState::Stale;
+                // It was there at the last start, so it lacks at most what is in the ring.
+                let found = self.members.get_mut(index);
+                if info.is_none()
+                    && found.state == MemberState::UpToDate
+                    && found.label_epoch == self.epoch
+                {
+                    self.missed.note(index);
+                }
+                found.state = MemberState::Stale;
                 self.state_changes.waiting.push_back((index, MemberState::Stale));
             }
         }
+        for region in self.journal.missed_regions() {
+            self.missed.mark(region);
+        }
         Ok(())
+    }
+
+    /// Whether what is marked is all that the disk in a member's place lacks: it is the disk that
+    /// was there, as it was left. Then, if it was away, it is to be brought up to date.
+    fn look_at_missed(&mut self, index: MemberIndex, label: Option<u64>, is_given_up: bool) {
+        if !self.missed.is_noted(index) {
+            return;
+        }
+        let Member { state, label_epoch: known, .. } = *self.members.get(index);
+        let is_older = label.is_some_and(|label| label < known);
+        if is_given_up || is_older {
+            self.missed.forget(index);
+            // Durable before its label is as new as any.
+            self.state_changes.waiting.push_back((index, state));
+        } else if label.is_some() && known < self.epoch {
+            self.repair.rebuild_next(index);
+        }
     }
 
     /// Whether a label is that of the disk which counts as this member.
