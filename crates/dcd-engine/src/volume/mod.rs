@@ -655,7 +655,8 @@ impl Volume {
         }
         let found = self.members.get(member);
         if found.state == MemberState::UpToDate {
-            match found.is_present {
+            // One with a label that is not known is not told from a copy of an earlier time.
+            match found.is_present && !found.has_old_label {
                 true => self.note_missed(member),
                 // It has missed more than what is in the journal now.
                 false => self.missed.forget(member),

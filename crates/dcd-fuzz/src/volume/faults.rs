@@ -267,8 +267,11 @@ impl VolumeRun {
         let differing = differing_lines(&right, &image);
         let epoch = |label: Option<MemberLabel>| label.map(|label| label.epoch);
         let then = epoch(label_of(|at, bytes| image.read(at, bytes)));
-        // It may have been away since, and be as it was left.
-        let has_older_label = then < epoch(label_of(|at, bytes| member.disk.peek(at, bytes)));
+        // It may have been away since, and no start that has ended knows of a newer label.
+        let later = self.older[which + 1..].iter().map(|disks| &disks[index]);
+        let has_older_label = later
+            .map(|disk| epoch(label_of(|at, bytes| disk.read(at, bytes))))
+            .any(|now| then < now);
         member.disk.restore(image);
         member.is_suspect = true;
         // One of two that have missed something has to be believed.

@@ -101,6 +101,9 @@ impl OtherDisk {
         std::mem::swap(&mut self.damaged, &mut member.damaged);
         std::mem::swap(&mut self.unread, &mut member.unread);
         std::mem::swap(&mut self.healed, &mut member.healed);
+        // That one is not the older copy; should it come back, nobody looks out for it.
+        member.is_older = false;
+        member.older_lines.clear();
     }
 }
 

@@ -353,6 +353,9 @@ impl Volume {
                 Err(_),
                 _,
             ) => {
+                if matches!(step, Step::Label(_) | Step::LabelFlush(_)) {
+                    self.members.get_mut(member).has_old_label = true;
+                }
                 // Where the others cannot do without it, reads will see from checksums what is not
                 // there.
                 let is_lost = !self.do_without(member);
@@ -360,7 +363,6 @@ impl Volume {
                     self.hold_records();
                 }
                 if matches!(step, Step::Label(_) | Step::LabelFlush(_)) {
-                    self.members.get_mut(member).has_old_label = true;
                     self.leave_out_if_given_up(member);
                 }
             }
