@@ -48,6 +48,8 @@ pub(super) struct Slots {
     watched: u64,
     /// Bytes stored since the last persist.
     stored: Vec<Range<usize>>,
+    /// Bytes stored that are for a later one.
+    set_aside: Vec<Range<usize>>,
 }
 
 impl Slots {
@@ -69,6 +71,7 @@ impl Slots {
             watched_until: 0,
             watched: 0,
             stored: Vec::new(),
+            set_aside: Vec::new(),
         }
     }
 
@@ -287,6 +290,16 @@ impl Slots {
             touches
         });
         ranges
+    }
+
+    /// What has been stored so far is for a later persist than the next.
+    pub(super) fn set_stored_aside(&mut self) {
+        self.set_aside.append(&mut self.stored);
+    }
+
+    /// It is for the next one.
+    pub(super) fn store_what_was_set_aside(&mut self) {
+        self.stored.append(&mut self.set_aside);
     }
 
     /// Nobody asks what was stored: it is durable at once.

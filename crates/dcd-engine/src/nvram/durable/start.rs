@@ -3,12 +3,14 @@
 //! ```text
 //! 1. The heads: of this cache, of this life of the medium, of its last start?
 //!      Where the superblock names no medium: is anything in it, of this cache or of anybody?
-//! 2. The slots: what is above the commit word is cleared, the newest of each block counts, the
+//! 2. The commit word, in both copies                                persist
+//!      Else a crash could find an older one, and what it counts cleared by step 3.
+//! 3. The slots: what is above the commit word is cleared, the newest of each block counts, the
 //!    rest is cleared; copies of which one is good are mended.          persist
 //!      Only now is any of it shown: on a device it may have been in its volatile cache so far.
-//! 3. The heads, one behind the other, with the next generation.         persist after each
+//! 4. The heads, one behind the other, with the next generation.         persist after each
 //!      Crash here: the superblock still has the generation before, which fits, too.
-//! 4. The superblock says the same (the engine's).
+//! 5. The superblock says the same (the engine's).
 //! ```
 //!
 //! An empty medium is made in the same order, with its first head in two steps: the magic number
@@ -16,7 +18,7 @@
 //! was can be told, and that what is in its slots is nothing; while one copy is written anew, the
 //! other one says it.
 //!
-//! On a device all pages of headers that were in use are written again in step 2: what is read need
+//! On a device all pages of headers that were in use are written again in step 3: what is read need
 //! not be durable, where the flush behind it failed.
 
 use super::slots::{Slots, Terms, examine, header_copy};
@@ -166,6 +168,8 @@ pub(super) struct Opening {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Step {
+    /// What the slots have become, by that commit word.
+    Slots,
     HeadWithoutMagic,
     Head(usize),
 }
@@ -245,15 +249,19 @@ impl DurableNvram {
     /// # Panics
     /// If it has begun.
     pub fn begin(&mut self) {
-        let opening = self.opening.as_ref().expect("it begins once");
+        let opening = self.opening.as_mut().expect("it begins once");
         if opening.is_empty {
             self.slots.wipe_heads();
             self.slots.make_empty();
         }
-        self.slots.store_commit_word(self.committed);
         if self.slots.medium.persist() != MediumPersist::Now {
             self.slots.store_headers_again();
         }
+        if !opening.is_empty {
+            opening.steps.push(Step::Slots);
+            self.slots.set_stored_aside();
+        }
+        self.slots.store_commit_word(self.committed);
         self.persist(Persisting::Opening);
         self.advance();
     }
@@ -265,6 +273,7 @@ impl DurableNvram {
         };
         let head = *head;
         match steps.pop() {
+            Some(Step::Slots) => self.slots.store_what_was_set_aside(),
             Some(Step::HeadWithoutMagic) => self.slots.store_head_without_magic(&head),
             Some(Step::Head(copy)) => self.slots.store_head(&head, copy),
             None => {
