@@ -152,6 +152,32 @@ fn a_page_that_has_rotted_is_an_error() {
     assert_eq!(d.read(LINES + 50), 0);
 }
 
+/// A page that is there for somebody who waits for the next one, too, is there for all: whoever
+/// came meanwhile was never told of it.
+#[test]
+fn pages_that_are_there_are_there_for_those_who_come_later() {
+    let mut d = mostly_listed();
+    read_that_waits(&mut d, 0..LINES);
+    let read_all = |d: &mut Driver| -> Vec<_> {
+        let read = |d: &mut Driver, line: u64| {
+            let (range, buffer) = (LbaRange::new(line * 8, 8), Buffer::zeroed(4096));
+            d.submit(Operation::Read { range, buffer }, false)
+        };
+        (0..LINES).map(|line| read(d, line)).collect()
+    };
+    let mut asked = read_all(&mut d);
+    let pages = d.ios_of(Device::CacheDisk, Kind::Read);
+    assert!(pages.len() > 2, "lines on two pages, too");
+    for page in pages {
+        d.finish(page);
+        (0..20).for_each(|_| d.tick());
+        asked.extend(read_all(&mut d));
+    }
+    d.release();
+    d.finish_all();
+    assert!(asked.into_iter().all(|id| d.result(id).is_ok()));
+}
+
 /// An SSD that has become read-only: changes fail, and whatever can be read is (C22).
 #[test]
 fn reads_go_on_when_the_cache_disk_takes_no_writes() {

@@ -214,10 +214,10 @@ impl Claim {
     }
 
     /// Gives back what closing alone may not give back at once (see `DeviceFile`).
-    pub(crate) fn release(&self, opened: &OwnedFd) {
-        // What one of our threads is about to write to a directory is written under its lock, which
-        // is of this descriptor, too.
-        let _alone = alone_with_directories(RELEASE_PATIENCE);
+    /// `is_share`: what one of our threads is about to write to its directory is written under a
+    /// lock that is of this descriptor, too.
+    pub(crate) fn release(&self, opened: &OwnedFd, is_share: bool) {
+        let _alone = is_share.then(|| alone_with_directories(RELEASE_PATIENCE));
         for held in self.below.iter().chain([opened]) {
             unlock_range(held);
             let _ = rustix::fs::flock(held, FlockOperation::Unlock);
@@ -230,7 +230,7 @@ impl Claim {
 static DIRECTORIES: Mutex<()> = Mutex::new(());
 /// How long a thread that is about to write to one is waited for, by who closes the disk; and how
 /// often it is tried.
-const RELEASE_PATIENCE: Duration = Duration::from_secs(3);
+const RELEASE_PATIENCE: Duration = Duration::from_secs(1);
 const ALONE_INTERVAL: Duration = Duration::from_millis(5);
 
 /// The right to change directories, among the threads of this process; `None`: somebody has had it

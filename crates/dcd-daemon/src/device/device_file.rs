@@ -397,7 +397,7 @@ impl Drop for DeviceFile {
         // the background, and a program that is being started by this one shares our descriptors
         // for a moment. An I/O that hangs keeps its `DeviceFile`, and so the lock.
         if !self.is_handed_over {
-            self.claim.release(&self.file);
+            self.claim.release(&self.file, self.share().is_some());
         }
     }
 }

@@ -549,13 +549,18 @@ impl DirectoryChange {
     pub(crate) fn begin_beside(file: DeviceFile) -> Result<DirectoryChange, DeviceError> {
         let locked = || DeviceError::Locked { path: file.path().to_owned(), pid: None };
         let until = Instant::now() + CHANGE_PATIENCE;
-        let alone = alone_with_directories(CHANGE_PATIENCE).ok_or_else(locked)?;
-        while !file.hold_directory() {
+        let alone = loop {
+            // Not while others are waited for: who closes a share waits for it.
+            let alone = alone_with_directories(CHANGE_PATIENCE).ok_or_else(locked)?;
+            if file.hold_directory() {
+                break alone;
+            }
+            drop(alone);
             if Instant::now() >= until {
                 return Err(locked());
             }
             std::thread::sleep(CHANGE_INTERVAL);
-        }
+        };
         DirectoryChange::of(file, Some(alone))
     }
 

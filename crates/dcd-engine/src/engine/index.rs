@@ -202,7 +202,12 @@ impl Engine {
         Waiting { missing, pinned, then }
     }
 
-    fn wait_for_pages(&mut self, waiting: Waiting) {
+    fn wait_for_pages(&mut self, mut waiting: Waiting) {
+        // Pages that are there for somebody who waits for others: nobody is told of them again.
+        self.load_missing(&mut waiting, None);
+        if waiting.missing.is_empty() {
+            return self.go_on_with(waiting);
+        }
         for (_, pages) in &waiting.missing {
             for page in (pages.start.0..pages.end.0).map(IndexPage) {
                 if let Entry::Vacant(entry) = self.index.pages.entry(page) {
@@ -273,6 +278,7 @@ impl Engine {
         self.index.waiting = others;
         self.fail_unadmitted(error);
         self.index.waiting.extend(reads);
+        self.drop_unwanted_pages();
     }
 
     /// Those who wait are told: there will be no more pages, or no more requests.
@@ -363,24 +369,31 @@ impl Engine {
         for waiting in lost {
             self.turn_away(waiting, RequestError::Io);
         }
+        self.drop_unwanted_pages();
     }
 
     /// Lines that waited for this page are loaded, and those go on who waited for nothing else.
     fn take_pages(&mut self, page: IndexPage) {
-        for at in 0..self.index.waiting.len() {
-            let mut missing = std::mem::take(&mut self.index.waiting[at].missing);
-            missing.retain(|(line, pages)| {
-                let is_known = pages.contains(&page) && self.load_line(*line, pages);
-                if is_known {
-                    self.table.pin(*line).expect("it has just been loaded");
-                    self.index.waiting[at].pinned.push(*line);
-                }
-                !is_known
-            });
-            self.index.waiting[at].missing = missing;
-        }
+        let mut all = std::mem::take(&mut self.index.waiting);
+        all.iter_mut().for_each(|waiting| self.load_missing(waiting, Some(page)));
+        self.index.waiting = all;
         self.drop_unwanted_pages();
         self.go_on_with_the_ready();
+    }
+
+    /// Pins lines that somebody waits for and of which all pages are there; only those that this
+    /// one may list, if one is given.
+    fn load_missing(&mut self, waiting: &mut Waiting, page: Option<IndexPage>) {
+        let Waiting { missing, pinned, .. } = waiting;
+        missing.retain(|(line, pages)| {
+            let is_asked = page.is_none_or(|page| pages.contains(&page));
+            let is_known = is_asked && self.load_line(*line, pages);
+            if is_known {
+                self.table.pin(*line).expect("it has just been loaded");
+                pinned.push(*line);
+            }
+            !is_known
+        });
     }
 
     /// Loads a line if all its pages are there. Tells whether it is known now.

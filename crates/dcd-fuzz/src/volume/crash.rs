@@ -266,10 +266,16 @@ impl VolumeRun {
                 }
                 Ok(()) => return Ok((machine, memory_survived)),
                 Err(NotOpen::Violation(violation)) => return Err(violation),
-                // Of two disks that have been a member one counts.
-                Err(NotOpen::Refused(OpenError::Volume(VolumeOpenError::MemberReplaced {
-                    member,
-                }))) if refused < REFUSED_MAX && tried.is_some() => {
+                // Of two disks that have been a member one counts. One that was replaced by a blank
+                // one, which has its tag since, is as an older copy.
+                Err(NotOpen::Refused(OpenError::Volume(
+                    error @ (VolumeOpenError::MemberReplaced { member }
+                    | VolumeOpenError::MemberOlder { member, .. }),
+                ))) if refused < REFUSED_MAX
+                    && tried.is_some()
+                    && (other.is_some()
+                        || matches!(error, VolumeOpenError::MemberReplaced { .. })) =>
+                {
                     // Or of more, one after the other.
                     let mut other_disks = tried.take().expect("looked at");
                     // A blank one would be taken for one that replaces a lost one.

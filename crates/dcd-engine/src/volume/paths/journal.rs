@@ -307,7 +307,9 @@ impl Volume {
             };
             let items: VecDeque<JournalItem> = states.iter().copied().map(item).collect();
             // Older states of the same members, which are still waiting, must not come behind.
-            for change in &mut self.journal.changes {
+            // But with a disk its state comes, which is newer than any.
+            let others = |change: &&mut Change| !matches!(change.then, Then::Replaced);
+            for change in self.journal.changes.iter_mut().filter(others) {
                 change.items.retain(|item| match item {
                     JournalItem::Member { member, .. } => states.iter().all(|(m, _)| m != member),
                     _ => true,

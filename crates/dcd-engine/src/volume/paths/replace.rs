@@ -587,6 +587,8 @@ impl Volume {
         if !is_up_to_date {
             found.state = MemberState::Stale;
             self.missed.forget(member);
+            // What is waiting to be recorded of the member may say that it is noted: of the old disk.
+            self.state_changes.waiting.push_back((member, MemberState::Stale));
         }
         self.counters.members_replaced += 1;
         self.forget_dropped(member);

@@ -12,7 +12,7 @@ use crate::volume::format::root::MemberState;
 use crate::volume::lost::LineRun;
 use crate::volume::members::Member;
 use crate::volume::placement::RaidLevel;
-use crate::volume::raid::SetLine;
+use crate::volume::raid::{Layout, SetLine};
 
 impl Volume {
     pub(super) fn look_at_members(&mut self) -> Result<(), VolumeOpenError> {
@@ -34,6 +34,11 @@ impl Volume {
             let member = self.members.get_mut(index);
             member.is_present = info.is_some();
             if let MemberState::Rebuilding { set, stripe } = member.state {
+                // Of a forged root or record there may be no such place.
+                let stripes = self.layouts.get(usize::from(set)).map(Layout::stripes);
+                if stripe > stripes.unwrap_or(0) {
+                    return Err(VolumeOpenError::Tables);
+                }
                 member.rebuilt = (set, stripe);
             }
         }
