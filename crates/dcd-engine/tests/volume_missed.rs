@@ -6,7 +6,7 @@ mod bench;
 
 use bench::*;
 use dcd_engine::units::{LINE_SIZE, MemberIndex};
-use dcd_engine::volume::config::VolumeConfig;
+use dcd_engine::volume::config::{SetConfig, VolumeConfig};
 use dcd_engine::volume::format::root::MemberState;
 use dcd_engine::volume::placement::RaidLevel;
 use dcd_engine::volume::status::MemberStatus;
@@ -216,4 +216,71 @@ fn end_one(bench: &mut Bench) -> bool {
     };
     bench.input(done);
     true
+}
+
+/// A member that was away while the others could not do without it counts as up to date all the
+/// time, and one of its sets was changed without it: nobody knows where. When it is done without
+/// later, it gets all.
+#[test]
+fn who_counted_as_up_to_date_while_it_was_away_gets_all() {
+    let of = |members: [u8; 2], place| {
+        let members = members.map(MemberIndex).to_vec();
+        SetConfig { members, ..set(RaidLevel::Raid1, 2, 2, place, 16 << 10) }
+    };
+    let other = 2;
+    let config = config(3, vec![of([0, 1], 0), of([1, 2], 1)], 16 << 10);
+    let mut bench = Bench::with_journal(config, 2 << 20);
+    let mut written = fill(&mut bench, 1);
+    bench.drain();
+    bench.close();
+    // Of the second set nobody is there.
+    let disks = [AWAY, other].map(|index| bench.members[index].take());
+    bench.open(true);
+    assert_eq!(status(&bench).state, MemberState::UpToDate);
+    let set_of = |bench: &Bench, line: u64| bench.volume().place(Lba(line * 8)).unwrap().set;
+    let mut changed = 0;
+    for (line, value) in &mut written {
+        if set_of(&bench, *line) == 0 && changed < 5 {
+            *value = value.wrapping_add(2);
+            bench.write(*line, *value);
+            changed += 1;
+        }
+    }
+    assert_eq!(changed, 5);
+    bench.drain();
+    // The journal, which the next start would do again, goes round.
+    let checkpoints = bench.volume().status().counters.checkpoints;
+    let first = written.iter().map(|(line, _)| *line).find(|line| set_of(&bench, *line) == 0);
+    let first = first.expect("some are there");
+    let value = written.iter().find(|(line, _)| *line == first).unwrap().1;
+    for _ in 0..1200 {
+        bench.write(first, value);
+        bench.drain();
+    }
+    assert!(bench.volume().status().counters.checkpoints > checkpoints + 1);
+    bench.close();
+    let [disk, disk_of_other] = disks;
+    bench.members[AWAY] = disk;
+    bench.open(true);
+    assert_eq!(status(&bench).state, MemberState::UpToDate);
+    bench.close();
+    bench.members[other] = disk_of_other;
+    bench.open(false);
+    bench.until_idle();
+    // So that another can be done without.
+    if bench.volume().status().members[other].state != MemberState::UpToDate {
+        let member = MemberIndex(other as u8);
+        bench.volume_request(VolumeRequest::Rebuild { member }).unwrap();
+        bench.until_idle();
+    }
+    let member = MemberIndex(AWAY as u8);
+    bench.volume_request(VolumeRequest::FailMember { member }).unwrap();
+    bench.volume_request(VolumeRequest::Rebuild { member }).unwrap();
+    bench.until_idle();
+    assert_eq!(status(&bench).state, MemberState::UpToDate);
+    bench.drain();
+    for other in [0, other] {
+        let mut without = bench.without(other);
+        check(&mut without, &written);
+    }
 }

@@ -114,6 +114,13 @@ impl Missed {
         self.replayed(member, true);
     }
 
+    /// A member counts as up to date, since the others cannot do without it, and may lack anything:
+    /// when it is done without at last, it gets all.
+    pub(crate) fn note_all(&mut self, member: MemberIndex) {
+        self.note(member);
+        self.words.fill(u64::MAX);
+    }
+
     /// A member has all, or nothing that counts. Bits that nobody needs go.
     pub(crate) fn forget(&mut self, member: MemberIndex) {
         self.replayed(member, false);
@@ -143,9 +150,23 @@ impl Missed {
         if self.is_marked(set, stripe) {
             return Some(stripe);
         }
-        let end = regions.stripes_of_set.div_ceil(regions.stripes);
-        let region = (stripe / regions.stripes + 1..end).find(|at| self.has(regions.first + at))?;
-        Some(region * regions.stripes)
+        let end = regions.first + regions.stripes_of_set.div_ceil(regions.stripes);
+        let region = self.next_bit(regions.first + stripe / regions.stripes + 1, end)?;
+        Some((region - regions.first) * regions.stripes)
+    }
+
+    /// The first region that is marked, from one on and before another. Words without any cost one
+    /// step: this is asked for in each turn of a driver that shows how far a member is.
+    fn next_bit(&self, from: u64, end: u64) -> Option<u64> {
+        let mut at = from;
+        while at < end {
+            let word = self.words[at as usize / 64] >> (at % 64);
+            if word != 0 {
+                return Some(at + u64::from(word.trailing_zeros())).filter(|found| *found < end);
+            }
+            at = (at / 64 + 1) * 64;
+        }
+        None
     }
 
     /// Stripes of a set from this one on that are in marked regions.
@@ -259,5 +280,25 @@ mod tests {
         assert!(loaded.is_marked(0, 0), "nobody knows what they said");
         missed.forget(MemberIndex(2));
         assert!(!missed.is_marked(0, 6));
+        // One that may lack anything gets all.
+        missed.note_all(MemberIndex(3));
+        assert_eq!((missed.stripes_marked(0, 0), missed.stripes_marked(2, 0)), (100, 100));
+        missed.forget(MemberIndex(3));
+        assert_eq!((missed.stripes_marked(0, 0), missed.stripes_marked(2, 0)), (0, 0));
+    }
+
+    /// Regions of two sets in one word, and of one set in many.
+    #[test]
+    fn the_next_that_is_marked_is_found() {
+        let mut missed = Missed::new(&layouts(1000));
+        missed.note(MemberIndex(0));
+        let marked = [(0, 0), (0, 130), (0, 998), (2, 1), (2, 640), (2, 999)];
+        marked.iter().for_each(|(set, stripe)| missed.mark(missed.region_of(*set, *stripe)));
+        for set in [0, 2] {
+            for from in 0..1000 {
+                let expected = (from..1000).find(|stripe| missed.is_marked(set, *stripe));
+                assert_eq!(missed.next_marked(set, from), expected, "set {set} from {from}");
+            }
+        }
     }
 }

@@ -77,12 +77,28 @@ impl Volume {
                 }
                 found.state = MemberState::Stale;
                 self.state_changes.waiting.push_back((index, MemberState::Stale));
+            } else {
+                self.note_what_it_may_lack(index);
             }
         }
         for region in self.journal.missed_regions() {
             self.missed.mark(region);
         }
         Ok(())
+    }
+
+    /// A member that is not there, or was not at an earlier start, goes on counting as up to date
+    /// where the others cannot do without it. Other sets are changed without it, and no record says
+    /// so: what it lacks nobody knows. Durable before its label is as new as any.
+    fn note_what_it_may_lack(&mut self, index: MemberIndex) {
+        let is_in_redundant = self
+            .layouts
+            .iter()
+            .any(|layout| layout.level() != RaidLevel::Raid0 && layout.place_of(index).is_some());
+        if is_in_redundant && self.members.get(index).state == MemberState::UpToDate {
+            self.missed.note_all(index);
+            self.state_changes.waiting.push_back((index, MemberState::UpToDate));
+        }
     }
 
     /// Whether what is marked is all that the disk in a member's place lacks: it is the disk that
@@ -97,7 +113,7 @@ impl Volume {
             self.missed.forget(index);
             // Durable before its label is as new as any.
             self.state_changes.waiting.push_back((index, state));
-        } else if label.is_some() && known < self.epoch {
+        } else if label.is_some() && known < self.epoch && state != MemberState::UpToDate {
             self.repair.rebuild_next(index);
         }
     }

@@ -416,7 +416,10 @@ impl Volume {
                         return Err(VolumeOpenError::Tables);
                     }
                     self.members.get_mut(member).state = state;
-                    self.missed.replayed(member, is_noted && state != MemberState::UpToDate);
+                    match (is_noted, state) {
+                        (true, MemberState::UpToDate) => self.missed.note_all(member),
+                        _ => self.missed.replayed(member, is_noted),
+                    }
                 }
                 JournalItem::Disk { member, disk } => {
                     if usize::from(member.0) >= self.members.len() {
