@@ -16,7 +16,7 @@ use dcd_engine::format::nvram::{
 };
 use dcd_engine::nvram::NvramConfig;
 use dcd_engine::nvram::durable::{
-    DurableConfig, DurableNvram, DurableOutput, MediumPersist, NvramMedium, NvramPicture,
+    DurableConfig, DurableNvram, DurableOutput, MediumPersist, MemoryMedium, NvramPicture,
     NvramStart,
 };
 use dcd_engine::{Buffer, LbaRange, Operation, Reply, Request, RequestId, Time, Uuid};
@@ -27,28 +27,6 @@ const SLOTS: u32 = 128;
 const BLOCKS: u64 = 256;
 const CHANGE_BYTES: usize = 6;
 const CHANGES_MAX: usize = 200;
-
-struct Memory(Vec<u8>);
-
-impl NvramMedium for Memory {
-    fn bytes(&self) -> &[u8] {
-        &self.0
-    }
-
-    fn store(&mut self, at: usize, bytes: &[u8]) {
-        self.0[at..at + bytes.len()].copy_from_slice(bytes);
-    }
-
-    fn store_word(&mut self, at: usize, word: u64) {
-        self.store(at, &word.to_le_bytes());
-    }
-
-    fn persist(&self) -> MediumPersist {
-        MediumPersist::Now
-    }
-
-    fn fence(&mut self) {}
-}
 
 /// Four blocks in a memory of 128 slots.
 fn memory() -> Vec<u8> {
@@ -110,8 +88,8 @@ pub(crate) fn run(input: &[u8]) {
         may_be_lost: false,
     };
     let config = DurableConfig { nvram, group_blocks: 16 };
-    let Ok(mut tier) = DurableNvram::open(Time::ZERO, config, Box::new(Memory(bytes)), &start)
-    else {
+    let medium = Box::new(MemoryMedium::new(bytes, MediumPersist::Now));
+    let Ok(mut tier) = DurableNvram::open(Time::ZERO, config, medium, &start) else {
         return;
     };
     let picture = picture.expect("what a start takes can be shown");

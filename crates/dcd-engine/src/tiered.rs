@@ -382,31 +382,9 @@ fn is_end(request: &Request) -> bool {
 mod tests {
     use super::*;
     use crate::format::nvram::NvramLayout;
-    use crate::nvram::durable::{DurableConfig, MediumPersist, NvramMedium, NvramStart};
+    use crate::nvram::durable::{DurableConfig, MediumPersist, MemoryMedium, NvramStart};
 
     const IO_TIMEOUT: Duration = Duration::from_secs(2);
-
-    struct Memory(Vec<u8>);
-
-    impl NvramMedium for Memory {
-        fn bytes(&self) -> &[u8] {
-            &self.0
-        }
-
-        fn store(&mut self, at: usize, bytes: &[u8]) {
-            self.0[at..at + bytes.len()].copy_from_slice(bytes);
-        }
-
-        fn store_word(&mut self, at: usize, word: u64) {
-            self.store(at, &word.to_le_bytes());
-        }
-
-        fn persist(&self) -> MediumPersist {
-            MediumPersist::Io { sector_bytes: 512 }
-        }
-
-        fn fence(&mut self) {}
-    }
 
     /// A tier that is not to have begun.
     fn tier() -> Tier {
@@ -418,7 +396,10 @@ mod tests {
             unit_blocks: 1,
             may_be_lost: false,
         };
-        let medium = Box::new(Memory(vec![0; NvramLayout { slots: 256 }.bytes() as usize]));
+        let medium = Box::new(MemoryMedium::new(
+            vec![0; NvramLayout { slots: 256 }.bytes() as usize],
+            MediumPersist::Io { sector_bytes: 512 },
+        ));
         let opened = DurableNvram::open(Time::ZERO, DurableConfig::default(), medium, &start);
         Tier::new(opened.expect("it is blank"), IO_TIMEOUT)
     }

@@ -39,11 +39,13 @@
 //! and cleaned, and the next start has to have it.
 
 mod end;
+mod memory_medium;
 mod picture;
 mod requests;
 mod slots;
 mod start;
 
+pub use memory_medium::MemoryMedium;
 pub use picture::NvramPicture;
 pub use start::{NvramOpenError, NvramStart};
 
