@@ -427,6 +427,16 @@ impl Volume {
         (wanted > stripe).then_some(wanted)
     }
 
+    /// Whether there is anything to do for a repair that begins. A stripe that was taken because of
+    /// what was under way is not marked if that changed nothing, and now all of that has ended. What
+    /// is right must not be written over itself then: a power cut would tear it, and no mark says
+    /// that it is to be written again.
+    pub(in crate::volume) fn has_missed(&self, kind: &Kind, key: ChunkKey) -> bool {
+        let is_of_missed = self.repair.work.as_ref().is_some_and(|work| work.is_of_missed);
+        let is_rebuild = matches!(kind, Kind::Rebuild { .. });
+        !(is_rebuild && is_of_missed) || self.missed.is_marked(key.set, key.stripe)
+    }
+
     fn take_stripe(&mut self, kind: WorkKind, set: u8, stripe: u64) {
         let layout = self.layout(set);
         let chunks = layout.unit_lines().div_ceil(self.chunk_columns(set));
