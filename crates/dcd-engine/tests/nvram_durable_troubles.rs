@@ -506,3 +506,40 @@ fn a_full_memory_is_no_place_to_wait_for_ever() {
     site.write(50, 16, 16);
     assert_eq!(site.answer(50), Some(Ok(())), "over what is in memory");
 }
+
+/// One place that cannot be written fails who has to get past it, and nobody else.
+#[test]
+fn one_bad_place_below_does_not_fail_who_waits_for_room() {
+    let mut site = Site::new(MediumPersist::Now);
+    site.start();
+    let is_bad = |request: &Request| range_of(request).overlaps(LbaRange::new(16, 16));
+    let mut waited = 0;
+    for id in 1..100 {
+        site.write(id, id * 16, 16);
+        if site.answer(id).is_some_and(|result| result.is_ok()) {
+            continue;
+        }
+        waited += 1;
+        // The bad one first, which is the worst for who waits.
+        while let Some(at) = site.below.iter().position(is_bad) {
+            site.below.swap(0, at);
+            site.end_below(Err(RequestError::Io));
+        }
+        while !site.below.is_empty() {
+            site.end_below(Ok(()));
+        }
+        assert_eq!(site.answer(id), Some(Ok(())), "write {id}");
+        site.pass(Duration::from_millis(300));
+    }
+    assert!(waited > 5, "it was full: {waited}");
+    // Past the memory, over the bad place.
+    site.write(100, 0, 64);
+    while !site.below.is_empty() {
+        let result = if is_bad(&site.below[0]) { Err(RequestError::Io) } else { Ok(()) };
+        site.end_below(result);
+    }
+    assert_eq!(site.answer(100), None, "the bad place is tried again first");
+    site.pass(Duration::from_secs(1));
+    site.end_below(Err(RequestError::Io));
+    assert_eq!(site.answer(100), Some(Err(RequestError::Io)));
+}

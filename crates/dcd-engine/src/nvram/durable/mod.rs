@@ -206,6 +206,8 @@ struct Part {
     run: LbaRange,
     /// What the memory has not of it is being read first.
     is_read: bool,
+    /// What is below did not take it the last time.
+    has_failed: bool,
     /// So many changes had come when it began.
     arrived: u64,
 }

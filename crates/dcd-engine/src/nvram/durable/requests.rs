@@ -394,14 +394,14 @@ impl DurableNvram {
             has_moved = true;
             // One more than there are, until all have begun.
             self.cleanings.insert(io.id, Cleaning { io, parts_left: 1 });
-            self.start_parts(io.id, io.range);
+            self.start_parts(io.id, io.range, false);
             self.part_ended(io.id);
         }
         has_moved
     }
 
     /// Step 1 of a cleaning, of what is in memory. What has rotted is never written below.
-    fn start_parts(&mut self, below: BelowId, range: LbaRange) {
+    fn start_parts(&mut self, below: BelowId, range: LbaRange, has_failed: bool) {
         let mut left = vec![range];
         while let Some(range) = left.pop() {
             let GoodRuns { whole, parts } = self.slots.good_runs(range);
@@ -412,12 +412,15 @@ impl DurableNvram {
                     continue;
                 };
                 self.cleanings.get_mut(&below).expect("under way").parts_left += 1;
-                self.clean_below(Part { below, run, is_read: false, arrived: self.arrived }, data);
+                let arrived = self.arrived;
+                let part = Part { below, run, is_read: false, has_failed, arrived };
+                self.clean_below(part, data);
             }
             for run in parts {
                 // What is missing comes from below.
                 self.cleanings.get_mut(&below).expect("under way").parts_left += 1;
-                let part = Part { below, run, is_read: true, arrived: self.arrived };
+                let arrived = self.arrived;
+                let part = Part { below, run, is_read: true, has_failed, arrived };
                 let operation = Operation::Read { range: run, buffer: Buffer::default() };
                 self.ask_for_part(part, operation, false);
             }
@@ -510,7 +513,7 @@ impl DurableNvram {
                 continue;
             }
             let (_, part) = self.retries.remove(at);
-            self.start_parts(part.below, part.run);
+            self.start_parts(part.below, part.run, true);
             self.part_ended(part.below);
         }
     }
@@ -614,12 +617,14 @@ impl DurableNvram {
     fn fail_who_waits_in_vain(&mut self) -> bool {
         let Some(Trouble { error, until }) = self.trouble else { return false };
         let Some(id) = self.nvram.waits_for_cleaning() else { return false };
-        let number = match self.pending.get(&id) {
-            Some(Pending::Write { number, .. } | Pending::Past { number, .. }) => *number,
+        let (number, range) = match self.pending.get(&id) {
+            Some(Pending::Write { number, range, .. } | Pending::Past { number, range, .. }) => {
+                (*number, *range)
+            }
             // It was given up, with the end.
             _ => return false,
         };
-        if number > until {
+        if number > until || self.may_be_helped(range) {
             return false;
         }
         let buffer = match self.pending.remove(&id) {
@@ -629,5 +634,17 @@ impl DurableNvram {
         self.nvram.handle_input(self.now, NvramInput::GiveUp(id), &self.head);
         self.reply(id, Err(error), buffer);
         true
+    }
+
+    /// Whether what is being cleaned may give room for a range, or a way past: one place that cannot
+    /// be written is no reason to fail who does not need it.
+    fn may_be_helped(&self, range: LbaRange) -> bool {
+        let is_in_the_way = |part: &Part| {
+            self.cleanings.get(&part.below).is_some_and(|it| it.io.range.overlaps(range))
+        };
+        !self.retries.iter().any(|(_, part)| is_in_the_way(part))
+            && (!self.cleanings_waiting.is_empty()
+                || !self.cleaned.is_empty()
+                || self.parts.values().any(|part| !part.has_failed))
     }
 }
