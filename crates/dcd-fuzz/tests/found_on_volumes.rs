@@ -1488,3 +1488,89 @@ fn raid5_seed_5011() {
         ],
     });
 }
+
+// More disks had been in a member's place than the fuzzer tried.
+#[test]
+fn raid0_seed_11000003() {
+    replay(VolumeScript {
+        kind: VolumeKind::Raid0,
+        seed: 11000003,
+        plain: vec![
+            Plain::OlderDisks,
+            Plain::MembersReturn,
+            Plain::Rots,
+            Plain::IoErrors,
+            Plain::Shears,
+            Plain::CannotZero,
+            Plain::SelectiveCaching,
+            Plain::TemporaryRegion,
+        ],
+        start: 0xf519f86ee2e03435,
+        events: vec![
+            // write 120+32, FUA
+            CalmOp(0x42a22740cc0f4b5c),
+            // a disk is put in the place of MemberIndex(0)
+            CalmOp(0x345df50cc6632c04),
+            // rest
+            CalmOp(0x65e6e0eea7307fa0),
+            // a disk is put in the place of MemberIndex(0)
+            // all I/Os end
+            // power cut, of a copy
+            // another disk is given for MemberIndex(0)
+            CalmOp(0xd5fa9bf5190ea5dc),
+            // a disk is put in the place of MemberIndex(0)
+            // 161024 us pass
+            CalmOp(0xacf7ce1fd287d428),
+            // the next write of MemberIndex(2): Lose
+            // all I/Os end
+            // power cut, of a copy
+            // another disk is given for MemberIndex(0)
+            // another disk of MemberIndex(0) is given
+            CalmOp(0x2f450c8d0be6159d),
+            // a disk is put in the place of MemberIndex(0)
+            // write 216+24
+            CalmOp(0x540323b977681738),
+            // rest
+            // power cut, of a copy
+            // another disk is given for MemberIndex(0)
+            // another disk of MemberIndex(0) is given
+            CalmOp(0x6e28f1285071b958),
+            // a disk is put in the place of MemberIndex(0)
+            // rest
+            // power cut, of a copy
+            // the process dies, of a copy
+            CalmOp(0xbebd37b25986fd27),
+            // a disk is put in the place of MemberIndex(0)
+            // read 56+104
+            CalmOp(0xe760f3572202658c),
+            // all I/Os end
+            // power cut, of a copy
+            CalmOp(0xbb8d716e333c9d42),
+            // write 304+16
+            CalmOp(0xde06a373a8439d56),
+            // 10 I/Os end
+            // power cut, of a copy
+            CalmOp(0x277325121a6d0b75),
+            // write 416+24
+            CalmOp(0x9d70ab2a0a7d701c),
+            // a disk is put in the place of MemberIndex(0)
+            // write 504+8
+            CalmOp(0x83aaf5bdd06b2210),
+            // MemberIndex(2) fails: Failed
+            CalmOp(0x67229155c512e360),
+            // all I/Os end
+            // the process dies, of a copy
+            // the process dies, of a copy
+            // another disk is given for MemberIndex(0)
+            // another disk of MemberIndex(0) is given
+            // power cut, of a copy
+            // another disk of MemberIndex(0) is given
+            // another disk of MemberIndex(0) is given
+            // another disk of MemberIndex(0) is given
+            // another disk of MemberIndex(0) is given
+            // another disk of MemberIndex(0) is given
+            // another disk of MemberIndex(0) is given
+            CalmOp(0xafd1ad922bcdbc6),
+        ],
+    });
+}

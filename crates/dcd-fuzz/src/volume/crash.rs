@@ -19,8 +19,6 @@ use crate::running::NotOpen;
 
 /// Writes of a lost line, until it is there.
 const WRITE_TRIES_MAX: u32 = 4;
-/// So often is a disk refused because it is not the one that counts.
-const REFUSED_MAX: usize = 6;
 /// Crashes within a recovery, at most.
 const DEPTH_MAX: u32 = 4;
 const LINE_BLOCKS: u64 = LINE_SIZE / BLOCK_SIZE;
@@ -271,8 +269,7 @@ impl VolumeRun {
                 Err(NotOpen::Refused(OpenError::Volume(
                     error @ (VolumeOpenError::MemberReplaced { member }
                     | VolumeOpenError::MemberOlder { member, .. }),
-                ))) if refused < REFUSED_MAX
-                    && tried.is_some()
+                ))) if tried.as_ref().is_some_and(|tried| refused <= tried.others.len())
                     && (other.is_some()
                         || matches!(error, VolumeOpenError::MemberReplaced { .. })) =>
                 {
