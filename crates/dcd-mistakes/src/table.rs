@@ -19,6 +19,7 @@ pub const RUNS: &[&str] = &[
     "twin",
     "replacing",
     "returning",
+    "scrubbing",
     "resizing",
     "paged",
     "nvram",

@@ -188,6 +188,8 @@ impl Replacement {
             bytes_total: 0,
             mismatches: 0,
             lines_unreadable: 0,
+            is_by_time: false,
+            bytes_per_second: 0,
             is_cut_short: self.is_given_up,
         }
     }
@@ -228,6 +230,7 @@ impl Volume {
         if new.bytes < needed {
             return Err(ReplaceError::TooSmall { member, needed, found: new.bytes });
         }
+        self.set_scrub_aside();
         let found = self.members.get(member);
         let copied = Copied::of(found);
         if self.replacement.is_some()
