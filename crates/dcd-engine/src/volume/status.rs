@@ -229,7 +229,10 @@ impl Volume {
         VolumeStatus {
             members: self.member_statuses().map(|(_, member)| member).collect(),
             sets: self.layouts.iter().enumerate().map(set).collect(),
-            work: self.work_status().or_else(|| self.replacement_status()),
+            work: match self.is_replacement_stuck() {
+                true => None,
+                false => self.work_status().or_else(|| self.replacement_status()),
+            },
             last_work: self.repair.last,
             scrubs: self.scrubs_status(),
             extent_bytes: self.header.config.extent_bytes,

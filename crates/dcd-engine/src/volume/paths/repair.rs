@@ -385,15 +385,14 @@ impl Volume {
         Some(WorkStatus { stripes_total, bytes_total: work.bytes_done + bytes, ..status })
     }
 
-    /// Goes on with what was under way when the volume was closed.
+    /// Goes on with what was under way, or waited for that, when the volume was closed.
     pub(in crate::volume) fn resume_rebuild(&mut self) {
-        let rebuilding = self.members.iter().find(|(_, member)| {
+        let rebuilding = self.members.iter().filter(|(_, member)| {
             member.is_present && matches!(member.state, MemberState::Rebuilding { .. })
         });
-        if let Some((member, _)) = rebuilding {
-            // It is there, not up to date, and nothing else is under way.
-            let _ = self.start_rebuild(member);
-        }
+        let rebuilding: Vec<MemberIndex> = rebuilding.map(|(member, _)| member).collect();
+        self.repair.next.extend(rebuilding);
+        self.start_next_rebuild();
     }
 
     /// Stops it; a rebuild can go on later where it was.
@@ -430,15 +429,22 @@ impl Volume {
         }
     }
 
-    pub(in crate::volume) fn advance_repair(&mut self) -> bool {
-        if self.repair.work.is_none()
-            && let Some(member) = self.repair.next.first().copied()
-        {
-            match self.start_rebuild(member) {
-                Err(VolumeError::Busy) => {}
+    /// One that waits for its own late writes does not hold up the others.
+    fn start_next_rebuild(&mut self) -> bool {
+        let mut next = 0;
+        while let Some(member) = self.repair.next.range(MemberIndex(next)..).next().copied() {
+            if self.start_rebuild(member) != Err(VolumeError::Busy) {
                 // Whoever wants it up to date may ask.
-                _ => return self.repair.next.remove(&member),
+                return self.repair.next.remove(&member);
             }
+            next = member.0 + 1;
+        }
+        false
+    }
+
+    pub(in crate::volume) fn advance_repair(&mut self) -> bool {
+        if self.repair.work.is_none() && self.start_next_rebuild() {
+            return true;
         }
         let Some(work) = &self.repair.work else { return false };
         let is_over = work.window.is_empty() && work.is_ending && !work.is_flushing;

@@ -568,6 +568,9 @@ impl Volume {
     pub(super) fn new_disk_recorded(&mut self, result: Result<(), IoError>) {
         if result.is_err() {
             self.replacement().stage = Stage::Unknown;
+            // Nobody need wait for the end of it: there is none before the next start.
+            let status = self.replacement().status();
+            self.repair.last = Some(WorkStatus { is_cut_short: true, ..status });
             return;
         }
         let it = self.replacement();
@@ -691,6 +694,11 @@ impl Volume {
         if !self.repair.is_copying() {
             self.repair.last = Some(WorkStatus { is_cut_short, ..it.status() });
         }
+    }
+
+    /// Whether it has come to an end without one: the next start tells which disk is the member.
+    pub(in crate::volume) fn is_replacement_stuck(&self) -> bool {
+        self.replacement.as_ref().is_some_and(|it| it.stage == Stage::Unknown)
     }
 
     /// How far a replacement is that copies nothing, or not yet.
