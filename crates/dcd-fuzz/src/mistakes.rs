@@ -58,8 +58,6 @@ pub enum Runs {
     Replacing,
     /// On volumes whose members leave and come back.
     Returning,
-    /// Volumes that are scrubbed by time.
-    Scrubbing,
     /// Caches whose log grows and shrinks, by turns on one disk and on two legs.
     Resizing,
     /// Memory has only a part of the index.

@@ -96,7 +96,6 @@ fn variant(runs: &str) -> &'static str {
         "twin" => "Runs::Twin",
         "replacing" => "Runs::Replacing",
         "returning" => "Runs::Returning",
-        "scrubbing" => "Runs::Scrubbing",
         "resizing" => "Runs::Resizing",
         "paged" => "Runs::Paged",
         "nvram" => "Runs::Nvram",

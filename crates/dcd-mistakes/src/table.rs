@@ -19,7 +19,6 @@ pub const RUNS: &[&str] = &[
     "twin",
     "replacing",
     "returning",
-    "scrubbing",
     "resizing",
     "paged",
     "nvram",

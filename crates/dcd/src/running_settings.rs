@@ -340,12 +340,15 @@ fn size_text(bytes: u64) -> String {
     }
 }
 
-/// The same of a time: `100ms`, `1s`.
+/// The same of a time: `100ms`, `1s`, `30d`.
 fn time_text(time: Duration) -> String {
     let nanos = time.as_nanos();
-    let units = [(1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "us"), (1, "ns")];
+    let units = [(86_400_000_000_000, "d"), (1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "us")];
     let fits = |(unit, _): &&(u128, &str)| nanos.is_multiple_of(*unit);
-    let (unit, word) = units.iter().find(fits).expect("each is of nanoseconds");
+    if nanos == 0 {
+        return "0s".into();
+    }
+    let (unit, word) = units.iter().find(fits).unwrap_or(&(1, "ns"));
     format!("{}{word}", nanos / unit)
 }
 
