@@ -15,7 +15,7 @@
 //! | `nvram.rs` | `nvram` | a forged memory in front of the log is refused, or read and emptied; what people are shown of it is the same |
 //! | `clients.rs` | `control_client`, `nbd_client`, `device_client` | whatever a server says, each question ends, with what can be reckoned with or an error that may be shown |
 //! | `simulation.rs` | `trace`, `disk_profile`, `workload` | requests are in order of time and survive a way through CSV; an accepted profile is a disk; errors are one line |
-//! | `text.rs` | `control_request`, `metrics_request`, `recorded_batch`, `pair_record`, `units`, `config_file`, `device_spec`, `fault_rules`, `volume_file`, `hint_rules`, `static_metadata` | what is accepted can be shown and read again, or makes sense; errors are one line |
+//! | `text.rs` | `control_request`, `http_request`, `recorded_batch`, `pair_record`, `units`, `config_file`, `device_spec`, `fault_rules`, `volume_file`, `hint_rules`, `static_metadata` | what is accepted can be shown and read again, or makes sense; errors are one line |
 //!
 //! The same functions run in three ways: under libFuzzer (`fuzz/`, `make fuzz-bytes`), over the
 //! corpus in the repository, and over simple mutations of it (both in `tests/corpus.rs`, on any
@@ -75,7 +75,7 @@ pub const TARGETS: [Target; 35] = [
     Target { name: "nbd_client", run: clients::nbd_client },
     Target { name: "device_client", run: clients::device_client },
     Target { name: "control_request", run: text::control_request },
-    Target { name: "metrics_request", run: text::metrics_request },
+    Target { name: "http_request", run: text::http_request },
     Target { name: "recorded_batch", run: text::recorded_batch },
     Target { name: "pair_record", run: text::pair_record },
     Target { name: "units", run: text::units },

@@ -80,7 +80,10 @@ pub fn seeds(target: &str) -> Vec<(String, Vec<u8>)> {
             "{\"set\":{}}\n{\"set\":{\"max-delay\":\"20ms\",\"dirty-low\":\"50%\",\"destage-iops\":\"7\",\"idle-max\":\"\"}}\n",
             "{\"set\":{\"ack\":\"log\",\"segment-buffers\":\"4\"}}\n{\"set\":{\"no-verify-reads\":\"maybe\"}}\n{\"set\":{\"idle-min\":\"9h\"}}\n",
         ]),
-        "metrics_request" => texts(&[
+        "http_request" => texts(&[
+            "PUT /api/v1/settings/max-delay HTTP/1.1\r\nHost: [::1]:9465\r\nAuthorization: Bearer 0123456789abcdef\r\nContent-Length: 16\r\n\r\n{\"value\":\"20ms\"}",
+            "GET /api/v1/map?start=4096&bytes=1048576&cells=64 HTTP/1.1\nhost: localhost\nContent-Length: 0\n\n",
+            "POST /api/v1/drain HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
             "GET /metrics HTTP/1.1\r\nHost: localhost:9464\r\nAccept: application/openmetrics-text\r\n\r\n",
             "HEAD /metrics?name=dcd HTTP/1.0\n\n",
             "POST / HTTP/1.1\r\n\r\nGET /metrics HTTP/1.1\r\n\r\n",

@@ -12,7 +12,9 @@ use dcd_daemon::control::{Asked, read_command};
 use dcd_daemon::device::device_spec::DeviceSpec;
 use dcd_daemon::disk::fault_rules::{FaultTarget, find_fault, parse_rules};
 use dcd_daemon::frontend::nbd::listen::NbdAddress;
-use dcd_daemon::metrics::server::{HttpRequest, HttpStatus, REQUEST_BYTES_MAX, parse_request};
+use dcd_daemon::http::request::{
+    BODY_BYTES_MAX, HEAD_BYTES_MAX, HttpStatus, Parsed, parse_request,
+};
 use dcd_daemon::pair::book::parse_attribute;
 use dcd_daemon::pair::record::{PairRecord, SLOT_BYTES};
 use dcd_daemon::units_text::{format_duration, format_size, parse_duration, parse_size};
@@ -274,18 +276,33 @@ fn set_by_name(wanted: &WantedSettings) {
     assert_eq!(book.set(&again, &mut |_| Ok(())), Ok(Vec::new()), "as it was: {again:?}");
 }
 
-/// A request for metrics: what is there already decides the same as when more comes, and no request
-/// grows without end.
-pub(crate) fn metrics_request(bytes: &[u8]) {
+/// A request over HTTP: what is there already decides the same as when more comes, no request grows
+/// without end, and one that is whole can be answered: nothing in it is larger than it may be.
+pub(crate) fn http_request(bytes: &[u8]) {
     let asked = parse_request(bytes);
     let first = (0..=bytes.len()).map(|end| parse_request(&bytes[..end]));
-    match first.clone().find(|asked| *asked != HttpRequest::Unfinished) {
-        None => assert!(asked == HttpRequest::Unfinished && bytes.len() < REQUEST_BYTES_MAX),
-        // A byte at a time, it is too long at the latest when it is.
-        Some(HttpRequest::Refused(HttpStatus::TooLarge)) => {
-            assert!(bytes.len() >= REQUEST_BYTES_MAX)
+    match first.clone().find(|asked| *asked != Parsed::Unfinished) {
+        None => {
+            assert!(asked == Parsed::Unfinished);
+            assert!(bytes.len() < HEAD_BYTES_MAX + BODY_BYTES_MAX);
         }
+        // A byte at a time, it is too long at the latest when it is.
+        Some(Parsed::Refused(HttpStatus::HeadTooLarge)) => assert!(bytes.len() >= HEAD_BYTES_MAX),
         Some(first) => assert_eq!(asked, first),
+    }
+    if let Parsed::Request(request) = asked {
+        assert!(request.path.starts_with('/') && !request.path.contains('?'));
+        assert!(request.body.len() <= BODY_BYTES_MAX);
+        let texts = [
+            Some(&request.path),
+            Some(&request.query),
+            request.host.as_ref(),
+            request.token.as_ref(),
+        ];
+        for text in texts.into_iter().flatten() {
+            assert!(text.len() < HEAD_BYTES_MAX && !text.contains(['\r', '\n', '\0']), "{text:?}");
+        }
+        let _ = (request.number("start"), request.word("step"));
     }
 }
 

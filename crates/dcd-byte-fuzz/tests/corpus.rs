@@ -130,7 +130,7 @@ targets!(
     nbd_client,
     device_client,
     control_request,
-    metrics_request,
+    http_request,
     recorded_batch,
     pair_record,
     units,

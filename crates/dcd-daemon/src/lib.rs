@@ -17,8 +17,9 @@
 //! | `event_loop/` | the loop: inputs to the core, outputs to disks and clients; its requests from other threads, what it counts |
 //! | `users.rs` | who would lose something if the disk went away |
 //! | `report/` | what is told of a daemon and its cache, and in which words |
-//! | `metrics/` | what is exported, in which form, and over HTTP |
+//! | `metrics/` | what is exported, and in which form |
 //! | `control/` | being asked and told over the control socket, and the client of that |
+//! | `http/` | the page, the same figures in JSON, and metrics, over HTTP |
 //! | `serve/` | the verbs: open a pair, put frontends around its loop, run it, end in order |
 
 /// Messages for people. Nothing fails, and nothing panics, because nobody can read them: a full
@@ -40,6 +41,7 @@ pub mod device;
 pub mod disk;
 pub mod event_loop;
 pub mod frontend;
+pub mod http;
 pub mod memory;
 pub mod metrics;
 pub mod pair;

@@ -12,6 +12,7 @@
 
 use std::path::{Path, PathBuf};
 
+use dcd_daemon::http::address::HttpAddress;
 use dcd_daemon::serve::UblkNumber;
 use dcd_daemon::units_text::{parse_duration, parse_size};
 use toml::de::DeValue;
@@ -22,7 +23,7 @@ use crate::toml_values::{
 };
 
 /// Every key, in the order of the help text.
-pub const KEYS: [&str; 63] = [
+pub const KEYS: [&str; 65] = [
     "cache-disk",
     "share",
     "data-disk",
@@ -40,6 +41,8 @@ pub const KEYS: [&str; 63] = [
     "ublk",
     "vhost-user",
     "control",
+    "http",
+    "http-token",
     "metrics",
     "mode",
     "ack",
@@ -167,6 +170,8 @@ fn set(settings: &mut Settings, key: &str, value: &DeValue<'_>) -> Result<bool, 
         "ublk" => settings.ublk = ublk(value)?,
         "vhost-user" => settings.vhost_user = Some(text(value)?),
         "control" => settings.control = Some(text(value)?),
+        "http" => settings.http = Some(with(value, |text| text.parse::<HttpAddress>())?),
+        "http-token" => settings.http_token = Some(text(value)?),
         "metrics" => settings.metrics = Some(with(value, parse_socket_address)?),
         "ack" => settings.ack = Some(choice(value)?),
         "max-delay" => settings.max_delay = Some(with(value, parse_duration)?),

@@ -67,6 +67,9 @@ impl Settings {
             ublk: _,
             vhost_user,
             control,
+            http,
+            // One token may be for all.
+            http_token: _,
             metrics,
             accept_damage,
             trust_disks,
@@ -90,6 +93,7 @@ impl Settings {
             ("--ublk", self.ublk_number().is_some()),
             ("--vhost-user", vhost_user.is_some()),
             ("--control", control.is_some()),
+            ("--http", http.is_some()),
             ("--metrics", metrics.is_some()),
             ("--accept-damage", *accept_damage),
             ("--trust-disks", *trust_disks),

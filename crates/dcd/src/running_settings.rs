@@ -277,6 +277,8 @@ fn said(settings: &Settings, key: &str) -> Option<String> {
         }),
         "vhost-user" => path(&settings.vhost_user),
         "control" => path(&settings.control),
+        "http" => shown(&settings.http),
+        "http-token" => path(&settings.http_token),
         "metrics" => shown(&settings.metrics),
         "mode" => choice(&settings.mode),
         "ack" => choice(&settings.ack),

@@ -15,6 +15,7 @@ use dcd_daemon::frontend::nbd::listen::{NbdAddress, NbdOptions};
 use dcd_daemon::frontend::nbd::server::CONNECTIONS_LIMIT;
 use dcd_daemon::frontend::nbd::tls::TlsAccess;
 use dcd_daemon::frontend::nbd::tls::files::TlsFiles;
+use dcd_daemon::http::address::HttpAddress;
 use dcd_daemon::ring::busy_poll::BusyPollMax;
 use dcd_daemon::serve::UblkNumber;
 use dcd_daemon::units_text::{UnitError, parse_duration, parse_size};
@@ -89,6 +90,15 @@ pub struct Settings {
     /// Take commands (status, flush, drain, detach) on this unix socket.
     #[arg(long, value_name = "SOCKET")]
     pub control: Option<PathBuf>,
+    /// Show a page here for browsers of this machine: 127.0.0.1:PORT, or unix:PATH. It tells all
+    /// that `dcd status` does, and has the metrics, too. Every user of this machine can read it at a
+    /// port, only root and the daemon's own user at a socket.
+    #[arg(long, value_name = "ADDRESS")]
+    pub http: Option<HttpAddress>,
+    /// Whoever sends what is in this file, at least 16 characters, may change settings and drain
+    /// there. Without it nobody may.
+    #[arg(long, value_name = "FILE")]
+    pub http_token: Option<PathBuf>,
     /// Serve metrics for Prometheus here, over plain HTTP: ADDRESS:PORT. Whoever can connect can
     /// read them.
     #[arg(long, value_name = "ADDRESS", value_parser = parse_socket_address)]
@@ -318,6 +328,8 @@ impl Settings {
             busy_poll: _,
             cache_disk,
             share,
+            http,
+            http_token,
             metrics,
             mode,
             ack,
@@ -376,6 +388,8 @@ impl Settings {
             ("--share", share.is_some()),
             ("--new-leg", !new_leg.is_empty()),
             ("--without-leg", !without_leg.is_empty()),
+            ("--http", http.is_some()),
+            ("--http-token", http_token.is_some()),
             ("--metrics", metrics.is_some()),
             ("--tcp-ack", tcp_ack.is_some()),
             ("--mode", mode.is_some()),
@@ -456,6 +470,8 @@ impl Settings {
             ublk: self.ublk.or(under.ublk),
             vhost_user: self.vhost_user.or(under.vhost_user),
             control: self.control.or(under.control),
+            http: self.http.or(under.http),
+            http_token: self.http_token.or(under.http_token),
             metrics: self.metrics.or(under.metrics),
             ack: self.ack.or(under.ack),
             max_delay: self.max_delay.or(under.max_delay),

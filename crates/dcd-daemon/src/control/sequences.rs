@@ -204,7 +204,7 @@ fn report_of(engine: &Engine, sequence: &Sequence) -> SequenceReport {
     }
 }
 
-fn list(submitter: &Submitter) -> Value {
+pub(crate) fn list(submitter: &Submitter) -> Value {
     let asked = ask(submitter, |engine| {
         let status = engine.status();
         SequenceList {

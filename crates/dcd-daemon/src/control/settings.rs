@@ -91,7 +91,7 @@ impl SharedSettings {
 }
 
 /// Lists settings, or sets some.
-pub(super) fn run(
+pub(crate) fn run(
     settings: Option<&SharedSettings>,
     submitter: &Submitter,
     wanted: &WantedSettings,

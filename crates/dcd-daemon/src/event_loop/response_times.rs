@@ -11,6 +11,15 @@ const DIGITS: u8 = 2;
 /// First bound of the reported buckets; each next one is twice as long.
 const FIRST_BUCKET_NANOS: u64 = 1_000;
 
+/// Classes of times: below 1 us, then each twice as long as the one before, the last without an end.
+pub const TIME_CLASSES: usize = 26;
+
+/// The class of a time.
+fn class_of(nanos: u64) -> usize {
+    let micros = nanos / 1_000;
+    (u64::BITS - micros.leading_zeros()).min(TIME_CLASSES as u32 - 1) as usize
+}
+
 /// Kinds of requests that are timed apart.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RequestKind {
@@ -62,12 +71,18 @@ struct Times {
     histogram: Histogram<u64>,
     /// Exact, so that it never shrinks: rates are computed from it.
     sum_nanos: u64,
+    /// By class: what is copied each second is short.
+    classes: [u64; TIME_CLASSES],
 }
 
 impl Default for Times {
     fn default() -> Times {
         let histogram = Histogram::new_with_bounds(1, LONGEST_NANOS, DIGITS);
-        Times { histogram: histogram.expect("bounds that are in order"), sum_nanos: 0 }
+        Times {
+            histogram: histogram.expect("bounds that are in order"),
+            sum_nanos: 0,
+            classes: [0; TIME_CLASSES],
+        }
     }
 }
 
@@ -83,6 +98,12 @@ impl ResponseTimes {
         let nanos = took.0.clamp(1, LONGEST_NANOS);
         times.histogram.saturating_record(nanos);
         times.sum_nanos = times.sum_nanos.saturating_add(nanos);
+        times.classes[class_of(nanos)] += 1;
+    }
+
+    /// Reads, writes and flushes so far, by class of their time.
+    pub fn classes(&self) -> [[u64; TIME_CLASSES]; 3] {
+        [self.reads.classes, self.writes.classes, self.flushes.classes]
     }
 
     /// The same for people and programs.
@@ -142,7 +163,7 @@ pub struct HistogramBucket {
     pub count: u64,
 }
 
-fn report(Times { histogram, sum_nanos }: &Times) -> HistogramReport {
+fn report(Times { histogram, sum_nanos, .. }: &Times) -> HistogramReport {
     if histogram.is_empty() {
         return HistogramReport::default();
     }
@@ -176,6 +197,23 @@ fn report(Times { histogram, sum_nanos }: &Times) -> HistogramReport {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn classes_are_the_buckets() {
+        let mut times = ResponseTimes::default();
+        let nanos = [1, 999, 1_000, 1_999, 2_000, 4_095_999, 4_096_000, 16_777_216_000, u64::MAX];
+        for nanos in nanos {
+            times.record(RequestKind::Flush, Duration(nanos));
+        }
+        let counted: Vec<_> = times.classes()[2].into_iter().enumerate().collect();
+        let counted: Vec<_> = counted.into_iter().filter(|(_, count)| *count > 0).collect();
+        assert_eq!(counted, [(0, 2), (1, 2), (2, 1), (12, 1), (13, 1), (25, 2)]);
+        // As the report has them, but for what is longer than all.
+        for bucket in times.report().flushes.buckets.iter().filter(|it| it.to <= 8192.0) {
+            let class = class_of((bucket.from * 1e3) as u64);
+            assert_eq!(times.classes()[2][class], bucket.count, "{bucket:?}");
+        }
+    }
 
     #[test]
     fn counts_by_kind() {

@@ -4,7 +4,6 @@
 //! follow OpenMetrics: `dcd_` in front, the unit at the end, `_total` behind counters.
 
 pub mod open_metrics;
-pub mod server;
 
 use dcd_protocol::LegReport;
 

@@ -446,10 +446,19 @@ impl FiguresReport {
 impl StatusReport {
     /// The report of this moment; `None` while there is no cache.
     pub fn of(facts: &DaemonFacts, snapshot: &Snapshot<'_>) -> Option<StatusReport> {
-        let status = snapshot.status()?;
+        Some(StatusReport::of_status(facts, snapshot, &snapshot.status()?))
+    }
+
+    /// The same without the map of segments: [`Engine::brief_status`].
+    pub fn brief(facts: &DaemonFacts, snapshot: &Snapshot<'_>) -> Option<StatusReport> {
+        let status = snapshot.core.engine()?.brief_status();
+        Some(StatusReport::of_status(facts, snapshot, &status))
+    }
+
+    fn of_status(facts: &DaemonFacts, snapshot: &Snapshot<'_>, status: &Status) -> StatusReport {
         let ack = snapshot.core.engine().map_or(AckMode::Durable, Engine::ack_mode);
         let response_times = snapshot.response_times.report();
-        let mut report = StatusReport::of_parts(facts, &status, ack, response_times);
+        let mut report = StatusReport::of_parts(facts, status, ack, response_times);
         if let Some(engine) = snapshot.core.engine() {
             report.legs = legs::reports(engine.legs(), snapshot.cache_side);
             // They may be others than those that were named at the start.
@@ -462,7 +471,7 @@ impl StatusReport {
         report.nbd_connections = snapshot.nbd_connections;
         report.recorders = snapshot.recorders;
         report.memory = snapshot.memory.cloned().unwrap_or_default();
-        Some(report)
+        report
     }
 
     fn of_parts(

@@ -23,7 +23,7 @@ pub(crate) mod supervise;
 pub(crate) mod volume_news;
 pub(crate) mod waiting;
 
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::{Arc, OnceLock};
@@ -45,12 +45,13 @@ use crate::event_loop::submitter::{Completion, Submitter};
 pub use crate::frontend::fuse::thread::FuseReady;
 use crate::frontend::fuse::thread::MadeBefore;
 use crate::frontend::nbd::doors::NbdDoors;
-use crate::frontend::nbd::listen::{
-    Listener, NbdAddress, NbdOptions, UnixSocket, listen_metrics, listen_unix,
-};
+use crate::frontend::nbd::listen::{Listener, NbdAddress, NbdOptions, UnixSocket, listen_unix};
 use crate::frontend::nbd::tls::files::TlsFiles;
 use crate::frontend::ublk;
-use crate::metrics::server::MetricsServer;
+use crate::http::address::{Door, HttpAddress};
+use crate::http::daemon::DaemonSite;
+use crate::http::server::HttpServer;
+use crate::http::token::Token;
 use crate::pair::book::{PairBook, PairEntry};
 use crate::pair::new_member::MemberNames;
 use crate::pair::{CacheDisks, DataDiskSize, DataDisks, NvramOptions, PairOptions};
@@ -101,8 +102,12 @@ pub struct ServeOptions {
     pub vhost_user: Option<PathBuf>,
     /// The control socket.
     pub control: Option<PathBuf>,
-    /// Where metrics are read over HTTP.
+    /// Where metrics are read over HTTP, and nothing else.
     pub metrics: Option<SocketAddr>,
+    /// Where the page is.
+    pub http: Option<HttpAddress>,
+    /// What those know who may change something there.
+    pub http_token: Option<Token>,
     /// Where the segment memory goes; `None`: to a directory of our own
     /// ([`crate::memory::places`]).
     pub memory_directory: Option<PathBuf>,
@@ -177,6 +182,8 @@ pub struct Ready {
     pub vhost_user: Option<PathBuf>,
     /// Where metrics are read, with the real port, if asked for.
     pub metrics: Option<SocketAddr>,
+    /// Where the page is, with the real port, if asked for.
+    pub http: Option<HttpAddress>,
     /// The control socket, if asked for.
     pub control: Option<PathBuf>,
     /// How the start went.
@@ -271,7 +278,9 @@ fn serve_until_end(
     if control_socket.is_none() {
         control_socket = options.control.as_deref().map(listen_unix).transpose()?;
     }
-    let metrics = options.metrics.map(listen_metrics).transpose()?;
+    let page = options.http.as_ref().map(Door::page).transpose()?;
+    let metrics = options.metrics.map(Door::metrics).transpose()?;
+    let http = page.into_iter().chain(metrics).collect();
     // Links may be others since, and the memory of the last session may be where nobody said.
     mount_place::check(&options, event_loop.memory().map(|memory| memory.directory()))?;
     // All is open. Threads of before this line may do more; none of them hears a client.
@@ -287,7 +296,7 @@ fn serve_until_end(
         pair.event_loop.close();
         return Ok(Outcome::StoppedWhileOpening);
     }
-    let sockets = Sockets { nbd: listeners, vhost_user, control: control_socket, metrics };
+    let sockets = Sockets { nbd: listeners, vhost_user, control: control_socket, http };
     serve_open_pair(options, Opened { pair, sockets, isolation, fuse_made }, notifier, ready)
 }
 
@@ -304,7 +313,7 @@ struct Sockets {
     nbd: Vec<Listener>,
     vhost_user: Option<UnixSocket>,
     control: Option<UnixSocket>,
-    metrics: Option<TcpListener>,
+    http: Vec<Door>,
 }
 
 /// Starts the frontends, and serves until the end.
@@ -346,7 +355,8 @@ fn serve_open_pair(
         dead_loops: OnceLock::new(),
         isolation,
     });
-    let asked_at = (sockets.control, sockets.metrics);
+    let asked_at =
+        AskedAt { control: sockets.control, http: sockets.http, token: options.http_token.clone() };
     let settings = options.settings.clone();
     let servers = Servers::start(asked_at, &event_loop.submitter(), &facts, settings);
     let servers = or_close!(servers, event_loop);
@@ -357,7 +367,8 @@ fn serve_open_pair(
         fuse: None,
         ublk: None,
         vhost_user: None,
-        metrics: servers.metrics.as_ref().map(MetricsServer::address),
+        metrics: servers.http.as_ref().and_then(HttpServer::metrics_address),
+        http: servers.page_address(options.http.as_ref()),
         control: options.control.clone(),
         recovery,
         degraded: members_behind(event_loop.core()),
@@ -409,33 +420,53 @@ fn serve_open_pair(
     outcome
 }
 
+/// Where somebody may ask about a daemon.
+#[derive(Default)]
+pub(crate) struct AskedAt {
+    pub(crate) control: Option<UnixSocket>,
+    pub(crate) http: Vec<Door>,
+    pub(crate) token: Option<Token>,
+}
+
 /// Who answers questions about a daemon, each on a thread of its own.
 pub(crate) struct Servers {
     control: Option<ControlServer>,
-    metrics: Option<MetricsServer>,
+    http: Option<HttpServer>,
 }
 
 impl Servers {
     pub(crate) fn start(
-        (control, metrics): (Option<UnixSocket>, Option<TcpListener>),
+        AskedAt { control, http, token }: AskedAt,
         submitter: &Submitter,
         facts: &Arc<DaemonFacts>,
         settings: Option<SharedSettings>,
     ) -> Result<Servers, ServeError> {
+        let site = DaemonSite::new(submitter.clone(), facts.clone(), settings.clone(), token);
         let control = control
             .map(|socket| ControlServer::start(socket, submitter.clone(), facts.clone(), settings))
             .transpose()
             .map_err(ServeError::system("start the control socket"))?;
-        let metrics = metrics
-            .map(|socket| MetricsServer::start(socket, submitter.clone(), facts.clone()))
-            .transpose()
-            .map_err(ServeError::system("serve metrics"))?;
-        Ok(Servers { control, metrics })
+        let http = match http.is_empty() {
+            true => None,
+            false => {
+                let http = HttpServer::start(http, site);
+                Some(http.map_err(ServeError::system("serve the page and metrics"))?)
+            }
+        };
+        Ok(Servers { control, http })
+    }
+
+    /// Where the page is that was asked for there.
+    fn page_address(&self, asked: Option<&HttpAddress>) -> Option<HttpAddress> {
+        match (asked?, self.http.as_ref().and_then(HttpServer::page_address)) {
+            (HttpAddress::Tcp(_), Some(address)) => Some(HttpAddress::Tcp(address)),
+            (asked, _) => Some(asked.clone()),
+        }
     }
 
     pub(crate) fn stop(self) {
-        if let Some(metrics) = self.metrics {
-            metrics.stop();
+        if let Some(http) = self.http {
+            http.stop();
         }
         if let Some(control) = self.control {
             control.stop();
@@ -593,7 +624,11 @@ fn sockets_of(options: &ServeOptions) -> Vec<PathBuf> {
         NbdAddress::Unix(path) => Some(path),
         NbdAddress::Tcp { .. } => None,
     });
-    nbd.chain(&options.control).chain(&options.vhost_user).cloned().collect()
+    let http = options.http.iter().filter_map(|address| match address {
+        HttpAddress::Unix(path) => Some(path),
+        HttpAddress::Tcp(_) => None,
+    });
+    nbd.chain(&options.control).chain(&options.vhost_user).chain(http).cloned().collect()
 }
 
 /// What takes rights that are given up.

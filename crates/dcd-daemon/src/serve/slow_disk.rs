@@ -33,7 +33,7 @@ use crate::serve::leg_news::LegNews;
 use crate::serve::member_news::MemberNews;
 use crate::serve::open_pair::export_of;
 use crate::serve::supervise::{DiskNews, Manner, Outcome, run_until_stopped};
-use crate::serve::{Servers, UblkNumber, mount_place};
+use crate::serve::{AskedAt, Servers, UblkNumber, mount_place};
 use crate::users::UserFinder;
 
 /// What to serve.
@@ -152,8 +152,8 @@ pub fn slow_disk(
         dead_loops: OnceLock::new(),
         isolation,
     };
-    let servers =
-        Servers::start((control_socket, None), &event_loop.submitter(), &Arc::new(facts), None)?;
+    let asked_at = AskedAt { control: control_socket, ..AskedAt::default() };
+    let servers = Servers::start(asked_at, &event_loop.submitter(), &Arc::new(facts), None)?;
     let mut news = SlowDiskReady {
         nbd: addresses,
         fuse: None,

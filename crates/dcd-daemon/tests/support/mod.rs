@@ -51,6 +51,8 @@ pub fn options(directory: &Path) -> ServeOptions {
         vhost_user: None,
         loop_device: false,
         metrics: None,
+        http: None,
+        http_token: None,
         control: None,
         memory_directory: Some(directory.to_owned()),
         memory_lost: false,

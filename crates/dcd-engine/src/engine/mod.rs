@@ -13,6 +13,7 @@ mod checkpoint;
 mod close;
 mod destage;
 mod detect;
+mod dirty_map;
 mod discards;
 mod flush;
 mod gather;
@@ -41,6 +42,8 @@ mod zero;
 mod zero_pace;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+pub use self::dirty_map::{DIRTY_CELLS_MAX, DirtyMap};
 
 use self::below::Below;
 use self::discards::Owner;
@@ -1098,6 +1101,12 @@ impl Engine {
 
     /// A picture of the engine.
     pub fn status(&self) -> Status {
+        Status { segment_map: self.log.segments.map(), ..self.brief_status() }
+    }
+
+    /// The same without the map of segments, which of a large log takes longest: for who looks each
+    /// second whether or not anybody wants to see it.
+    pub fn brief_status(&self) -> Status {
         Status {
             uuid: self.superblock.uuid,
             now: self.now,
@@ -1107,7 +1116,7 @@ impl Engine {
             segments: self.log.segments.counts(),
             segments_total: self.log.segments.total(),
             segment_size_bytes: self.superblock.geometry.segment_size_bytes,
-            segment_map: self.log.segments.map(),
+            segment_map: String::new(),
             copies: self.copies.counts(),
             copies_bytes: (self.copies.memory_bytes()
                 + self.promotion.memory_bytes()

@@ -462,6 +462,32 @@ impl LookupTable {
         self.regions.may_hold(lines)
     }
 
+    /// Lines of a region of the data-disk, and how many lines of each region are in the log.
+    pub(crate) fn regions(&self) -> (u64, &[u32]) {
+        self.regions.counts()
+    }
+
+    /// Shows the lines of the next buckets from this one on, until there were `most` or more, and
+    /// tells where to go on. Nobody has to begin or end it, and nothing is kept of it: a line that
+    /// comes or goes meanwhile may be seen or not.
+    pub(crate) fn look_from(
+        &self,
+        bucket: usize,
+        most: usize,
+        mut visit: impl FnMut(Line),
+    ) -> Option<usize> {
+        let (mut next, mut visited) = (bucket, 0);
+        while visited < most {
+            let bucket = self.lines.bucket_from(next)?;
+            for (line, _) in self.lines.bucket(bucket) {
+                visit(line);
+                visited += 1;
+            }
+            next = bucket + 1;
+        }
+        Some(next)
+    }
+
     /// Whether more than `most` lines have to be looked at to find those that are in the log: lines
     /// that may be, or all of the table, whichever are fewer.
     pub(crate) fn must_look_at_more(&self, lines: Range<Line>, most: u64) -> bool {

@@ -37,6 +37,11 @@ impl Regions {
         Regions { shift: self.shift, counts: vec![0; self.counts.len()] }
     }
 
+    /// Lines of a region, and how many lines of each are in the table.
+    pub(crate) fn counts(&self) -> (u64, &[u32]) {
+        (1 << self.shift, &self.counts)
+    }
+
     fn region_of(&self, line: Line) -> usize {
         ((line.0 >> self.shift) as usize).min(self.counts.len() - 1)
     }

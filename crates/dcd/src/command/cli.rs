@@ -62,6 +62,7 @@ pub enum Verb {
     Status(command::status::StatusArguments),
     Metrics(command::metrics::MetricsArguments),
     Top(command::top::TopArguments),
+    Web(command::web::WebArguments),
     List(command::list::ListArguments),
     Set(command::set::SetArguments),
     CacheDisk(command::cache_disk::CacheDiskArguments),

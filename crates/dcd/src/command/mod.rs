@@ -63,6 +63,7 @@ pub mod top;
 pub mod trace;
 pub mod ublk;
 pub mod volume;
+pub mod web;
 pub mod wipe;
 #[cfg(feature = "lab")]
 pub mod workload;
@@ -75,6 +76,7 @@ pub fn run(verb: Verb) -> Result<(), CommandError> {
         Verb::Status(arguments) => status::run(&arguments),
         Verb::Metrics(arguments) => metrics::run(&arguments),
         Verb::Top(arguments) => top::run(&arguments),
+        Verb::Web(arguments) => web::run(&arguments),
         Verb::List(arguments) => list::run(&arguments),
         Verb::Set(arguments) => set::run(&arguments),
         Verb::CacheDisk(arguments) => cache_disk::run(&arguments),

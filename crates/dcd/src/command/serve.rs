@@ -6,6 +6,8 @@ use std::path::PathBuf;
 use clap::Args;
 use dcd_daemon::caretaker::CaretakerProgram;
 use dcd_daemon::control::settings::SharedSettings;
+use dcd_daemon::http::address::HttpAddress;
+use dcd_daemon::http::token::Token;
 use dcd_daemon::pair::CacheDisks;
 use dcd_daemon::pair::DataDisks;
 use dcd_daemon::pair::book::PairBook;
@@ -180,6 +182,8 @@ pub fn options(arguments: ServeArguments) -> Result<ServeOptions, CommandError> 
         vhost_user: settings.vhost_user,
         control: settings.control,
         metrics: settings.metrics,
+        http: settings.http,
+        http_token: settings.http_token.as_deref().map(Token::read).transpose()?,
         memory_directory: settings.memory_directory,
         memory_lost: settings.memory_lost,
         nvram,
@@ -233,6 +237,11 @@ fn ready_line(ready: &Ready) -> String {
     }
     if let Some(address) = &ready.metrics {
         line += &format!(" metrics=http://{address}/metrics");
+    }
+    match &ready.http {
+        Some(HttpAddress::Tcp(address)) => line += &format!(" http=http://{address}/"),
+        Some(HttpAddress::Unix(path)) => line += &format!(" http=unix:{}", path.display()),
+        None => {}
     }
     if let Some(control) = &ready.control {
         line += &format!(" control={}", control.display());

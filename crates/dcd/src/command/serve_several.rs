@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use dcd_client::plain::plain;
 use dcd_daemon::device::identity::DiskIdentity;
 use dcd_daemon::frontend::nbd::listen::NbdAddress;
+use dcd_daemon::http::address::HttpAddress;
 use dcd_daemon::pair::book::PairBook;
 use dcd_daemon::process::service_manager;
 use dcd_daemon::serve::ServeError;
@@ -138,12 +139,24 @@ fn names_taken(settings: &Settings) -> BTreeSet<String> {
     });
     let metrics = settings.metrics.filter(|address| address.port() != 0);
     let metrics = metrics.map(|address| format!("the address {address}"));
+    let http = settings.http.as_ref().and_then(|address| match address {
+        HttpAddress::Unix(path) => Some(format!("the socket {}", whole(path).display())),
+        HttpAddress::Tcp(address) if address.port() == 0 => None,
+        HttpAddress::Tcp(address) => Some(format!("the address {address}")),
+    });
     let directory = settings.fuse.as_deref().map(whole);
     let directory = directory.map(|path| format!("the directory {}", path.display()));
     let ublk = settings.ublk_number().map(|number| format!("the ublk device {number}"));
     let memory = settings.nvram.as_ref().map(|memory| whole(memory.path()));
     let memory = memory.map(|path| format!("the memory {}", path.display()));
-    sockets.chain(ports).chain(metrics).chain(directory).chain(ublk).chain(memory).collect()
+    sockets
+        .chain(ports)
+        .chain(metrics)
+        .chain(http)
+        .chain(directory)
+        .chain(ublk)
+        .chain(memory)
+        .collect()
 }
 
 /// A name that is the same for all that lead there, also of what is not there yet.

@@ -28,6 +28,7 @@ impl CommandError {
             CommandError::Serve(error) => error.hint(),
             CommandError::Device(error) => error.hint(),
             CommandError::NbdOptions(error) => error.hint(),
+            CommandError::Token(error) => Some(error.hint()),
             CommandError::NvramSettings(error) => Some(error.hint()),
             CommandError::File { source, .. } => file_hint(source),
             CommandError::Geometry(error) => geometry_hint(error),

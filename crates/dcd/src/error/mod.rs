@@ -18,6 +18,7 @@ use dcd_daemon::control::client::ControlError;
 use dcd_daemon::device::device_file::DeviceError;
 use dcd_daemon::device::file_watch::WatchError;
 use dcd_daemon::device::foreign_content::Content;
+use dcd_daemon::http::token::TokenError;
 use dcd_daemon::pair::book::PairProblem;
 use dcd_daemon::pair::members::MemberError;
 use dcd_daemon::serve::ServeError;
@@ -191,6 +192,9 @@ pub enum CommandError {
     /// Settings of NBD that do not go together.
     #[error(transparent)]
     NbdOptions(#[from] NbdOptionsError),
+    /// The file of `--http-token` holds none.
+    #[error(transparent)]
+    Token(#[from] TokenError),
     /// Nothing has this number.
     #[error("there is no ublk device {number}")]
     NoUblkDevice {

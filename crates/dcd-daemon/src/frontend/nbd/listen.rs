@@ -290,17 +290,8 @@ pub fn listen(
     }
 }
 
-/// Listens for those who read metrics; on any address, since they can only read.
-pub(crate) fn listen_metrics(address: SocketAddr) -> Result<TcpListener, ListenError> {
-    bind_patiently(&[address]).map_err(|source| ListenError::Io {
-        operation: "listen on",
-        address: address.to_string(),
-        source,
-    })
-}
-
 /// Binds, as soon as a daemon that was killed has let go.
-fn bind_patiently(candidates: &[SocketAddr]) -> io::Result<TcpListener> {
+pub(crate) fn bind_patiently(candidates: &[SocketAddr]) -> io::Result<TcpListener> {
     let until = Instant::now() + DEAD_LISTENER_PATIENCE;
     loop {
         match TcpListener::bind(candidates) {

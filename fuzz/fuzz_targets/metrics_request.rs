@@ -1,3 +1,0 @@
-#![no_main]
-
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| (dcd_byte_fuzz::target("metrics_request").run)(bytes));
