@@ -1,0 +1,127 @@
+//! Which arm has made people wait least of late.
+//!
+//! There is no absolute time in it: an arm is better if it is so by some accesses of the disk, and
+//! what was counts less after some hundreds of accesses that somebody has waited for. So memory is
+//! long in quiet days and short when the disk cannot keep up, and hours without a request change
+//! nothing.
+
+use crate::units::Duration;
+
+/// Another arm must be better by one part in so many,
+const BETTER_BY: u64 = 100;
+/// and by so many accesses.
+const BETTER_BY_ACCESSES: u64 = 2;
+/// With so many accesses waited for in the best arm, scores count half.
+const HALF_LIFE_ACCESSES: u64 = 500;
+
+/// A change from an arm to another.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Switch {
+    /// From which.
+    pub from: usize,
+    /// To which.
+    pub to: usize,
+    /// Waiting with the first, as it was counted then.
+    pub from_waited: Duration,
+    /// Waiting with the second.
+    pub to_waited: Duration,
+}
+
+/// Scores of the arms.
+#[derive(Debug)]
+pub(super) struct Chooser {
+    /// Waiting with each.
+    scores: Vec<u64>,
+    current: usize,
+}
+
+impl Chooser {
+    /// With the first of so many.
+    pub(super) fn new(arms: usize) -> Chooser {
+        Chooser { scores: vec![0; arms], current: 0 }
+    }
+
+    pub(super) fn current(&self) -> usize {
+        self.current
+    }
+
+    pub(super) fn scores(&self) -> &[u64] {
+        &self.scores
+    }
+
+    /// With this arm people waited so much more.
+    pub(super) fn waited(&mut self, arm: usize, nanoseconds: u64) {
+        self.scores[arm] = self.scores[arm].saturating_add(nanoseconds);
+    }
+
+    /// Takes another arm, if that is worth it. An access of the disk takes so long.
+    pub(super) fn decide(&mut self, access: Duration) -> Option<Switch> {
+        let best = (0..self.scores.len()).min_by_key(|arm| self.scores[*arm])?;
+        let (least, now) = (self.scores[best], self.scores[self.current]);
+        let margin = now / BETTER_BY + BETTER_BY_ACCESSES * access.0;
+        let switch = (least < now.saturating_sub(margin)).then_some(Switch {
+            from: self.current,
+            to: best,
+            from_waited: Duration(now),
+            to_waited: Duration(least),
+        });
+        if switch.is_some() {
+            self.current = best;
+        }
+        if least > HALF_LIFE_ACCESSES * access.0 {
+            self.scores.iter_mut().for_each(|score| *score /= 2);
+        }
+        switch
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ACCESS: Duration = Duration(1000);
+
+    #[test]
+    fn arms_that_are_alike_do_not_take_turns() {
+        let mut chooser = Chooser::new(3);
+        for round in 0u64..100_000 {
+            for arm in 0..3 {
+                // Each is behind in turn, by less than two accesses.
+                let late = if round % 3 == arm as u64 { 500 } else { 0 };
+                chooser.waited(arm, 2000 + late);
+            }
+            assert_eq!(chooser.decide(ACCESS), None, "round {round}");
+        }
+    }
+
+    #[test]
+    fn who_waits_for_nothing_changes_nothing() {
+        let mut chooser = Chooser::new(2);
+        chooser.waited(0, 100_000);
+        chooser.waited(1, 200_000);
+        (0..1000).for_each(|_| assert_eq!(chooser.decide(ACCESS), None));
+        assert_eq!(chooser.scores(), [100_000, 200_000]);
+    }
+
+    /// However long another was better before.
+    #[test]
+    fn a_change_of_the_load_is_found_within_some_hundreds_of_accesses() {
+        let mut chooser = Chooser::new(2);
+        for _ in 0..10_000 {
+            chooser.waited(0, 1000);
+            chooser.waited(1, 3000);
+            assert_eq!(chooser.decide(ACCESS), None);
+        }
+        let mut waited = 0;
+        loop {
+            chooser.waited(0, 3000);
+            chooser.waited(1, 1000);
+            waited += 1000;
+            if let Some(switch) = chooser.decide(ACCESS) {
+                assert_eq!((switch.from, switch.to, chooser.current()), (0, 1, 1));
+                break;
+            }
+            assert!(waited < 2 * HALF_LIFE_ACCESSES * ACCESS.0);
+        }
+    }
+}
