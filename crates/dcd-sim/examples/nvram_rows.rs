@@ -1,14 +1,17 @@
 //! How near `--policy auto` comes to the best of 48 fixed settings of a non-volatile memory: for
-//! each load, disk and size the mean response of writes, over that of the best. The traces are
-//! those of docs/datasets.md, in the folder that `DCD_DATA` names; without it only made-up loads.
+//! each load, disk and size the mean response of writes, over that of the best. The traces
+//! lie in a folder that `DCD_DATA` names (docs/traces.md); without it there are only made-up loads.
 //!
-//! `nvram_rows design|held-out [auto-only]`; the table of docs/simulation.md is its output.
+//! `nvram_rows design|held-out [arms]`; the table of docs/simulation.md is its output. With `arms`:
+//! what each of the sets that `auto` tries does alone.
 
 use std::error::Error;
 use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use dcd_engine::Duration;
+use dcd_engine::nvram::control::arms::ARMS;
 use dcd_engine::nvram::{HotZoneSize, NvramConfig, NvramPolicyKind};
 use dcd_sim::disk::model::DiskModel;
 use dcd_sim::disk::profile::Profile;
@@ -46,8 +49,8 @@ const HELD_OUT: &[Load] = &[
     load("zipf", false, 20_000),
     load("snake", false, 30_000),
 ];
-const DESIGN_DISKS: &[&str] = &["hp-2200a", "hp-97560"];
-const HELD_OUT_DISKS: &[&str] = &["hp-c3323a", "wd400bb"];
+const DESIGN_DISKS: &[&str] = &["hp-2200a", "hp-97560", "wd400bb"];
+const HELD_OUT_DISKS: &[&str] = &["hp-c3323a", "barracuda-4lp-4gb"];
 const DESIGN_KIB: &[u64] = &[128, 512];
 const HELD_OUT_KIB: &[u64] = &[256, 1024];
 const THRESHOLDS: [(u8, u8); 6] = [(90, 20), (90, 80), (100, 100), (60, 30), (30, 0), (10, 0)];
@@ -111,7 +114,7 @@ impl Load {
             "hot-cold" => WorkloadSpec::new(WorkloadKind::HotCold),
             "bursts" => WorkloadSpec::new(WorkloadKind::Bursts),
             "zipf" => WorkloadSpec::new(WorkloadKind::Zipf).with("reads", Value::Number(30.0))?,
-            _ => WorkloadSpec::new(WorkloadKind::Snake).with("disk", Value::Whole(5))?,
+            _ => WorkloadSpec::new(WorkloadKind::Snake).with("disk", Value::Whole(0))?,
         })
     }
 }
@@ -138,13 +141,19 @@ impl Row<'_> {
         Ok(Times { write_ms, all_ms, disk_writes: facts.target.disk_writes })
     }
 
-    fn compare(&self, is_auto_only: bool) -> Result<(String, [f64; 4]), Box<dyn Error>> {
+    fn compare(&self, is_arms: bool) -> Result<(String, [f64; 4]), Box<dyn Error>> {
         let disk = DiskModel::new(&Profile::load(self.disk)?, 0).map_err(|it| format!("{it:?}"))?;
         let requests = self.load.requests(disk.capacity_bytes())?;
         let auto = NvramConfig { policy: NvramPolicyKind::Auto, ..NvramConfig::default() };
         let auto = self.run(&requests, auto)?;
-        if is_auto_only {
-            let text = format!("{:.3} ms, all {:.3} ms", auto.write_ms, auto.all_ms);
+        if is_arms {
+            let mut text = format!("auto {:.3} of all {:.3}", auto.write_ms, auto.all_ms);
+            for arm in ARMS {
+                let config = arm.config(&NvramConfig::default());
+                let deep_idle = Some(Duration::from_millis(1000));
+                let times = self.run(&requests, NvramConfig { deep_idle, ..config })?;
+                text += &format!(" | {} {:.3}", arm.name, times.write_ms);
+            }
             return Ok((text, [1.0; 4]));
         }
         let (mut best, mut lru) = (None::<(String, Times)>, None);
@@ -174,7 +183,7 @@ impl Row<'_> {
 
 fn main() -> Result<(), Box<dyn Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let is_auto_only = arguments.iter().any(|it| it == "auto-only");
+    let is_arms = arguments.iter().any(|it| it == "arms");
     let (loads, disks, sizes) = match arguments.first().map(String::as_str) {
         Some("design") => (DESIGN, DESIGN_DISKS, DESIGN_KIB),
         Some("held-out") => (HELD_OUT, HELD_OUT_DISKS, HELD_OUT_KIB),
@@ -199,7 +208,7 @@ fn main() -> Result<(), Box<dyn Error>> {
                 while let Some(row) = rows.get(next.fetch_add(1, Ordering::Relaxed)) {
                     let name = row.load.name.trim_start_matches("traces/");
                     let name = name.split('.').next().unwrap_or(name);
-                    match row.compare(is_auto_only) {
+                    match row.compare(is_arms) {
                         Ok((text, ratios)) => {
                             println!("| {name} | {} | {} | {text} |", row.disk, row.kib);
                             all_ratios.lock().expect("no panic").push(ratios);

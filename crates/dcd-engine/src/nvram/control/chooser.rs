@@ -3,7 +3,8 @@
 //! There is no absolute time in it: an arm is better if it is so by some accesses of the disk, and
 //! what was counts less after some hundreds of accesses that somebody has waited for. So memory is
 //! long in quiet days and short when the disk cannot keep up, and hours without a request change
-//! nothing.
+//! nothing. To an arm that leaves less room for a burst it goes only if that has saved what cleaning
+//! the rest would take.
 
 use crate::units::Duration;
 
@@ -32,13 +33,16 @@ pub struct Switch {
 pub(super) struct Chooser {
     /// Waiting with each.
     scores: Vec<u64>,
+    /// Accesses by which an arm must be better than one without a risk: what a burst costs is not
+    /// seen before it comes.
+    risks: Vec<u64>,
     current: usize,
 }
 
 impl Chooser {
-    /// With the first of so many.
-    pub(super) fn new(arms: usize) -> Chooser {
-        Chooser { scores: vec![0; arms], current: 0 }
+    /// With the first of as many as have a risk: accesses of the disk that a burst would wait for.
+    pub(super) fn new(risks: Vec<u64>) -> Chooser {
+        Chooser { scores: vec![0; risks.len()], risks, current: 0 }
     }
 
     pub(super) fn current(&self) -> usize {
@@ -56,18 +60,24 @@ impl Chooser {
 
     /// Takes another arm, if that is worth it. An access of the disk takes so long.
     pub(super) fn decide(&mut self, access: Duration) -> Option<Switch> {
-        let best = (0..self.scores.len()).min_by_key(|arm| self.scores[*arm])?;
-        let (least, now) = (self.scores[best], self.scores[self.current]);
-        let margin = now / BETTER_BY + BETTER_BY_ACCESSES * access.0;
-        let switch = (least < now.saturating_sub(margin)).then_some(Switch {
+        let now = self.scores[self.current];
+        let is_better = |arm: &usize| {
+            let risk = self.risks[*arm].saturating_sub(self.risks[self.current]);
+            let margin = now / BETTER_BY + (BETTER_BY_ACCESSES + risk) * access.0;
+            self.scores[*arm] < now.saturating_sub(margin)
+        };
+        let arms = (0..self.scores.len()).filter(is_better);
+        let best = arms.min_by_key(|arm| self.scores[*arm]);
+        let switch = best.map(|to| Switch {
             from: self.current,
-            to: best,
+            to,
             from_waited: Duration(now),
-            to_waited: Duration(least),
+            to_waited: Duration(self.scores[to]),
         });
-        if switch.is_some() {
-            self.current = best;
+        if let Some(switch) = &switch {
+            self.current = switch.to;
         }
+        let least = self.scores.iter().copied().min().unwrap_or(0);
         if least > HALF_LIFE_ACCESSES * access.0 {
             self.scores.iter_mut().for_each(|score| *score /= 2);
         }
@@ -83,7 +93,7 @@ mod tests {
 
     #[test]
     fn arms_that_are_alike_do_not_take_turns() {
-        let mut chooser = Chooser::new(3);
+        let mut chooser = Chooser::new(vec![0; 3]);
         for round in 0u64..100_000 {
             for arm in 0..3 {
                 // Each is behind in turn, by less than two accesses.
@@ -96,17 +106,36 @@ mod tests {
 
     #[test]
     fn who_waits_for_nothing_changes_nothing() {
-        let mut chooser = Chooser::new(2);
+        let mut chooser = Chooser::new(vec![0; 2]);
         chooser.waited(0, 100_000);
         chooser.waited(1, 200_000);
         (0..1000).for_each(|_| assert_eq!(chooser.decide(ACCESS), None));
         assert_eq!(chooser.scores(), [100_000, 200_000]);
     }
 
+    /// What keeps more must have saved more; the way back costs no more than any other.
+    #[test]
+    fn a_risk_is_paid_for_before() {
+        let mut chooser = Chooser::new(vec![0, 50]);
+        let mut saved = 0;
+        let switch = loop {
+            chooser.waited(0, 2000);
+            chooser.waited(1, 1000);
+            saved += 1000;
+            if let Some(switch) = chooser.decide(ACCESS) {
+                break switch;
+            }
+        };
+        assert_eq!((switch.from, switch.to), (0, 1));
+        assert!((52..=56).contains(&(saved / ACCESS.0)), "{saved}");
+        chooser.waited(1, 60 * ACCESS.0);
+        assert_eq!(chooser.decide(ACCESS).map(|switch| switch.to), Some(0));
+    }
+
     /// However long another was better before.
     #[test]
     fn a_change_of_the_load_is_found_within_some_hundreds_of_accesses() {
-        let mut chooser = Chooser::new(2);
+        let mut chooser = Chooser::new(vec![0; 2]);
         for _ in 0..10_000 {
             chooser.waited(0, 1000);
             chooser.waited(1, 3000);

@@ -6,10 +6,13 @@ use crate::units::Duration;
 
 /// Sizes by powers of two; the last is of all that are larger.
 const SIZES: usize = 8;
-/// No distance, and by powers of two forwards and backwards.
-const DISTANCES: usize = 45;
-/// Nearer ones are not told apart... by powers of two, up to these.
-const DISTANCE_LOG2_MAX: u32 = 22;
+/// No distance; near ones by powers of two, forwards and backwards, for there the angle counts; far
+/// ones, up to all that are farther.
+const DISTANCES: usize = 1 + 2 * NEAR + FAR;
+/// Up to 2^7 blocks.
+const NEAR: usize = 7;
+/// Up to 2^23.
+const FAR: usize = 16;
 /// Later times count more: as the mean of so many.
 const REMEMBERED: u64 = 64;
 /// The same for the mean of all.
@@ -63,8 +66,11 @@ fn distance_class(from: u64, to: u64) -> usize {
     if distance == 0 {
         return 0;
     }
-    let class = distance.ilog2().min(DISTANCE_LOG2_MAX - 1) as usize;
-    1 + class + if to > from { 0 } else { DISTANCE_LOG2_MAX as usize }
+    match distance.ilog2() as usize {
+        near @ 0..NEAR if to > from => 1 + near,
+        near @ 0..NEAR => 1 + NEAR + near,
+        far => 1 + 2 * NEAR + (far - NEAR).min(FAR - 1),
+    }
 }
 
 fn operation_class(operation: NvramOperation) -> usize {
@@ -136,10 +142,10 @@ mod tests {
     }
 
     #[test]
-    fn distances_have_a_sign_and_classes() {
+    fn near_distances_have_a_sign() {
         let classes = [(5, 5), (5, 6), (5, 4), (0, 2), (0, 3), (0, 1 << 40), (1 << 40, 0)];
         let classes = classes.map(|(from, to)| distance_class(from, to));
-        assert_eq!(classes, [0, 1, 23, 2, 2, 22, 44]);
+        assert_eq!(classes, [0, 1, 8, 2, 2, 30, 30]);
         assert_eq!([0, 1, 2, 255, 1 << 20].map(size_class), [0, 0, 1, 7, 7]);
     }
 

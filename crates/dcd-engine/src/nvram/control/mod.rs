@@ -12,6 +12,8 @@ pub mod arms;
 mod chooser;
 mod disk_times;
 mod trial;
+#[cfg(test)]
+mod trial_tests;
 
 use std::sync::Arc;
 
@@ -35,8 +37,8 @@ const TRIAL_BLOCKS_MAX: u64 = 4096;
 /// When nobody has asked for anything for so long, the real memory is cleaned to the floor. Trials
 /// are not: what keeping costs would be hidden from them.
 const DEEP_IDLE: Duration = Duration::from_millis(1000);
-/// So much is done in all trials for a request: the rest of a long idle time is for the next.
-const STEPS_MAX: u32 = 4096;
+/// So much is done in a trial for a request: the rest of a long idle time is for the next.
+const STEPS_MAX: u32 = 1024;
 
 /// What is followed, and why.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -47,8 +49,8 @@ pub struct ControlStatus {
     pub waited: [Duration; ARMS.len()],
     /// What an I/O below takes.
     pub access: Duration,
-    /// The last switch, and when.
-    pub last_switch: Option<(Time, Switch)>,
+    /// The last switch, and after how many requests.
+    pub last_switch: Option<(u64, Switch)>,
     /// How many there were.
     pub switches: u64,
 }
@@ -78,7 +80,7 @@ pub(super) struct Control {
     below_done_at: Time,
     came: u64,
     ends: u64,
-    last_switch: Option<(Time, Switch)>,
+    last_switch: Option<(u64, Switch)>,
     switches: u64,
 }
 
@@ -88,13 +90,14 @@ impl Control {
         let one_in = config.capacity_blocks.div_ceil(TRIAL_BLOCKS_MAX);
         let tried = NvramConfig { capacity_blocks: config.capacity_blocks / one_in, ..*config };
         let trial = |arm: &Arm| Trial::new(&arm.config(&tried), map.clone(), one_in);
+        let risks = ARMS.iter().map(|arm| arm.risk_accesses(tried.capacity_blocks));
         Control {
             config: *config,
             one_in,
             trials: ARMS.iter().map(trial).collect(),
             map,
             times: DiskTimes::new(),
-            chooser: Chooser::new(ARMS.len()),
+            chooser: Chooser::new(risks.collect()),
             requests: 0,
             came_at: Time::ZERO,
             done_at: Time::ZERO,
@@ -166,12 +169,12 @@ impl Control {
         // What is larger does not go through the memory, and costs the disk next to nothing.
         let is_tried = !is_past || request.range.blocks <= GROUP_BLOCKS_MAX;
         let tried = is_tried.then(|| trial::sample(request, &*self.map, self.one_in)).flatten();
-        let mut steps = STEPS_MAX;
         for trial in &mut self.trials {
+            let mut steps = STEPS_MAX;
             trial.request(tried, is_past, arrival, &self.times, &mut steps);
         }
         self.came += 1;
-        self.came.is_multiple_of(REQUESTS) && self.decide(now)
+        self.came.is_multiple_of(REQUESTS) && self.decide()
     }
 
     fn below_done(&mut self, now: Time, io: &BelowIo, since: Time, is_ok: bool) -> bool {
@@ -189,19 +192,19 @@ impl Control {
             return false;
         }
         let passed = now.since(self.came_at).0;
-        let mut steps = STEPS_MAX;
         for trial in &mut self.trials {
+            let mut steps = STEPS_MAX;
             trial.time_passed(passed, &self.times, &mut steps);
         }
-        self.decide(now)
+        self.decide()
     }
 
-    fn decide(&mut self, now: Time) -> bool {
+    fn decide(&mut self) -> bool {
         for (arm, trial) in self.trials.iter_mut().enumerate() {
             self.chooser.waited(arm, trial.take_waited());
         }
         let Some(switch) = self.chooser.decide(self.times.mean()) else { return false };
-        self.last_switch = Some((now, switch));
+        self.last_switch = Some((self.came, switch));
         self.switches += 1;
         true
     }

@@ -136,8 +136,8 @@ impl Trial {
         self.input(input, times);
     }
 
-    /// The first in line leaves it without having waited in vain, as the real one did.
-    pub(super) fn requests(&self) -> usize {
+    /// Requests that are not done.
+    fn requests(&self) -> usize {
         self.asked.len() - self.unused.len()
     }
 
