@@ -119,6 +119,9 @@ fn bytes_change_no_choice() {
         NvramPolicyKind::WeightedStf { age_max: Duration::from_millis(5) },
         NvramPolicyKind::Lst,
         NvramPolicyKind::Stack,
+        NvramPolicyKind::AgeSize,
+        NvramPolicyKind::Gds,
+        NvramPolicyKind::Auto,
     ] {
         for (high_percent, low_percent) in [(90, 20), (100, 100)] {
             let config =

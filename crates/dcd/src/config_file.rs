@@ -23,7 +23,7 @@ use crate::toml_values::{
 };
 
 /// Every key, in the order of the help text.
-pub const KEYS: [&str; 65] = [
+pub const KEYS: [&str; 66] = [
     "cache-disk",
     "share",
     "data-disk",
@@ -80,6 +80,7 @@ pub const KEYS: [&str; 65] = [
     "nvram-high",
     "nvram-low",
     "nvram-idle",
+    "nvram-wear-floor",
     "nvram-group",
     "nvram-bypass",
     "nvram-age-max",
@@ -209,6 +210,7 @@ fn set(settings: &mut Settings, key: &str, value: &DeValue<'_>) -> Result<bool, 
         "nvram-high" => settings.nvram_high = Some(with(value, parse_percent)?),
         "nvram-low" => settings.nvram_low = Some(with(value, parse_percent)?),
         "nvram-idle" => settings.nvram_idle = Some(with(value, parse_duration)?),
+        "nvram-wear-floor" => settings.nvram_wear_floor = Some(with(value, parse_percent)?),
         "nvram-group" => settings.nvram_group = Some(with(value, parse_size)?),
         "nvram-bypass" => settings.nvram_bypass = Some(with(value, parse_size)?),
         "nvram-age-max" => settings.nvram_age_max = Some(with(value, parse_duration)?),

@@ -26,6 +26,8 @@ pub enum SurvivesArgument {
 /// `--nvram-policy`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub enum NvramPolicyArgument {
+    /// Whatever has made requests wait least of late, with thresholds that follow the load
+    Auto,
     /// What was written longest ago
     Lru,
     /// What came longest ago
@@ -38,6 +40,10 @@ pub enum NvramPolicyArgument {
     Lst,
     /// The largest of those that are not written again and again
     Stack,
+    /// The group whose age times blocks for each write is largest
+    AgeSize,
+    /// What costs least for the blocks that it frees: greedy dual size
+    Gds,
 }
 
 /// Settings of the memory that do not go together.
@@ -87,6 +93,21 @@ impl Settings {
             let (flag, needs) = ("--nvram-age-max", "--nvram-policy wstf");
             return Err(NvramSettingsError::Needs { flag, needs });
         }
+        let fixed = [
+            ("--nvram-high", self.nvram_high.is_some()),
+            ("--nvram-low", self.nvram_low.is_some()),
+            ("--nvram-idle", self.nvram_idle.is_some()),
+        ];
+        let fixed = fixed.into_iter().find(|(_, is_set)| *is_set).map(|(flag, _)| flag);
+        // Who sets a threshold has the policy of the thresholds.
+        let policy = self.nvram_policy.unwrap_or(match fixed {
+            Some(_) => NvramPolicyArgument::Lru,
+            None => NvramPolicyArgument::Auto,
+        });
+        if let (NvramPolicyArgument::Auto, Some(flag)) = (policy, fixed) {
+            let needs = "another --nvram-policy than auto";
+            return Err(NvramSettingsError::Needs { flag, needs });
+        }
         let high_percent = self.nvram_high.unwrap_or(default.high_percent);
         let low_percent = self.nvram_low.unwrap_or(default.low_percent.min(high_percent));
         let group_bytes = self.nvram_group.unwrap_or(64 << 10);
@@ -105,7 +126,8 @@ impl Settings {
             return wrong("--nvram-bypass", "a multiple of 4k, at most 1M");
         }
         let nvram = NvramConfig {
-            policy: match self.nvram_policy.unwrap_or(NvramPolicyArgument::Lru) {
+            policy: match policy {
+                NvramPolicyArgument::Auto => NvramPolicyKind::Auto,
                 NvramPolicyArgument::Lru => NvramPolicyKind::Lru,
                 NvramPolicyArgument::Fifo => NvramPolicyKind::Fifo,
                 NvramPolicyArgument::Stf => NvramPolicyKind::Stf,
@@ -115,11 +137,14 @@ impl Settings {
                 }
                 NvramPolicyArgument::Lst => NvramPolicyKind::Lst,
                 NvramPolicyArgument::Stack => NvramPolicyKind::Stack,
+                NvramPolicyArgument::AgeSize => NvramPolicyKind::AgeSize,
+                NvramPolicyArgument::Gds => NvramPolicyKind::Gds,
             },
             high_percent,
             low_percent,
             bypass_blocks: bypass_bytes / BLOCK_SIZE,
             idle: span(self.nvram_idle, default.idle),
+            wear_floor_percent: self.nvram_wear_floor.unwrap_or(0),
             ..default
         };
         Ok(Some(NvramOptions {
@@ -138,6 +163,7 @@ impl Settings {
             ("--nvram-high", self.nvram_high.is_some()),
             ("--nvram-low", self.nvram_low.is_some()),
             ("--nvram-idle", is_set(&self.nvram_idle)),
+            ("--nvram-wear-floor", self.nvram_wear_floor.is_some()),
             ("--nvram-group", self.nvram_group.is_some()),
             ("--nvram-bypass", self.nvram_bypass.is_some()),
             ("--nvram-age-max", is_set(&self.nvram_age_max)),

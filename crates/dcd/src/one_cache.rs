@@ -56,6 +56,7 @@ impl Settings {
             nvram_high: _,
             nvram_low: _,
             nvram_idle: _,
+            nvram_wear_floor: _,
             nvram_group: _,
             nvram_bypass: _,
             nvram_age_max: _,

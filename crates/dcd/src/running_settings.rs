@@ -316,6 +316,7 @@ fn said(settings: &Settings, key: &str) -> Option<String> {
         "nvram-high" => percent(&settings.nvram_high),
         "nvram-low" => percent(&settings.nvram_low),
         "nvram-idle" => time(&settings.nvram_idle),
+        "nvram-wear-floor" => percent(&settings.nvram_wear_floor),
         "nvram-group" => size(&settings.nvram_group),
         "nvram-bypass" => size(&settings.nvram_bypass),
         "nvram-age-max" => time(&settings.nvram_age_max),

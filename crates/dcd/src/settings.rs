@@ -248,7 +248,8 @@ pub struct Settings {
     /// believes it.
     #[arg(long, value_name = "WHAT")]
     pub nvram_survives: Option<SurvivesArgument>,
-    /// What leaves the memory first [default: lru].
+    /// What leaves the memory first [default: auto; lru with --nvram-high, --nvram-low or
+    /// --nvram-idle, which `auto` has follow the load].
     #[arg(long, value_name = "POLICY")]
     pub nvram_policy: Option<NvramPolicyArgument>,
     /// The memory is cleaned when more than this share of it is dirty; 100%: when a write needs the
@@ -262,6 +263,10 @@ pub struct Settings {
     /// [default: 0s].
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     pub nvram_idle: Option<Duration>,
+    /// Cleaning that no write waits for leaves this share of the memory dirty, which spares writes
+    /// below: for flash [default: 0%].
+    #[arg(long, value_name = "PERCENT", value_parser = parse_percent)]
+    pub nvram_wear_floor: Option<u8>,
     /// What is cleaned together: regions of this size, at most 2M [default: 64k].
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     pub nvram_group: Option<u64>,
@@ -373,6 +378,7 @@ impl Settings {
             nvram_high,
             nvram_low,
             nvram_idle,
+            nvram_wear_floor,
             nvram_group,
             nvram_bypass,
             nvram_age_max,
@@ -432,6 +438,7 @@ impl Settings {
             ("--nvram-high", nvram_high.is_some()),
             ("--nvram-low", nvram_low.is_some()),
             ("--nvram-idle", nvram_idle.is_some()),
+            ("--nvram-wear-floor", nvram_wear_floor.is_some()),
             ("--nvram-group", nvram_group.is_some()),
             ("--nvram-bypass", nvram_bypass.is_some()),
             ("--nvram-age-max", nvram_age_max.is_some()),
@@ -516,6 +523,7 @@ impl Settings {
             nvram_high: self.nvram_high.or(under.nvram_high),
             nvram_low: self.nvram_low.or(under.nvram_low),
             nvram_idle: self.nvram_idle.or(under.nvram_idle),
+            nvram_wear_floor: self.nvram_wear_floor.or(under.nvram_wear_floor),
             nvram_group: self.nvram_group.or(under.nvram_group),
             nvram_bypass: self.nvram_bypass.or(under.nvram_bypass),
             nvram_age_max: self.nvram_age_max.or(under.nvram_age_max),

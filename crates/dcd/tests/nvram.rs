@@ -13,6 +13,8 @@ use harness::{Site, cycles, seed, skipped};
 
 const VOLUME: u64 = 8 << 20;
 const LAZY: &str = "--quiet --idle-max 1h --idle-min 1h";
+/// What is written stays in the memory for a while.
+const FIXED: &str = "--nvram-policy lru";
 const TMPFS: u64 = 0x0102_1994;
 
 fn is_in_memory(path: &std::path::Path) -> bool {
@@ -44,7 +46,8 @@ impl Memory {
         let number = NUMBER.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         let path = directory.join(format!("dcd-nvram-test-{}-{number}", std::process::id()));
         std::fs::File::create(&path).and_then(|file| file.set_len(bytes)).unwrap();
-        let flags = format!("{LAZY} --nvram {} --nvram-survives power", path.display());
+        let path_words = path.display();
+        let flags = format!("{LAZY} --nvram {path_words} --nvram-survives power {FIXED}");
         Some(Memory { path, flags })
     }
 
@@ -52,7 +55,7 @@ impl Memory {
     fn on_disk(site: &Site, bytes: u64) -> Option<Memory> {
         let path = site.path("n");
         std::fs::File::create(&path).and_then(|file| file.set_len(bytes)).unwrap();
-        let flags = format!("{LAZY} --nvram n");
+        let flags = format!("{LAZY} --nvram n {FIXED}");
         (!is_in_memory(&path)).then_some(Memory { path, flags })
     }
 }
@@ -68,7 +71,7 @@ impl Drop for Memory {
 fn killed_again_and_again(site: &Site, memory: &Memory, policy: &str, times: u64) {
     let mut random = Random::new(seed() ^ times);
     let mut volume = vec![0; VOLUME as usize];
-    let flags = format!("{} --nvram-policy {policy}", memory.flags);
+    let flags = memory.flags.replace(FIXED, &format!("--nvram-policy {policy}"));
     for cycle in 0..times {
         let daemon = site.serve(&flags);
         let mut client = Client::connect(&site.socket());
@@ -120,7 +123,7 @@ fn nothing_acknowledged_is_lost_with_a_device() {
     let Some(memory) = Memory::on_disk(&site, 1 << 20) else {
         return skipped("nvram", "the folder of tests is in memory");
     };
-    killed_again_and_again(&site, &memory, "stack", cycles(4, 20));
+    killed_again_and_again(&site, &memory, "auto", cycles(4, 20));
 }
 
 #[test]
@@ -225,6 +228,37 @@ fn settings_that_do_not_go_together_are_refused_while_it_serves() {
     drop(daemon);
 }
 
+/// Without a setting it sets itself, is empty when nobody asks for anything, and says what it does.
+#[test]
+fn a_memory_sets_itself_and_says_why() {
+    let site = site();
+    let Some(memory) = Memory::declared(1 << 20) else {
+        return skipped("nvram", "/dev/shm is not in memory");
+    };
+    let flags = memory.flags.replace(FIXED, "");
+    let refused = site.dcd(&format!(
+        "serve --cache-disk c --data-disk d --nbd unix:sock --memory-directory . {flags} \
+         --nvram-policy auto --nvram-low 5"
+    ));
+    assert!(refused.stderr.contains("--nvram-low is only for another"), "{}", refused.stderr);
+    let daemon = site.serve(&flags);
+    let mut client = Client::connect(&site.socket());
+    for number in 0..100 {
+        client.write(number * 8192, &[1; 4096]).unwrap();
+    }
+    let empty = harness::until("it is cleaned", || {
+        let nvram = site.status()["nvram"].clone();
+        (nvram["dirty_bytes"] == 0).then_some(nvram)
+    });
+    let control = &empty["control"];
+    assert!(control["arm"].is_string() && control["waited_us"]["age"].is_u64(), "{control}");
+    assert!(empty["cleaning_writes"].as_u64() > Some(0), "{empty}");
+    let shown = site.dcd("status --control ctl").ok();
+    assert!(shown.contains("why now") && shown.contains("of late"), "{shown}");
+    drop(client);
+    daemon.stop();
+}
+
 /// The device fails: changes fail, what was acknowledged is read, and the next start has it all.
 #[test]
 fn a_device_that_fails_takes_no_changes() {
@@ -232,7 +266,7 @@ fn a_device_that_fails_takes_no_changes() {
     let Some(memory) = Memory::on_disk(&site, 1 << 20) else {
         return skipped("nvram", "the folder of tests is in memory");
     };
-    let flags = format!("{LAZY} --nvram faulty:n,control=faults");
+    let flags = format!("{LAZY} --nvram faulty:n,control=faults {FIXED}");
     let daemon = site.serve(&flags);
     let mut client = Client::connect(&site.socket());
     client.write(0, &[1; 4096]).unwrap();

@@ -13,7 +13,8 @@ use harness::{Outcome, Site};
 const VOLUME: u64 = 8 << 20;
 const MEMORY: u64 = 1 << 20;
 const LAZY: &str = "--quiet --idle-max 1h --idle-min 1h";
-const WITH: &str = "--quiet --idle-max 1h --idle-min 1h --nvram n";
+/// What is written stays in the memory for a while.
+const WITH: &str = "--quiet --idle-max 1h --idle-min 1h --nvram n --nvram-policy lru";
 
 /// A pair, and a memory that is a file on a disk, or stands for one.
 fn site() -> Site {

@@ -69,6 +69,7 @@ fn each_setting_of_the_memory_makes_a_difference() {
         "--groups-at-once 1",
         "--group 8k",
         "--nvram-bypass 2k",
+        "--low 0 --wear-floor 60",
     ] {
         let other = simulate(&folder, &format!("{base} {flags}"));
         assert_ne!(first, other, "{flags}");
@@ -99,6 +100,25 @@ fn a_log_in_front_of_a_disk_is_the_engine() {
     assert!(both["nvram"]["writes"] == 2700 && both["log"]["destaged_lines"].is_u64(), "{both}");
 }
 
+/// Without a word it sets itself; a threshold alone is one of the policy that was the default.
+#[test]
+fn a_memory_sets_itself_unless_a_setting_says_otherwise() {
+    let folder = folder_with_trace();
+    let auto = simulate(&folder, "--nvram 64k");
+    assert_eq!(auto, simulate(&folder, "--nvram 64k --policy auto"));
+    let control = &auto["nvram"]["control"];
+    assert!(control["arm"].is_string() && control["waited_ms"]["age"].is_f64(), "{control}");
+    let fixed = simulate(&folder, "--nvram 64k --low 20");
+    assert_eq!(fixed, simulate(&folder, "--nvram 64k --policy lru --high 90 --low 20"));
+    assert!(fixed["nvram"]["control"].is_null());
+    let policies = ["lru", "lst", "age-size", "gds"].map(|policy| {
+        let load = "zipf,rate=40,requests=3000,size=1k,size-max=8k,span=64M";
+        let flags = format!("--disk hp-97560 --nvram 64k --policy {policy} --json");
+        folder.dcd(&format!("simulate --workload {load} {flags}")).ok()
+    });
+    assert!(policies.iter().enumerate().all(|(at, it)| !policies[..at].contains(it)));
+}
+
 #[test]
 fn what_cannot_be_simulated_is_told() {
     let folder = folder_with_trace();
@@ -109,6 +129,7 @@ fn what_cannot_be_simulated_is_told() {
         ("--nvram 1M --hot-zone much", 2, "auto", ""),
         ("--nvram 1M --group 1000", 2, "multiple of 512", ""),
         ("--nvram 1M --groups-at-once 0", 2, "above 0", ""),
+        ("--nvram 1M --policy auto --high 50", 1, "--high is only for", "than auto"),
         ("--nvram 1M --hot-zone 40", 1, "--hot-zone is only for", "--policy stack"),
         ("--nvram 1M --policy lst --age-max 1s", 1, "--age-max is only for", "--policy wstf"),
         ("--cache-disk 64k", 1, "needs at least", "--segment"),

@@ -258,6 +258,23 @@ pub const METRICS: &[Metric] = &[
     nvram!("dcd_nvram_cleaning_writes", Counter, None, "Writes to the log that made room in it.", cleaning_writes),
     nvram!("dcd_nvram_cleaned_bytes", Counter, BYTES, "Their bytes.", cleaning_bytes),
     nvram!("dcd_nvram_cleaning_failures", Counter, None, "Of them, those that failed and were tried again.", cleaning_failures),
+    Metric::new("dcd_nvram_waited_seconds", Gauge, SECONDS, &["arm"],
+        "How long requests have waited of late, or would have, with each set of policy and thresholds that is tried.",
+        |report, to| for (arm, us) in report.nvram.iter().flat_map(|it| &it.control).flat_map(|it| &it.waited_us) {
+            to.number(&[("arm", arm)], *us as f64 / 1e6);
+        }),
+    Metric::new("dcd_nvram_arm", StateSet, None, &["dcd_nvram_arm"],
+        "Which of them is followed.",
+        |report, to| if let Some(control) = report.nvram.as_ref().and_then(|it| it.control.as_ref()) {
+            for arm in control.waited_us.keys() {
+                to.whole(&[("dcd_nvram_arm", arm)], u64::from(*arm == control.arm));
+            }
+        }),
+    Metric::new("dcd_nvram_switches", Counter, None, &[],
+        "How often another was taken.",
+        |report, to| if let Some(control) = report.nvram.as_ref().and_then(|it| it.control.as_ref()) {
+            to.whole(&[], control.switches);
+        }),
     nvram!("dcd_nvram_commits", Counter, None, "Commits: each makes all writes durable that have come by then.", commits),
 
     // A volume of several disks; without one there are no samples.

@@ -1,5 +1,9 @@
 //! The memory in front of the log, in the words of a report.
 
+use std::collections::BTreeMap;
+
+use dcd_engine::nvram::ControlStatus;
+use dcd_engine::nvram::control::arms::ARMS;
 use dcd_engine::nvram::durable::NvramStatus;
 use dcd_engine::units::BLOCK_SIZE;
 use serde::{Deserialize, Serialize};
@@ -43,6 +47,63 @@ pub struct NvramReport {
     pub uncommitted_slots: u64,
     /// Headers that the start has mended from their other copy.
     pub mended_headers: u64,
+    /// What is cleaned when, and why, if that follows the load.
+    #[serde(default)]
+    pub control: Option<NvramControlReport>,
+}
+
+/// What is cleaned when, and why.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct NvramControlReport {
+    /// The set of policy and thresholds that is followed.
+    pub arm: String,
+    /// What it does, in words.
+    pub does: String,
+    /// For each that is tried: how long requests have waited, or would have, of late; older waiting
+    /// counts less.
+    pub waited_us: BTreeMap<String, u64>,
+    /// What a request below takes, on average.
+    pub access_us: u64,
+    /// How often another was taken.
+    pub switches: u64,
+    /// The last time.
+    pub last_switch: Option<NvramSwitchReport>,
+}
+
+/// Another set of policy and thresholds was taken.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct NvramSwitchReport {
+    /// After so many requests since the start.
+    pub after_requests: u64,
+    /// From which.
+    pub from: String,
+    /// To which.
+    pub to: String,
+    /// Waiting with the first, as it was counted then.
+    pub from_waited_us: u64,
+    /// With the second.
+    pub to_waited_us: u64,
+}
+
+impl NvramControlReport {
+    fn of(status: &ControlStatus) -> NvramControlReport {
+        let name = |arm: usize| ARMS[arm].name.to_owned();
+        let waited = ARMS.iter().zip(status.waited);
+        NvramControlReport {
+            arm: status.arm().name.to_owned(),
+            does: status.arm().why.to_owned(),
+            waited_us: waited.map(|(arm, it)| (arm.name.to_owned(), it.0 / 1000)).collect(),
+            access_us: status.access.0 / 1000,
+            switches: status.switches,
+            last_switch: status.last_switch.map(|(after_requests, switch)| NvramSwitchReport {
+                after_requests,
+                from: name(switch.from),
+                to: name(switch.to),
+                from_waited_us: switch.from_waited.0 / 1000,
+                to_waited_us: switch.to_waited.0 / 1000,
+            }),
+        }
+    }
 }
 
 impl NvramReport {
@@ -69,6 +130,7 @@ impl NvramReport {
             commits: status.commits,
             uncommitted_slots: status.uncommitted_slots,
             mended_headers: status.mended_headers,
+            control: status.control.as_ref().map(NvramControlReport::of),
         }
     }
 }

@@ -67,6 +67,17 @@ impl Bits {
         self.words.clone_from(&other.words);
     }
 
+    /// How many runs of set bits there are.
+    pub(super) fn run_count(&self) -> u32 {
+        let mut before = 0;
+        let starts = self.words.iter().map(|word| {
+            let starts = word & !(word << 1 | before);
+            before = word >> 63;
+            starts.count_ones()
+        });
+        starts.sum()
+    }
+
     /// The runs of set bits, in order.
     pub(super) fn runs(&self) -> impl Iterator<Item = Range<u32>> {
         let mut at = 0;
@@ -115,6 +126,7 @@ mod tests {
                 prop_assert_eq!(count, different);
                 prop_assert_eq!(bits.count_in(range.clone()), if is_set { range.len() as u32 } else { 0 });
             }
+            prop_assert_eq!(bits.run_count() as usize, bits.runs().count());
             let mut from_runs = [false; 256];
             let mut last_end = None;
             for run in bits.runs() {

@@ -21,7 +21,9 @@ use std::collections::{BTreeMap, BinaryHeap};
 use std::ops::Range;
 use std::sync::Arc;
 
+use super::age_classes::AgeClasses;
 use super::bits::Bits;
+use super::greedy_dual::GreedyDual;
 use super::groups::{GROUP_BLOCKS_MAX, GroupMap};
 use super::number_map::NumberMap;
 use crate::units::{Lba, LbaRange, Time};
@@ -32,6 +34,18 @@ const COLD_BY_SIZE_MIN: usize = 64;
 /// Number of a group while it is in memory.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct GroupIndex(u32);
+
+impl GroupIndex {
+    /// For lists by group.
+    pub(super) fn number(self) -> usize {
+        self.0 as usize
+    }
+
+    #[cfg(test)]
+    pub(super) fn of(number: u32) -> GroupIndex {
+        GroupIndex(number)
+    }
+}
 
 /// A group with dirty blocks.
 #[derive(Clone, Default, Debug)]
@@ -84,6 +98,9 @@ pub struct Directory {
     newest: Option<GroupIndex>,
     oldest: Option<GroupIndex>,
     oldest_hot: Option<GroupIndex>,
+    /// For who asks for age and size, and for value.
+    by_age_and_size: Option<AgeClasses>,
+    by_value: Option<GreedyDual>,
     hot_blocks: u64,
     hot_zone_blocks: u64,
     dirty_blocks: u64,
@@ -109,6 +126,8 @@ impl Directory {
             newest: None,
             oldest: None,
             oldest_hot: None,
+            by_age_and_size: None,
+            by_value: None,
             hot_blocks: 0,
             hot_zone_blocks: 0,
             dirty_blocks: 0,
@@ -161,6 +180,24 @@ impl Directory {
             }
             self.cold_by_size.pop();
         }
+    }
+
+    /// The group whose age times blocks for each write is largest. Only after
+    /// [`Directory::keep_ages_and_sizes`].
+    ///
+    /// # Panics
+    /// Without it.
+    pub fn largest_by_age(&self) -> Option<GroupIndex> {
+        self.by_age_and_size.as_ref().expect("it is kept").largest(self.touches)
+    }
+
+    /// The group whose cleaning frees most for what it costs, by greedy dual size. It is taken as
+    /// cleaned. Only after [`Directory::keep_values`].
+    ///
+    /// # Panics
+    /// Without it.
+    pub fn take_least_valuable(&mut self) -> Option<GroupIndex> {
+        self.by_value.as_mut().expect("it is kept").take_least()
     }
 
     /// Groups by address, first downwards from a block, at most `count`, then as many upwards:
@@ -326,6 +363,24 @@ impl Directory {
         self.by_address = Some(BTreeMap::new());
     }
 
+    /// From now on it is known which group is largest by age.
+    ///
+    /// # Panics
+    /// If something was written before.
+    pub fn keep_ages_and_sizes(&mut self) {
+        assert!(self.in_memory.len() == 0, "from the beginning");
+        self.by_age_and_size = Some(AgeClasses::new());
+    }
+
+    /// From now on it is known which group is least valuable.
+    ///
+    /// # Panics
+    /// If something was written before.
+    pub fn keep_values(&mut self) {
+        assert!(self.in_memory.len() == 0, "from the beginning");
+        self.by_value = Some(GreedyDual::new());
+    }
+
     /// From now on a group keeps its place when it is written again: first in, first out. Only with
     /// a hot zone larger than the memory.
     pub fn keep_places(&mut self) {
@@ -465,6 +520,17 @@ impl Directory {
         if self.oldest_hot.is_none() {
             self.oldest_hot = Some(index);
         }
+        if self.by_age_and_size.is_some() || self.by_value.is_some() {
+            let group = self.group(index);
+            let (blocks, writes, touch) =
+                (group.dirty_blocks, group.dirty.run_count(), group.touch);
+            if let Some(order) = &mut self.by_age_and_size {
+                order.list(index, blocks, writes, self.touches);
+            }
+            if let Some(order) = &mut self.by_value {
+                order.list(index, blocks, writes, touch);
+            }
+        }
     }
 
     fn unlist(&mut self, index: GroupIndex) {
@@ -482,6 +548,12 @@ impl Directory {
             self.cold_groups -= 1;
         }
         self.group_mut(index).is_listed = false;
+        if let Some(order) = &mut self.by_age_and_size {
+            order.unlist(index);
+        }
+        if let Some(order) = &mut self.by_value {
+            order.unlist(index);
+        }
         match newer {
             Some(newer) => self.group_mut(newer).older = older,
             None => self.newest = older,

@@ -34,29 +34,38 @@
 //! ```
 //!
 //! - [`groups`]: which blocks are cleaned together, and where the head of the disk is;
-//! - `directory`: the groups in memory, by age and by size;
-//! - [`policy`]: which one is cleaned next;
+//! - `directory`: the groups in memory, by age and by size; `age_classes` by both, `greedy_dual` by
+//!   what cleaning them is worth;
+//! - [`policy`]: which one is cleaned next; `cleaner`: when, on which of three levels;
+//! - [`control`]: policy and thresholds that follow the load, by trying some beside the real ones;
 //! - `hot_zone`: how much of the memory is for what is written again and again, found by trying
 //!   sizes beside the real one (`trial`); `stack_distance`: the hit ratio by size, and its knee;
-//! - [`tier`]: the paths of a write, a read and a cleaning;
+//! - `tier`: the paths of a write, a read and a cleaning; `controlled`: the tier with its control;
 //! - [`durable`]: a driver of all that with bytes, on a medium that survives.
 
+mod age_classes;
 mod bits;
+mod cleaner;
+pub mod control;
+mod controlled;
 pub(crate) mod directory;
 pub mod durable;
+mod greedy_dual;
 pub mod groups;
 pub(crate) mod hot_zone;
 mod number_map;
 pub mod policy;
 pub(crate) mod stack_distance;
-pub mod tier;
+mod tier;
 #[cfg(test)]
 mod tier_tests;
 pub(crate) mod trial;
 
+pub use cleaner::Urgent;
+pub use control::{ControlStatus, Switch};
+pub use controlled::Nvram;
 pub use groups::{GroupMap, HeadPosition, LastAddress, Regions};
 pub use policy::NvramPolicyKind;
-pub use tier::Nvram;
 
 use crate::io::RequestId;
 use crate::units::{Duration, LbaRange, Time};
@@ -79,6 +88,16 @@ pub struct NvramConfig {
     pub idle: Duration,
     /// Groups that are cleaned at once.
     pub groups_at_once: u32,
+    /// Cleaning that nobody waits for is sent one write at a time, when the disk has nothing else
+    /// to do: a request waits for one such write at most.
+    pub is_behind_requests: bool,
+    /// Above a threshold, cleaning does not wait for idle times.
+    pub urgent: Option<Urgent>,
+    /// When nobody has asked for anything for so long, all is cleaned.
+    pub deep_idle: Option<Duration>,
+    /// Cleaning that no write waits for leaves this part of the memory dirty: what is written again
+    /// soon then costs no write to the disk, which wears flash.
+    pub wear_floor_percent: u8,
     /// How large the hot zone is, for the policy that has one.
     pub hot_zone: HotZoneSize,
     /// A write that goes past the memory waits until what it meets there has been cleaned, so that
@@ -107,6 +126,10 @@ impl Default for NvramConfig {
             bypass_blocks: 32,
             idle: Duration(0),
             groups_at_once: u32::MAX,
+            is_behind_requests: false,
+            urgent: None,
+            deep_idle: None,
+            wear_floor_percent: 0,
             hot_zone: HotZoneSize::Found,
             past_waits: false,
         }

@@ -1,4 +1,4 @@
-//! Which group is cleaned next (Haining, sections 3.1 and 4.2). The same code in simulator and
+//! Which group is cleaned next (Haining, sections 3.1 and 4.2, and two of later times). The same code in simulator and
 //! daemon.
 
 use super::directory::{Directory, GroupIndex};
@@ -27,6 +27,13 @@ pub enum NvramPolicyKind {
     Lst,
     /// The largest of those that are not hot: the stack model.
     Stack,
+    /// The one whose age times blocks for each write that they take is largest.
+    AgeSize,
+    /// The one whose cleaning costs least for the blocks that it frees: greedy dual size.
+    Gds,
+    /// The one that does best of late, with the thresholds that do: see `control`. It takes the
+    /// place of all thresholds.
+    Auto,
 }
 
 /// Chooses a group to clean.
@@ -42,6 +49,8 @@ pub(crate) trait NvramPolicy {
 
 struct Oldest;
 struct Largest;
+struct LargestByAge;
+struct LeastValuable;
 struct Nearest {
     age_max: Option<Duration>,
 }
@@ -55,6 +64,18 @@ impl NvramPolicy for Oldest {
 impl NvramPolicy for Largest {
     fn choose(&self, groups: &mut Directory, _: &dyn HeadPosition, _: Time) -> Option<GroupIndex> {
         groups.largest_cold()
+    }
+}
+
+impl NvramPolicy for LargestByAge {
+    fn choose(&self, groups: &mut Directory, _: &dyn HeadPosition, _: Time) -> Option<GroupIndex> {
+        groups.largest_by_age()
+    }
+}
+
+impl NvramPolicy for LeastValuable {
+    fn choose(&self, groups: &mut Directory, _: &dyn HeadPosition, _: Time) -> Option<GroupIndex> {
+        groups.take_least_valuable()
     }
 }
 
@@ -98,6 +119,9 @@ impl NvramPolicyKind {
                 Box::new(Nearest { age_max: Some(age_max) })
             }
             NvramPolicyKind::Lst | NvramPolicyKind::Stack => Box::new(Largest),
+            // What it begins with.
+            NvramPolicyKind::AgeSize | NvramPolicyKind::Auto => Box::new(LargestByAge),
+            NvramPolicyKind::Gds => Box::new(LeastValuable),
         }
     }
 
@@ -106,12 +130,22 @@ impl NvramPolicyKind {
         matches!(self, NvramPolicyKind::Stf | NvramPolicyKind::WeightedStf { .. })
     }
 
+    /// Whether it asks for age and size ([`Directory::largest_by_age`]).
+    pub(crate) fn wants_ages_and_sizes(self) -> bool {
+        matches!(self, NvramPolicyKind::AgeSize | NvramPolicyKind::Auto)
+    }
+
+    /// Whether it asks for values ([`Directory::take_least_valuable`]).
+    pub(crate) fn wants_values(self) -> bool {
+        matches!(self, NvramPolicyKind::Gds | NvramPolicyKind::Auto)
+    }
+
     /// Size of the hot zone: `found` for the one policy that has one. Who asks for no order by size
     /// has all groups hot.
     pub(crate) fn hot_zone_blocks(self, found: u64) -> u64 {
         match self {
             NvramPolicyKind::Stack => found,
-            NvramPolicyKind::Lst => 0,
+            NvramPolicyKind::Lst | NvramPolicyKind::Auto => 0,
             _ => u64::MAX,
         }
     }

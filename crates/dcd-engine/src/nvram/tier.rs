@@ -8,7 +8,7 @@
 //!            until there will be.
 //!         4. into the memory; done.
 //! read    all in memory: done. Else all of it from below; what the memory has of it is newer.
-//! clean   above the high threshold, down to the low one, when the disk is idle.
+//! clean   on three levels, as the cleaner says; where it goes behind requests, one write at a time.
 //! ```
 //!
 //! What is written again while it is on its way to the disk stays dirty.
@@ -16,6 +16,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
+use super::cleaner::{Cleaner, Level};
 use super::directory::{Directory, GroupIndex};
 use super::groups::{GroupMap, HeadPosition};
 use super::hot_zone::HotZone;
@@ -35,10 +36,11 @@ const CLEANING_WRITES_REMEMBERED: u64 = 512;
 /// much is done in one step.
 const HURRIED_GROUPS_MAX: usize = 64;
 
-/// The tier.
-pub struct Nvram {
+/// The tier, with one policy and one set of thresholds at a time.
+pub(super) struct Tier {
     config: NvramConfig,
     policy: Box<dyn NvramPolicy>,
+    cleaner: Cleaner,
     groups: Directory,
     hot_zone: Option<HotZone>,
     /// When the disk began to clean; none while it does not.
@@ -48,15 +50,11 @@ pub struct Nvram {
     cleaning_writes_done: u64,
     /// Writes that are not in memory yet, oldest first.
     waiting: VecDeque<Waiting>,
-    below: BTreeMap<BelowId, BelowIo>,
+    /// Under way, and since when.
+    below: BTreeMap<BelowId, (BelowIo, Time)>,
     below_count: u64,
-    /// Requests that the disk is working on.
-    requests_below: u32,
-    /// Since when the disk has had no request but for cleaning.
-    quiet_since: Time,
-    groups_being_cleaned: u32,
-    /// The high threshold was passed, and the low one not reached yet.
-    is_cleaning: bool,
+    /// Writes of cleanings that go behind requests.
+    held: VecDeque<BelowIo>,
     now: Time,
     outputs: VecDeque<NvramOutput>,
     counters: NvramCounters,
@@ -79,12 +77,12 @@ impl Waiting {
     }
 }
 
-impl Nvram {
+impl Tier {
     /// An empty memory.
     ///
     /// # Panics
     /// If it has no blocks, or the thresholds are not `low <= high <= 100`.
-    pub fn new(config: NvramConfig, map: Arc<dyn GroupMap>) -> Nvram {
+    pub fn new(config: NvramConfig, map: Arc<dyn GroupMap>) -> Tier {
         assert!(config.capacity_blocks > 0 && config.groups_at_once > 0);
         assert!(config.low_percent <= config.high_percent && config.high_percent <= 100);
         let has_hot_zone = config.policy.hot_zone_blocks(0) != config.policy.hot_zone_blocks(1);
@@ -104,12 +102,19 @@ impl Nvram {
         if config.policy.wants_addresses() || config.past_waits {
             groups.keep_addresses();
         }
+        if config.policy.wants_ages_and_sizes() {
+            groups.keep_ages_and_sizes();
+        }
+        if config.policy.wants_values() {
+            groups.keep_values();
+        }
         if config.policy == NvramPolicyKind::Fifo {
             groups.keep_places();
         }
-        Nvram {
+        Tier {
             config,
             policy: config.policy.policy(),
+            cleaner: Cleaner::new(&config),
             groups,
             hot_zone,
             cleaning_since: None,
@@ -118,16 +123,21 @@ impl Nvram {
             waiting: VecDeque::new(),
             below: BTreeMap::new(),
             below_count: 0,
-            requests_below: 0,
-            quiet_since: Time::ZERO,
-            groups_being_cleaned: 0,
-            is_cleaning: false,
+            held: VecDeque::new(),
             now: Time::ZERO,
             outputs: VecDeque::new(),
             counters: NvramCounters::default(),
             runs: Vec::new(),
             in_the_way: Vec::new(),
         }
+    }
+
+    /// Another policy, of those whose orders are kept, and other thresholds from now on. Nothing
+    /// moves.
+    pub fn follow(&mut self, config: &NvramConfig) {
+        assert!(self.config.policy == NvramPolicyKind::Auto, "it keeps the orders");
+        self.policy = config.policy.policy();
+        self.cleaner.follow(config);
     }
 
     /// The memory has held these blocks since before the start.
@@ -139,10 +149,11 @@ impl Nvram {
     /// Sends what is dirty on its way to the disk, hot or not, as far as that goes in one step: to
     /// be called until nothing is.
     pub fn clean_all(&mut self) {
-        while (self.groups_being_cleaned as usize) < HURRIED_GROUPS_MAX {
-            let Some(group) = self.groups.oldest() else { return };
+        while (self.cleaner.groups_being_cleaned() as usize) < HURRIED_GROUPS_MAX {
+            let Some(group) = self.groups.oldest() else { break };
             self.start_cleaning(group);
         }
+        self.send_held(true);
     }
 
     /// The first in line, if it waits until something has been cleaned.
@@ -163,6 +174,9 @@ impl Nvram {
     /// its first.
     pub fn handle_input(&mut self, now: Time, input: NvramInput, head: &dyn HeadPosition) {
         self.now = now;
+        if let NvramInput::Request(_) | NvramInput::Past(_) = input {
+            self.cleaner.request_came(now);
+        }
         match input {
             NvramInput::Request(request) => match request.operation {
                 NvramOperation::Read => self.read(request),
@@ -176,11 +190,14 @@ impl Nvram {
             NvramInput::GiveUp(id) => {
                 let first = self.waiting.pop_front();
                 assert!(first.is_some_and(|first| first.request.id == id), "the first in line");
+                self.cleaner.request_ended();
             }
             NvramInput::Timeout => {}
         }
         self.admit_writes(head);
         self.clean(head);
+        // Who waits for room or for a way past must not wait for other requests, too.
+        self.send_held(!self.waiting.is_empty() || !self.cleaner.yields());
     }
 
     /// What is to be done because of the inputs so far.
@@ -190,17 +207,17 @@ impl Nvram {
 
     /// When [`NvramInput::Timeout`] is wanted, if nothing else happens.
     pub fn wake_up(&self) -> Option<Time> {
-        let waits_for_idle = self.is_cleaning
-            && self.config.idle.0 > 0
-            && self.requests_below == 0
-            && !self.is_idle()
-            && self.groups.staying_blocks() > self.low_blocks();
-        waits_for_idle.then(|| self.quiet_since.after(self.config.idle))
+        self.cleaner.wake_up(self.now, self.groups.staying_blocks())
+    }
+
+    /// An I/O below that is under way, and since when it is.
+    pub fn below(&self, id: BelowId) -> Option<(BelowIo, Time)> {
+        self.below.get(&id).copied()
     }
 
     /// What has happened.
     pub fn counters(&self) -> NvramCounters {
-        self.counters
+        NvramCounters { cleanings: self.cleaner.cleanings(), ..self.counters }
     }
 
     /// Blocks that the disk does not have yet.
@@ -226,9 +243,11 @@ impl Nvram {
     pub(crate) fn check_invariants(&self) {
         self.groups.check_invariants();
         assert!(self.groups.dirty_blocks() <= self.config.capacity_blocks);
-        let of_requests = |io: &&BelowIo| io.purpose != BelowPurpose::Cleaning;
-        assert_eq!(self.below.values().filter(of_requests).count(), self.requests_below as usize);
+        let of_requests = |(io, _): &&(BelowIo, Time)| io.purpose != BelowPurpose::Cleaning;
+        let requests_below = self.cleaner.requests_below() as usize;
+        assert_eq!(self.below.values().filter(of_requests).count(), requests_below);
         assert!(self.waiting.is_empty() || !self.below.is_empty(), "nothing will end the wait");
+        assert!(self.held.is_empty() || !self.below.is_empty(), "nothing will send what is held");
     }
 
     // ---- a write ------------------------------------------------------------------------------
@@ -236,12 +255,12 @@ impl Nvram {
     fn admit_writes(&mut self, head: &dyn HeadPosition) {
         while let Some(first) = self.waiting.front() {
             let range = first.request.range;
-            let overlaps = |io: &BelowIo| {
+            let overlaps = |(io, _): &(BelowIo, Time)| {
                 io.purpose != BelowPurpose::Cleaning
                     && io.operation == NvramOperation::Write
                     && io.range.overlaps(range)
             };
-            if self.requests_below > 0 && self.below.values().any(overlaps) {
+            if self.cleaner.requests_below() > 0 && self.below.values().any(overlaps) {
                 self.waiting[0].waits_for_cleaning = false;
                 return;
             }
@@ -351,41 +370,29 @@ impl Nvram {
     // ---- cleaning -----------------------------------------------------------------------------
 
     fn clean(&mut self, head: &dyn HeadPosition) {
-        let high = self.config.capacity_blocks * u64::from(self.config.high_percent) / 100;
-        if !self.is_cleaning && self.groups.staying_blocks() > high {
-            self.is_cleaning = true;
-            self.counters.cleanings += 1;
-        }
-        while self.is_cleaning {
-            if self.groups.staying_blocks() <= self.low_blocks() {
-                self.is_cleaning = false;
-                return;
-            }
-            if !self.is_idle() || self.groups_being_cleaned >= self.config.groups_at_once {
-                return;
-            }
-            let Some(group) = self.policy.choose(&mut self.groups, head, self.now) else {
-                // Only what is hot is left.
-                self.is_cleaning = false;
-                return;
+        while let Some(level) = self.cleaner.next(self.now, self.groups.staying_blocks()) {
+            let chosen = self.policy.choose(&mut self.groups, head, self.now);
+            let group = match level {
+                Level::DeepIdle => chosen.or_else(|| self.groups.oldest()),
+                Level::Urgent | Level::Background => chosen,
             };
+            let Some(group) = group else { return self.cleaner.nothing_to_clean() };
             self.start_cleaning(group);
         }
     }
 
-    fn low_blocks(&self) -> u64 {
-        self.config.capacity_blocks * u64::from(self.config.low_percent) / 100
-    }
-
-    fn is_idle(&self) -> bool {
-        self.config.idle.0 == 0
-            || self.requests_below == 0 && self.now.since(self.quiet_since) >= self.config.idle
+    /// Sends what goes behind requests: all of it, or the next when there is nothing else to do.
+    fn send_held(&mut self, is_all: bool) {
+        while is_all || self.below.is_empty() {
+            let Some(io) = self.held.pop_front() else { return };
+            self.send(io);
+        }
     }
 
     fn start_cleaning(&mut self, group: GroupIndex) {
         let mut runs = std::mem::take(&mut self.runs);
         self.groups.start_cleaning(group, &mut runs);
-        self.groups_being_cleaned += 1;
+        self.cleaner.group_started();
         self.cleaning_since.get_or_insert(self.now);
         self.counters.cleaned_groups += 1;
         self.counters.cleaning_writes += runs.len() as u64;
@@ -401,22 +408,31 @@ impl Nvram {
     fn start_below(&mut self, operation: NvramOperation, range: LbaRange, purpose: BelowPurpose) {
         self.below_count += 1;
         let io = BelowIo { id: BelowId(self.below_count), operation, range, purpose };
-        self.requests_below += u32::from(purpose != BelowPurpose::Cleaning);
-        self.below.insert(io.id, io);
+        if purpose != BelowPurpose::Cleaning {
+            self.cleaner.request_went_below();
+        } else if self.cleaner.is_behind_requests() {
+            return self.held.push_back(io);
+        }
+        self.send(io);
+    }
+
+    fn send(&mut self, io: BelowIo) {
+        self.below.insert(io.id, (io, self.now));
         self.outputs.push_back(NvramOutput::Below(io));
     }
 
     fn below_done(&mut self, id: BelowId, ok: bool) {
-        let io = self.below.remove(&id).expect("an I/O that was started");
+        let (io, _) = self.below.remove(&id).expect("an I/O that was started");
         match io.purpose {
             BelowPurpose::Cleaning => {
                 let was_last = self.groups.cleaned(io.range, ok);
-                self.groups_being_cleaned -= u32::from(was_last);
+                if was_last {
+                    self.cleaner.group_ended();
+                }
                 self.note_cleaning_time();
             }
             BelowPurpose::Request(id) => {
-                self.requests_below -= 1;
-                self.quiet_since = self.now;
+                self.cleaner.request_was_below(self.now);
                 if io.operation == NvramOperation::Write && !self.config.past_waits {
                     self.groups.bypassed(io.range, ok);
                 }
@@ -430,7 +446,7 @@ impl Nvram {
         let Some(since) = self.cleaning_since else { return };
         self.cleaning_writes_done += 1;
         self.cleaning_time.0 += self.now.since(since).0;
-        self.cleaning_since = (self.groups_being_cleaned > 0).then_some(self.now);
+        self.cleaning_since = (self.cleaner.groups_being_cleaned() > 0).then_some(self.now);
         if self.cleaning_writes_done >= CLEANING_WRITES_REMEMBERED {
             self.cleaning_writes_done /= 2;
             self.cleaning_time.0 /= 2;
@@ -438,6 +454,7 @@ impl Nvram {
     }
 
     fn reply(&mut self, reply: NvramReply) {
+        self.cleaner.request_ended();
         self.outputs.push_back(NvramOutput::Reply(reply));
     }
 }

@@ -100,6 +100,7 @@ impl Plain {
                 let older = |group: &u64| std::cmp::Reverse(self.touch[group]);
                 cold.max_by_key(|(group, size)| (*size, older(group))).map(|(group, _)| *group)
             }
+            policy => unreachable!("{policy:?} is compared with a scan where its order is kept"),
         }
     }
 
@@ -337,7 +338,7 @@ fn configs() -> impl Strategy<Value = NvramConfig> {
             idle: Duration::from_millis(idle * 10),
             groups_at_once: if groups_at_once == 0 { u32::MAX } else { groups_at_once },
             hot_zone,
-            past_waits: false,
+            ..NvramConfig::default()
         },
     )
 }

@@ -20,7 +20,7 @@ use dcd_engine::nvram::durable::{
     DurableConfig, DurableNvram, DurableOutput, MediumPersist, NvramOpenError, NvramPicture,
     NvramStart,
 };
-use dcd_engine::nvram::{HotZoneSize, NvramConfig, NvramPolicyKind};
+use dcd_engine::nvram::{HotZoneSize, NvramConfig, NvramPolicyKind, Urgent};
 use dcd_engine::units::{BLOCK_SIZE, Duration, LbaRange, Time, Uuid};
 use dcd_engine::{Buffer, Operation, Reply, Request, RequestError, RequestId};
 
@@ -151,6 +151,25 @@ pub fn run(seed: u64, is_traced: bool) -> Result<NvramReport, String> {
     Ok(run.report)
 }
 
+/// With cleaning on several levels, or with what follows the load. Drawn from numbers of its own: the
+/// rest of a run is as without.
+fn with_levels(nvram: NvramConfig, seed: u64) -> NvramConfig {
+    let mut random = Random::new(seed ^ 0x6175_746f);
+    let urgent = Urgent { high_percent: 60, low_percent: 30, groups_at_once: 2 };
+    NvramConfig {
+        policy: match random.below(4) {
+            0 => NvramPolicyKind::AgeSize,
+            1 => NvramPolicyKind::Gds,
+            _ => NvramPolicyKind::Auto,
+        },
+        is_behind_requests: random.below(2) == 0,
+        urgent: (random.below(2) == 0).then_some(urgent),
+        deep_idle: (random.below(3) == 0).then_some(Duration::from_millis(20)),
+        wear_floor_percent: random.pick(&[0, 0, 10]),
+        ..nvram
+    }
+}
+
 impl Run {
     fn new(seed: u64) -> Run {
         let mut random = Random::new(seed ^ 0x6e76_7261_6d00);
@@ -173,6 +192,10 @@ impl Run {
             groups_at_once: random.pick(&[1, 4, u32::MAX]),
             hot_zone: HotZoneSize::Percent(30),
             ..NvramConfig::default()
+        };
+        let nvram = match seed.is_multiple_of(3) {
+            true => with_levels(nvram, seed),
+            false => nvram,
         };
         let persist = match random.below(4) {
             0 | 1 => MediumPersist::Now,

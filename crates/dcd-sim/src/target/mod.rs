@@ -14,6 +14,8 @@ pub mod pages;
 pub mod setup;
 pub mod tracks;
 
+use std::collections::BTreeMap;
+
 use dcd_engine::nvram::HeadPosition;
 use dcd_engine::{Device, Duration, Time};
 use serde::Serialize;
@@ -152,6 +154,8 @@ pub struct NvramFacts {
     pub cleaning_bytes: u64,
     /// What was left in it at the end.
     pub dirty_bytes: u64,
+    /// What was followed at the end, if policy and thresholds followed the load.
+    pub control: Option<ControlFacts>,
     /// Size of the hot zone at the end, for the policy that has one.
     pub hot_zone_bytes: Option<u64>,
     /// Where the hit ratio has its knee, if the hot zone is looked for.
@@ -159,6 +163,19 @@ pub struct NvramFacts {
     /// The share of writes that a memory of so many bytes would find, where the hot zone is looked
     /// for.
     pub hit_ratio_by_bytes: Vec<(u64, f64)>,
+}
+
+/// Policy and thresholds that followed the load.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct ControlFacts {
+    /// What was followed at the end.
+    pub arm: &'static str,
+    /// What that does.
+    pub does: &'static str,
+    /// How often another was taken.
+    pub switches: u64,
+    /// How long requests waited of late with each that was tried, or would have.
+    pub waited_ms: BTreeMap<&'static str, f64>,
 }
 
 /// What the log did.

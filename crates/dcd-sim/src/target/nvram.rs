@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use dcd_engine::nvram::control::arms::ARMS;
 use dcd_engine::nvram::{
     BelowId, BelowIo, GroupMap, HeadPosition, Nvram, NvramConfig, NvramInput, NvramOperation,
     NvramOutput, NvramPolicyKind, NvramRequest,
@@ -9,7 +10,7 @@ use dcd_engine::nvram::{
 use dcd_engine::units::BLOCK_SIZE;
 use dcd_engine::{Duration, Lba, LbaRange, RequestId, Time};
 
-use super::{NvramFacts, Target, TargetDone, TargetFacts};
+use super::{ControlFacts, NvramFacts, Target, TargetDone, TargetFacts};
 use crate::disk::model::{DiskOperation, DiskRequest, DiskRequestError};
 
 /// A target with a tier of non-volatile memory above it. A flush is done at once: what was
@@ -171,6 +172,14 @@ impl<T: Target> Target for NvramTarget<T> {
                 cleaning_writes: counters.cleaning_writes,
                 cleaning_bytes: bytes(counters.cleaning_blocks),
                 dirty_bytes: bytes(self.nvram.dirty_blocks()),
+                control: self.nvram.control().map(|status| ControlFacts {
+                    arm: status.arm().name,
+                    does: status.arm().why,
+                    switches: status.switches,
+                    waited_ms: (ARMS.iter().zip(status.waited))
+                        .map(|(arm, waited)| (arm.name, waited.0 as f64 / 1e6))
+                        .collect(),
+                }),
                 hot_zone_bytes: has_hot_zone.then(|| bytes(self.nvram.hot_zone_blocks())),
                 knee_bytes: ratio.map(|ratio| bytes(ratio.knee_blocks())),
                 hit_ratio_by_bytes: curve

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use dcd_daemon::event_loop::response_times::HistogramReport;
 use dcd_daemon::process::isolation::IsolationReport;
-use dcd_daemon::report::nvram::NvramReport;
+use dcd_daemon::report::nvram::{NvramControlReport, NvramReport};
 use dcd_daemon::report::status_report::{ModeSummary, StatusReport};
 use dcd_daemon::report::trouble_words::trouble_words;
 use dcd_daemon::report::volumes::VolumeReport;
@@ -99,6 +99,9 @@ fn facts(report: &StatusReport, paint: Paint) -> String {
     }
     if let Some(nvram) = &report.nvram {
         text += &line("in front", &nvram_words(nvram, paint));
+        if let Some(control) = &nvram.control {
+            text += &line("why now", &control_words(control));
+        }
     }
     if let Some(volume) = &report.volume {
         text += &line("volume", &volume_words(volume, paint));
@@ -124,6 +127,29 @@ fn nvram_words(nvram: &NvramReport, paint: Paint) -> String {
     }
     if nvram.failed {
         words += &paint.paint(Colour::Bad, ", FAILED: changes fail until a restart");
+    }
+    words
+}
+
+/// What is cleaned when in the memory in front of the log, and why.
+fn control_words(control: &NvramControlReport) -> String {
+    let time = |us: u64| format_duration(Duration::from_micros(us));
+    let mut words = format!("{}: {}", control.arm, control.does);
+    if let Some(waited) = control.waited_us.get(&control.arm) {
+        words += &format!("; requests waited {} of late", time(*waited));
+    }
+    let others = control.waited_us.iter().filter(|(arm, _)| **arm != control.arm);
+    if let Some((arm, waited)) = others.min_by_key(|(_, waited)| **waited) {
+        words += &format!(", {} with {arm}", time(*waited));
+    }
+    if let Some(last) = &control.last_switch {
+        words += &format!(
+            "; taken after {} for {}: {} against {}",
+            count(last.after_requests, "request"),
+            last.from,
+            time(last.to_waited_us),
+            time(last.from_waited_us)
+        );
     }
     words
 }

@@ -54,7 +54,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::groups::{LastAddress, Regions};
-use super::{BelowId, BelowIo, Nvram, NvramConfig, NvramCounters};
+use super::{BelowId, BelowIo, ControlStatus, Nvram, NvramConfig, NvramCounters};
 use crate::buffer::Buffer;
 use crate::format::nvram::NvramIdentity;
 use crate::io::{Operation, Reply, Request, RequestError, RequestId};
@@ -137,6 +137,8 @@ pub struct NvramStatus {
     pub hot_zone_blocks: u64,
     /// What the policy has done.
     pub counters: NvramCounters,
+    /// What is followed and why, if policy and thresholds follow the load.
+    pub control: Option<ControlStatus>,
     /// Commits.
     pub commits: u64,
     /// Writes that were made durable by them.
@@ -393,6 +395,7 @@ impl DurableNvram {
             damaged_blocks: self.slots.rotten().len() as u64,
             hot_zone_blocks: self.nvram.hot_zone_blocks(),
             counters: self.nvram.counters(),
+            control: self.nvram.control(),
             commits: self.commits,
             committed_writes: self.committed_writes,
             cleaning_failures: self.cleaning_failures,

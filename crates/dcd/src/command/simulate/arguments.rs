@@ -99,26 +99,35 @@ pub struct CacheArguments {
     /// Size of a non-volatile memory in front of the disk.
     #[arg(long, value_name = "SIZE", value_parser = parse_nvram_size, help_heading = "Non-volatile memory")]
     pub nvram: Option<u64>,
-    /// What is written to the disk first.
-    #[arg(long, value_name = "POLICY", default_value = "lru", requires = "nvram")]
-    #[arg(help_heading = "Non-volatile memory")]
-    pub policy: NvramPolicyArgument,
-    /// Cleaning begins when more than this share is dirty; 100: when a write needs the room.
-    #[arg(long, value_name = "PERCENT", default_value = "90", value_parser = parse_percent)]
+    /// What is written to the disk first [default: auto; lru with --high, --low, --idle or
+    /// --groups-at-once].
+    #[arg(long, value_name = "POLICY", requires = "nvram", help_heading = "Non-volatile memory")]
+    pub policy: Option<NvramPolicyArgument>,
+    /// Cleaning begins when more than this share is dirty; 100: when a write needs the room. Not
+    /// with --policy auto [default: 90%].
+    #[arg(long, value_name = "PERCENT", value_parser = parse_percent)]
     #[arg(requires = "nvram", help_heading = "Non-volatile memory")]
-    pub high: u8,
-    /// Cleaning ends at this share, at most that of --high; the same is a single threshold.
-    #[arg(long, value_name = "PERCENT", default_value = "20", value_parser = parse_percent)]
+    pub high: Option<u8>,
+    /// Cleaning ends at this share, at most that of --high; the same is a single threshold. Not
+    /// with --policy auto [default: 20%, at most --high].
+    #[arg(long, value_name = "PERCENT", value_parser = parse_percent)]
     #[arg(requires = "nvram", help_heading = "Non-volatile memory")]
-    pub low: u8,
+    pub low: Option<u8>,
     /// Cleaning that no write waits for waits until the disk has had no other request for so long.
-    #[arg(long, value_name = "TIME", default_value = "0s", value_parser = parse_duration)]
+    /// Not with --policy auto [default: 0s].
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     #[arg(requires = "nvram", help_heading = "Non-volatile memory")]
-    pub idle: Duration,
-    /// How many groups are cleaned at once: `all`, or a number.
-    #[arg(long, value_name = "COUNT", default_value = "all", value_parser = parse_groups_at_once)]
+    pub idle: Option<Duration>,
+    /// How many groups are cleaned at once: `all`, or a number. Not with --policy auto [default:
+    /// all].
+    #[arg(long, value_name = "COUNT", value_parser = parse_groups_at_once)]
     #[arg(requires = "nvram", help_heading = "Non-volatile memory")]
-    pub groups_at_once: u32,
+    pub groups_at_once: Option<u32>,
+    /// Cleaning that no write waits for leaves this share dirty, which spares writes to the disk:
+    /// for flash.
+    #[arg(long, value_name = "PERCENT", default_value = "0", value_parser = parse_percent)]
+    #[arg(requires = "nvram", help_heading = "Non-volatile memory")]
+    pub wear_floor: u8,
     /// What is cleaned together: `track`, or regions of a size, at most 2M. Disks without an arm
     /// have no tracks, nor has a log: there `track` is 64k.
     #[arg(long, value_name = "track|SIZE", default_value = "track", value_parser = parse_group)]
@@ -223,6 +232,8 @@ pub enum SequencesArgument {
 /// `--policy`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub enum NvramPolicyArgument {
+    /// Whatever has made requests wait least of late, with thresholds that follow the load
+    Auto,
     /// What was written longest ago
     Lru,
     /// What came longest ago
@@ -235,6 +246,10 @@ pub enum NvramPolicyArgument {
     Lst,
     /// The largest of those that are not written again and again
     Stack,
+    /// The group whose age times blocks for each write is largest
+    AgeSize,
+    /// What costs least for the blocks that it frees: greedy dual size
+    Gds,
 }
 
 /// `--destage`.
@@ -276,6 +291,24 @@ impl SequencesArgument {
 }
 
 impl NvramPolicyArgument {
+    /// The engine's.
+    fn kind(self, age_max: Option<Duration>) -> NvramPolicyKind {
+        match self {
+            NvramPolicyArgument::Auto => NvramPolicyKind::Auto,
+            NvramPolicyArgument::Lru => NvramPolicyKind::Lru,
+            NvramPolicyArgument::Fifo => NvramPolicyKind::Fifo,
+            NvramPolicyArgument::Stf => NvramPolicyKind::Stf,
+            NvramPolicyArgument::Wstf => {
+                let age_max = age_max.map_or(AGE_MAX_DEFAULT, engine_time);
+                NvramPolicyKind::WeightedStf { age_max }
+            }
+            NvramPolicyArgument::Lst => NvramPolicyKind::Lst,
+            NvramPolicyArgument::Stack => NvramPolicyKind::Stack,
+            NvramPolicyArgument::AgeSize => NvramPolicyKind::AgeSize,
+            NvramPolicyArgument::Gds => NvramPolicyKind::Gds,
+        }
+    }
+
     /// As on the command line.
     pub fn name(self) -> String {
         name(self)
@@ -313,10 +346,54 @@ impl CacheArguments {
         Ok(self)
     }
 
+    /// What is written to the disk first. Who sets a threshold has the policy of the thresholds.
+    pub fn policy(&self) -> NvramPolicyArgument {
+        let default = match self.fixed() {
+            Some(_) => NvramPolicyArgument::Lru,
+            None => NvramPolicyArgument::Auto,
+        };
+        self.policy.unwrap_or(default)
+    }
+
+    /// A flag that fixes what `auto` has follow the load, if one is set.
+    fn fixed(&self) -> Option<&'static str> {
+        let flags = [
+            ("--high", self.high.is_some()),
+            ("--low", self.low.is_some()),
+            ("--idle", self.idle.is_some()),
+            ("--groups-at-once", self.groups_at_once.is_some()),
+        ];
+        flags.into_iter().find(|(_, is_set)| *is_set).map(|(flag, _)| flag)
+    }
+
+    /// `--high`, or its default.
+    pub fn high(&self) -> u8 {
+        self.high.unwrap_or(NvramConfig::default().high_percent)
+    }
+
+    /// `--low`, or its default.
+    pub fn low(&self) -> u8 {
+        self.low.unwrap_or(NvramConfig::default().low_percent).min(self.high())
+    }
+
+    /// `--idle`, or its default.
+    pub fn idle(&self) -> Duration {
+        self.idle.unwrap_or_default()
+    }
+
+    /// `--groups-at-once`, or its default.
+    pub fn groups_at_once(&self) -> u32 {
+        self.groups_at_once.unwrap_or(NvramConfig::default().groups_at_once)
+    }
+
     /// What they describe, in front of that disk.
     pub fn setup(&self, disk: Profile, seed: u64) -> Result<Setup, CommandError> {
-        let (is_stack, is_wstf) =
-            (self.policy == NvramPolicyArgument::Stack, self.policy == NvramPolicyArgument::Wstf);
+        let policy = self.policy();
+        let is_stack = policy == NvramPolicyArgument::Stack;
+        let is_wstf = policy == NvramPolicyArgument::Wstf;
+        if let (NvramPolicyArgument::Auto, Some(flag)) = (policy, self.fixed()) {
+            return Err(CommandError::FlagNeeds { flag, needs: "another --policy than auto" });
+        }
         let misplaced = [
             ("--hot-zone", "--policy stack", self.hot_zone.is_some() && !is_stack),
             ("--age-max", "--policy wstf", self.age_max.is_some() && !is_wstf),
@@ -327,24 +404,15 @@ impl CacheArguments {
         let nvram = self.nvram.map(|bytes| NvramSetup {
             config: NvramConfig {
                 capacity_blocks: bytes / BLOCK_SIZE,
-                policy: match self.policy {
-                    NvramPolicyArgument::Lru => NvramPolicyKind::Lru,
-                    NvramPolicyArgument::Fifo => NvramPolicyKind::Fifo,
-                    NvramPolicyArgument::Stf => NvramPolicyKind::Stf,
-                    NvramPolicyArgument::Wstf => {
-                        let age_max = self.age_max.map_or(AGE_MAX_DEFAULT, engine_time);
-                        NvramPolicyKind::WeightedStf { age_max }
-                    }
-                    NvramPolicyArgument::Lst => NvramPolicyKind::Lst,
-                    NvramPolicyArgument::Stack => NvramPolicyKind::Stack,
-                },
-                high_percent: self.high,
-                low_percent: self.low.min(self.high),
+                policy: self.policy().kind(self.age_max),
+                high_percent: self.high(),
+                low_percent: self.low(),
                 bypass_blocks: self.nvram_bypass / BLOCK_SIZE,
-                idle: engine_time(self.idle),
-                groups_at_once: self.groups_at_once,
+                idle: engine_time(self.idle()),
+                groups_at_once: self.groups_at_once(),
                 hot_zone: self.hot_zone.unwrap_or(HotZoneSize::Found),
-                past_waits: false,
+                wear_floor_percent: self.wear_floor,
+                ..NvramConfig::default()
             },
             groups: self.group,
         });

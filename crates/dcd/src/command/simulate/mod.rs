@@ -215,6 +215,10 @@ fn target_in_words(facts: &TargetFacts, line: &mut impl FnMut(&str, String)) {
             "reads from memory",
             format!("{}{}", nvram.read_hits, percent(nvram.read_hits, reads)),
         );
+        if let Some(control) = &nvram.control {
+            line("policy at the end", format!("{}: {}", control.arm, control.does));
+            line("switches of policy", control.switches.to_string());
+        }
         line("left in memory", format_size(nvram.dirty_bytes));
         if let Some(bytes) = nvram.hot_zone_bytes {
             let knee = nvram.knee_bytes.map(|knee| format!("; knee at {}", format_size(knee)));

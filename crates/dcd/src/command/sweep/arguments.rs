@@ -50,7 +50,8 @@ pub struct SweepArguments {
     /// Sizes of a non-volatile memory; `none` for the disk without one [default: none].
     #[arg(long, value_name = "SIZES", value_delimiter = ',', value_parser = parse_size_or_none)]
     pub nvram: Vec<OrNone>,
-    /// Its policies.
+    /// Its policies; with `auto` its thresholds, idle time and groups at once follow the load, and
+    /// those below are for the others.
     #[arg(
         long,
         value_name = "POLICIES",

@@ -62,21 +62,29 @@ pub fn points(arguments: &SweepArguments) -> Result<Vec<Point>, CommandError> {
 
     let always = |_: &CacheArguments| true;
     let nvram = |caches: &CacheArguments| caches.nvram.is_some();
-    let stack = |caches: &CacheArguments| caches.nvram.is_some() && is_stack(&caches.policy);
+    let stack = |caches: &CacheArguments| caches.nvram.is_some() && is_stack(&caches.policy());
+    // With `auto` no threshold is fixed.
+    let fixed = |caches: &CacheArguments| {
+        caches.nvram.is_some() && caches.policy() != NvramPolicyArgument::Auto
+    };
     let log = |caches: &CacheArguments| caches.cache_disk.is_some();
     let drafts = span(drafts, &arguments.nvram, always, |draft, OrNone(bytes)| {
         draft.caches.nvram = bytes;
     });
     let drafts = span(drafts, &arguments.policy, nvram, |draft, policy| {
-        draft.caches.policy = policy;
+        draft.caches.policy = Some(policy);
     });
-    let drafts = span(drafts, &arguments.high, nvram, |draft, high| draft.caches.high = high);
-    let drafts = span(drafts, &arguments.low, nvram, |draft, low| {
-        draft.caches.low = low.min(draft.caches.high);
+    let drafts = span(drafts, &arguments.high, fixed, |draft, high| {
+        draft.caches.high = Some(high);
     });
-    let drafts = span(drafts, &arguments.idle, nvram, |draft, idle| draft.caches.idle = idle);
-    let drafts = span(drafts, &arguments.groups_at_once, nvram, |draft, count| {
-        draft.caches.groups_at_once = count;
+    let drafts = span(drafts, &arguments.low, fixed, |draft, low| {
+        draft.caches.low = Some(low.min(draft.caches.high()));
+    });
+    let drafts = span(drafts, &arguments.idle, fixed, |draft, idle| {
+        draft.caches.idle = Some(idle);
+    });
+    let drafts = span(drafts, &arguments.groups_at_once, fixed, |draft, count| {
+        draft.caches.groups_at_once = Some(count);
     });
     let drafts = span(drafts, &arguments.hot_zone, stack, |draft, size| {
         draft.caches.hot_zone = Some(size);
@@ -132,6 +140,8 @@ pub fn points(arguments: &SweepArguments) -> Result<Vec<Point>, CommandError> {
 fn labels(draft: &Draft<'_>) -> Vec<(&'static str, String)> {
     let caches = &draft.caches;
     let of_nvram = |text: String| if caches.nvram.is_some() { text } else { String::new() };
+    let is_fixed = caches.nvram.is_some() && caches.policy() != NvramPolicyArgument::Auto;
+    let of_fixed = |text: String| if is_fixed { text } else { String::new() };
     let of_log = |text: String| if caches.cache_disk.is_some() { text } else { String::new() };
     // Where the load is recorded, nothing is found.
     let detects =
@@ -139,22 +149,22 @@ fn labels(draft: &Draft<'_>) -> Vec<(&'static str, String)> {
     let of_detector = |count: u32| if detects { count.to_string() } else { String::new() };
     let bytes = |size: Option<u64>| size.map_or(String::new(), |bytes| bytes.to_string());
     let hot_zone = match caches.hot_zone.unwrap_or(HotZoneSize::Found) {
-        _ if caches.policy != NvramPolicyArgument::Stack => String::new(),
+        _ if caches.policy() != NvramPolicyArgument::Stack => String::new(),
         HotZoneSize::Found => "auto".to_owned(),
         HotZoneSize::Percent(percent) => percent.to_string(),
     };
-    let groups_at_once = match caches.groups_at_once {
+    let groups_at_once = match caches.groups_at_once() {
         u32::MAX => "all".to_owned(),
         count => count.to_string(),
     };
     vec![
         ("disk", draft.disk.to_owned()),
         ("nvram_bytes", bytes(caches.nvram)),
-        ("policy", of_nvram(caches.policy.name())),
-        ("high_percent", of_nvram(caches.high.to_string())),
-        ("low_percent", of_nvram(caches.low.to_string())),
-        ("idle_ms", of_nvram((caches.idle.as_micros() as f64 / 1e3).to_string())),
-        ("groups_at_once", of_nvram(groups_at_once)),
+        ("policy", of_nvram(caches.policy().name())),
+        ("high_percent", of_fixed(caches.high().to_string())),
+        ("low_percent", of_fixed(caches.low().to_string())),
+        ("idle_ms", of_fixed((caches.idle().as_micros() as f64 / 1e3).to_string())),
+        ("groups_at_once", of_fixed(groups_at_once)),
         ("hot_zone", of_nvram(hot_zone)),
         ("cache_disk_bytes", bytes(caches.cache_disk)),
         ("segment_bytes", of_log(caches.segment.to_string())),
