@@ -5,6 +5,7 @@
 //! |---|---|---|
 //! | `nbd_handshake.rs` | `nbd_handshake` | each option is answered, in order, by replies that parse |
 //! | `nbd_transmission.rs` | `nbd_transmission` | each request is answered once, with the error or the data the protocol asks for |
+//! | `nbd_disk.rs` | `nbd_disk` | what a server says to a network disk ends with facts or words; no request is answered twice, no read has bytes of somebody else |
 //! | `nbd_tls.rs` | `nbd_tls` | before TLS nothing is granted, then everything is TLS, and requests are of a client with a certificate |
 //! | `vhost_user.rs` | `vhost_user_message`, `vhost_user_queue`, `vhost_user_record` | what is accepted has what it needs; what the engine is asked for lies in the volume; nothing under way is done twice |
 //! | `vhost_user_session.rs` | `vhost_user_session` | a refused message changes nothing; who does not flush has FUA; no request is forgotten; nobody touches the memory of a guest that has gone |
@@ -29,6 +30,7 @@ mod clients;
 mod decoders;
 mod image;
 mod input;
+mod nbd_disk;
 mod nbd_handshake;
 mod nbd_tls;
 mod nbd_transmission;
@@ -52,9 +54,10 @@ pub struct Target {
 }
 
 /// All targets.
-pub const TARGETS: [Target; 35] = [
+pub const TARGETS: [Target; 36] = [
     Target { name: "nbd_handshake", run: nbd_handshake::run },
     Target { name: "nbd_transmission", run: nbd_transmission::run },
+    Target { name: "nbd_disk", run: nbd_disk::run },
     Target { name: "nbd_tls", run: nbd_tls::run },
     Target { name: "vhost_user_message", run: vhost_user::message },
     Target { name: "vhost_user_queue", run: vhost_user::queue },

@@ -35,7 +35,7 @@ use dcd_sim::disk::profiles;
 
 use crate::decoders::{UUID, geometry};
 use crate::image::{BASES, data_disk_info};
-use crate::{clients, nvram, vhost_user, volume_recovery};
+use crate::{clients, nbd_disk, nvram, vhost_user, volume_recovery};
 
 /// The seeds of a target: a name for the file, and the bytes.
 pub fn seeds(target: &str) -> Vec<(String, Vec<u8>)> {
@@ -48,6 +48,7 @@ pub fn seeds(target: &str) -> Vec<(String, Vec<u8>)> {
     match target {
         "nbd_handshake" => numbered(handshakes()),
         "nbd_transmission" => numbered(transmissions()),
+        "nbd_disk" => numbered(nbd_disk::seeds()),
         "nbd_tls" => numbered(tls_conversations()),
         "vhost_user_message" => numbered(vhost_user_messages()),
         "vhost_user_queue" => numbered(vhost_user_queues()),
@@ -154,6 +155,8 @@ pub fn seeds(target: &str) -> Vec<(String, Vec<u8>)> {
             "io-timeout = \"0s\"\n",
         ]),
         "device_spec" => texts(&[
+            "nbd://[fe80::1%25eth0]:7/a%20b%3f",
+            "slow:nbd+unix:///x?socket=/run/a%26b,read=8ms,write=8ms",
             "/dev/sdb",
             "slow:disk.img,read=8ms,write=8ms,flush=0ms",
             "slow:d,x=1.img,write=9ms,flush=2ms,read=8ms",

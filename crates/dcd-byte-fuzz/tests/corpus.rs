@@ -110,6 +110,7 @@ macro_rules! targets {
 targets!(
     nbd_handshake,
     nbd_transmission,
+    nbd_disk,
     nbd_tls,
     vhost_user_message,
     vhost_user_queue,

@@ -18,11 +18,14 @@
 //! Whatever takes long is preceded by lines of progress, every two seconds at least: a client takes
 //! a daemon that says nothing for 15 seconds for one that was stopped. A refusal is a [`Failure`]:
 //! a [`Code`] for programs, and words for people, which may change.
+//!
+//! [`nbd`] has the words of another protocol: those of network disks.
 
 pub mod commands;
 pub mod failure;
 pub mod legs;
 pub mod lines;
+pub mod nbd;
 pub mod resize;
 pub mod sequences;
 pub mod settings;

@@ -35,7 +35,7 @@ pub struct Settings {
     /// [default: that of the data-disk].
     #[arg(long, value_name = "NAME|UUID")]
     pub share: Option<String>,
-    /// The disk it belongs to. Of a volume, each of its disks in a --data-disk of its own, in any
+    /// The disk it belongs to, also one of another machine: nbd://HOST/EXPORT. Of a volume, each of its disks in a --data-disk of its own, in any
     /// order.
     #[arg(long, value_name = "DISK")]
     pub data_disk: Vec<DeviceSpec>,

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use dcd_daemon::control::client::{ControlClient, ControlError};
 use dcd_daemon::device::device_file::DeviceFile;
 use dcd_daemon::device::device_spec::DeviceSpec;
+use dcd_daemon::device::network::check_handed_over;
 use dcd_daemon::report::volumes::VolumeReport;
 use dcd_daemon::serve::ServeError;
 use dcd_engine::units::BLOCK_SIZE;
@@ -53,6 +54,7 @@ impl VolumeClient {
         spec: &DeviceSpec,
         accept_damage: bool,
     ) -> Result<(), CommandError> {
+        check_handed_over(spec.path()).map_err(ServeError::device("disk"))?;
         let disk = DeviceFile::open(spec.path()).map_err(ServeError::device("disk"))?;
         Ok(self.client.replace_member(member, &spec.absolute(), disk, accept_damage)?)
     }

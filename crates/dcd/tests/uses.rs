@@ -50,7 +50,14 @@ fn every_page_is_tried() {
         .map(|entry| entry.unwrap().file_name().into_string().unwrap())
         .collect();
     pages.sort();
-    let tried = ["ci-builds.md", "cloud-volume.md", "database.md", "nas.md", "vm-images.md"];
+    let tried = [
+        "ci-builds.md",
+        "cloud-volume.md",
+        "database.md",
+        "nas.md",
+        "network-disk.md",
+        "vm-images.md",
+    ];
     assert_eq!(pages, tried);
 }
 
@@ -81,6 +88,13 @@ fn a_cloud_volume() {
     skip_without!("docs/uses/cloud-volume.md", "fio", "bash");
     let said = try_page("cloud-volume.md");
     assert!(said.contains("mode = write-around"), "{said}");
+}
+
+#[test]
+fn a_disk_of_another_machine() {
+    skip_without!("docs/uses/network-disk.md", "nbdkit", "fio", "bash");
+    let said = try_page("network-disk.md");
+    assert!(said.contains("connected for"), "{said}");
 }
 
 #[test]

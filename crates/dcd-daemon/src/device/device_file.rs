@@ -9,6 +9,9 @@
 //!
 //! A path may lead to a share of a disk ([`crate::device::shares`]): then the disk is open, and
 //! everything that is done with it is done in the windows of the share ([`DeviceFile::place`]).
+//!
+//! And it may be the URI of a network disk ([`crate::device::network`]): then there is no file, and
+//! all of it is done over a connection.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -31,6 +34,7 @@ use dcd_engine::units::BLOCK_SIZE;
 use crate::device::claim::{Claim, Hold, lock};
 use crate::device::identity::DiskIdentity;
 use crate::device::mounts::{mounted_at, mounts, swaps};
+use crate::device::network::{self, Mark, NbdUri, NetworkDisk, NetworkProblem};
 use crate::device::shares::{self, DirectoryChange, Place, ShareProblem, disk_of};
 
 /// A file of an odd size that is smaller than this is hardly a disk image with its end missing.
@@ -145,6 +149,14 @@ pub enum DeviceError {
     /// A share of a cache-disk.
     #[error(transparent)]
     Share(#[from] ShareProblem),
+    /// A network disk.
+    #[error("{}: {source}", path.display())]
+    Network {
+        /// Its name.
+        path: PathBuf,
+        /// What is wrong.
+        source: Box<NetworkProblem>,
+    },
     /// The file is larger than the modelled disk.
     #[error("{} has {found} bytes, and a {profile} has {capacity}", path.display())]
     LargerThanModel {
@@ -217,8 +229,8 @@ pub fn missing_hint(path: &Path) -> String {
         prefix.len() > 1 && prefix.bytes().all(|it| it.is_ascii_alphanumeric() || it == b'+')
     };
     if prefix.is_some_and(is_word) {
-        return "a disk is a block device or a file, or one of these behind `slow:`, `model:` or `faulty:`; make a block \
-                device of anything else first, as `rbd map` or `nbd-client` do"
+        return "a disk is a block device or a file, or one of these behind `slow:`, `model:` or `faulty:`, or \
+                nbd://HOST/EXPORT; make a block device of anything else first, as `rbd map` does"
             .into();
     }
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
@@ -257,6 +269,14 @@ impl DeviceError {
         Some(match self {
             DeviceError::Drive(problem) => return problem.hint.clone(),
             DeviceError::Share(problem) => problem.hint(),
+            DeviceError::Network { source, .. } => return source.hint(),
+            DeviceError::Locked { path, .. } if network::is_network(path) => {
+                "another dcd on this machine serves it; stop that first".into()
+            }
+            DeviceError::Size { path, found } if network::is_network(path) => format!(
+                "have the server serve whole sectors: {} bytes",
+                found.next_multiple_of(BLOCK_SIZE).max(BLOCK_SIZE)
+            ),
             DeviceError::LargerThanModel { capacity, .. } => {
                 format!(
                     "take a smaller file, at most {capacity} bytes, or a larger disk of `dcd disk list`"
@@ -347,7 +367,9 @@ enum Part<'a> {
 /// An open, locked disk. Closing it gives the lock back.
 #[derive(Debug)]
 pub struct DeviceFile {
+    /// Of a network disk, what locks its name: no I/O is done with that.
     file: OwnedFd,
+    network: Option<NetworkDisk>,
     claim: Claim,
     /// Its locks are those of another process now.
     is_handed_over: bool,
@@ -560,6 +582,17 @@ impl DeviceFile {
     }
 
     fn open_now(path: &Path, access: Access, part: &Part) -> Result<DeviceFile, DeviceError> {
+        if let Some(uri) = network::uri_of(path) {
+            let failed = |source: NetworkProblem| DeviceError::Network {
+                path: path.to_owned(),
+                source: source.into(),
+            };
+            let uri = uri.map_err(|error| failed(error.into()))?;
+            if !matches!(part, Part::Whole) {
+                network::check_shareable(path)?;
+            }
+            return DeviceFile::open_network(path, uri, access);
+        }
         let disk = match part {
             Part::Share { .. } => path.parent().unwrap_or(path),
             Part::Whole | Part::Directory => path,
@@ -590,6 +623,66 @@ impl DeviceFile {
         device.claim.take(path, &device.file, &device.identity, &hold)?;
         device.claim.looked_up(&device.file, &hold);
         Ok(device)
+    }
+
+    /// Connects to the server of a network disk. Its name is locked first.
+    fn open_network(path: &Path, uri: NbdUri, access: Access) -> Result<DeviceFile, DeviceError> {
+        let locked = network::lock_name(&uri).map_err(|errno| DeviceError::Io {
+            path: path.to_owned(),
+            operation: "lock the name of",
+            source: errno.into(),
+        })?;
+        let file =
+            locked.ok_or_else(|| DeviceError::Locked { path: path.to_owned(), pid: None })?;
+        let failed = |source: NetworkProblem| DeviceError::Network {
+            path: path.to_owned(),
+            source: source.into(),
+        };
+        let network = NetworkDisk::open(uri, access == Access::Write).map_err(failed)?;
+        let facts = network.facts();
+        let (size_bytes, found) = (facts.size_bytes, facts.minimum_block);
+        if found > 4096 {
+            let path = path.to_owned();
+            return Err(DeviceError::BlockSize { path, what: "smallest blocks", found });
+        }
+        let logical_block_size = if found > 512 { 4096 } else { 512 };
+        Ok(DeviceFile {
+            file,
+            claim: Claim::default(),
+            is_handed_over: false,
+            path: path.to_owned(),
+            windows: RefCell::new(None),
+            share: None,
+            whole_identity: DiskIdentity { pieces: Vec::new() },
+            whole_bytes: size_bytes,
+            guard: Guard::Ours,
+            identity: DiskIdentity { pieces: Vec::new() },
+            size_bytes,
+            needed_bytes: AtomicU64::new(size_bytes),
+            is_block_device: false,
+            is_direct: true,
+            logical_block_size,
+            physical_sector_size: 4096,
+            // Where a server is may change, so that is no part of what the disk is.
+            serial: String::new(),
+            honours_dsync: true,
+            is_in_memory: false,
+            number: 0,
+            physical_disk: network.server_number(),
+            network: Some(network),
+        })
+    }
+
+    /// This is on it: a network disk is the same one again only with that.
+    pub(crate) fn is_known_by(&self, mark: Mark) {
+        if let Some(network) = &self.network {
+            network.set_mark(mark);
+        }
+    }
+
+    /// If it is a network disk: that.
+    pub fn network(&self) -> Option<&NetworkDisk> {
+        self.network.as_ref()
     }
 
     /// From here on it is this part of what is open.
@@ -637,6 +730,7 @@ impl DeviceFile {
         };
         Ok(DeviceFile {
             file: self.file.try_clone()?,
+            network: None,
             claim: self.claim.try_clone()?,
             is_handed_over: true,
             path: disk_of(&self.path),
@@ -769,6 +863,7 @@ impl DeviceFile {
         let Opened { file, stat, is_block_device, is_direct } = opened;
         let mut device = DeviceFile {
             file,
+            network: None,
             claim,
             is_handed_over: false,
             path: path.to_owned(),
@@ -809,6 +904,9 @@ impl DeviceFile {
 
     /// Takes the size of a file that was given another one.
     pub fn size_changed(&mut self) -> Result<(), DeviceError> {
+        if self.network.is_some() {
+            return self.check_size();
+        }
         let stat = rustix::fs::fstat(&self.file).map_err(|errno| DeviceError::Io {
             path: self.path.clone(),
             operation: "look at",
@@ -832,6 +930,7 @@ impl DeviceFile {
             None => needed,
         };
         !self.is_block_device
+            && self.network.is_none()
             && rustix::fs::fstat(&self.file).is_ok_and(|stat| (stat.st_size as u64) < end)
     }
 
@@ -845,6 +944,9 @@ impl DeviceFile {
     /// # Errors
     /// If it does not say.
     pub fn size_now(&self) -> io::Result<u64> {
+        if self.network.is_some() {
+            return Ok(self.size_bytes);
+        }
         if let Some(windows) = &*self.windows.borrow() {
             return Ok(windows.size_bytes());
         }
@@ -980,6 +1082,9 @@ impl DeviceFile {
     /// with holes, or a block device that discards and promises zeroes. Nothing that it holds is
     /// changed.
     pub fn can_give_back_space(&self) -> bool {
+        if let Some(network) = &self.network {
+            return network.can_zero();
+        }
         if self.is_block_device {
             let has = |limit| {
                 let most = sysfs_text(whole_disk(self.number), limit);
@@ -1026,6 +1131,15 @@ impl DeviceFile {
     pub fn read_at(&self, offset: u64, length: usize) -> Result<dcd_engine::Buffer, DeviceError> {
         let mut buffer = dcd_engine::Buffer::zeroed(length);
         let mut done = 0;
+        if let Some(network) = &self.network {
+            buffer.resize((length as u64).min(self.size_bytes.saturating_sub(offset)) as usize);
+            let read = network.read_at(offset, buffer.bytes_mut());
+            return read.map(|()| buffer).map_err(|source| DeviceError::Io {
+                path: self.path.clone(),
+                operation: "read",
+                source,
+            });
+        }
         let length = match &*self.windows.borrow() {
             Some(windows) => {
                 (length as u64).min(windows.size_bytes().saturating_sub(offset)) as usize
@@ -1067,6 +1181,9 @@ impl DeviceFile {
             operation: "write",
             source,
         };
+        if let Some(network) = &self.network {
+            return network.write_all_at(offset, bytes).map_err(failed);
+        }
         let mut done = 0;
         while done < bytes.len() {
             let rest = &bytes[done..];
@@ -1083,16 +1200,23 @@ impl DeviceFile {
 
     /// Makes durable what was written.
     pub fn flush(&self) -> Result<(), DeviceError> {
-        rustix::fs::fdatasync(&self.file).map_err(|errno| DeviceError::Io {
+        let flushed = match &self.network {
+            Some(network) => network.flush(),
+            None => rustix::fs::fdatasync(&self.file).map_err(io::Error::from),
+        };
+        flushed.map_err(|source| DeviceError::Io {
             path: self.path.clone(),
             operation: "flush",
-            source: errno.into(),
+            source,
         })
     }
 
     /// Where the next data begins, or the next hole, as far as a file system tells.
     /// [`Errno::NXIO`]: nowhere on this disk.
     pub fn seek(&self, to: SeekTo, mut offset: u64) -> Result<u64, Errno> {
+        if self.network.is_some() {
+            return Err(Errno::OPNOTSUPP);
+        }
         let find = |at| match to {
             SeekTo::Data => rustix::fs::seek(&self.file, SeekFrom::Data(at)),
             SeekTo::Hole => rustix::fs::seek(&self.file, SeekFrom::Hole(at)),

@@ -2,6 +2,8 @@
 //!
 //! ```text
 //! /dev/sdb                                     a block device or a regular file
+//! nbd://host/export                            an export of an NBD server (device/network)
+//! nbd+unix:///export?socket=/run/nbd           the same at a unix socket
 //! slow:disk.img,read=8ms,write=8ms,flush=0ms   a file behind one slow arm (also sector=512)
 //! model:hp-97560:disk.img                      a file as slow as a modelled drive
 //! faulty:SPEC,control=faults.txt               any of these, with faults on command
@@ -16,6 +18,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
 
+use crate::device::network::{UriError, uri_of};
 use crate::units_text::{UnitError, format_duration, parse_duration};
 
 /// Times and sectors of a slow arm.
@@ -35,7 +38,7 @@ pub struct SlowTimes {
 /// A disk, as the user names it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum DeviceSpec {
-    /// A regular file or block device as it is.
+    /// A regular file, block device, or network disk as it is. The name of that is a URI.
     Plain(PathBuf),
     /// The same behind one arm that serves one request at a time.
     Slow {
@@ -105,6 +108,14 @@ pub enum DeviceSpecError {
         /// The whole spec.
         spec: String,
     },
+    /// It is meant to be a network disk.
+    #[error("{spec:?}: {source}")]
+    Uri {
+        /// What is wrong.
+        source: UriError,
+        /// The whole spec.
+        spec: String,
+    },
     /// Faulty inside faulty, or something else in the place of a path.
     #[error("expected {expected} in {spec:?}, found {found:?}")]
     Nested {
@@ -124,6 +135,7 @@ impl DeviceSpecError {
             DeviceSpecError::Time { source, .. } => {
                 source.hint().unwrap_or_else(|| "times are written like 8ms, 50us or 1s".to_owned())
             }
+            DeviceSpecError::Uri { source, .. } => source.hint(),
             DeviceSpecError::Missing { expected: "control=PATH", .. } => {
                 "a faulty disk is written faulty:SPEC,control=PATH, for example \
                  faulty:/dev/sdb,control=/tmp/faults"
@@ -132,7 +144,7 @@ impl DeviceSpecError {
             DeviceSpecError::Nested { .. } => {
                 "only slow:FILE,..., model:PROFILE:FILE or a path may stand inside faulty:".to_owned()
             }
-            _ => "a disk is a path, or slow:FILE,read=8ms,write=8ms[,flush=0ms][,sector=512], or \
+            _ => "a disk is a path, or nbd://HOST/EXPORT, or slow:FILE,read=8ms,write=8ms[,flush=0ms][,sector=512], or \
                  model:PROFILE:FILE, or faulty:SPEC,control=PATH; a file whose name begins like that is written ./NAME"
                 .to_owned(),
         }
@@ -168,7 +180,10 @@ impl DeviceSpec {
     /// The same for a process with another working directory.
     pub fn absolute(&self) -> DeviceSpec {
         // Only the empty path has no absolute form, and the working directory may be gone.
-        let absolute = |path: &Path| std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+        let absolute = |path: &Path| match uri_of(path) {
+            Some(Ok(uri)) => uri.absolute().to_string().into(),
+            _ => std::path::absolute(path).unwrap_or_else(|_| path.to_owned()),
+        };
         match self {
             DeviceSpec::Plain(path) => DeviceSpec::Plain(absolute(path)),
             DeviceSpec::Slow { path, times } => {
@@ -265,13 +280,13 @@ fn parse_slow(rest: &str, spec: &str) -> Result<DeviceSpec, DeviceSpecError> {
         flush: time("flush")?.unwrap_or(Duration::ZERO),
         sector_bytes,
     };
-    Ok(DeviceSpec::Slow { path: path.into(), times })
+    Ok(DeviceSpec::Slow { path: disk_name(path, spec)?, times })
 }
 
 fn parse_model(rest: &str, spec: &str) -> Result<DeviceSpec, DeviceSpecError> {
     match rest.split_once(':') {
         Some((profile, path)) if !profile.is_empty() && !path.is_empty() => {
-            Ok(DeviceSpec::Model { profile: profile.to_owned(), path: path.into() })
+            Ok(DeviceSpec::Model { profile: profile.to_owned(), path: disk_name(path, spec)? })
         }
         _ => Err(DeviceSpecError::NoPath { expected: "model:PROFILE:FILE", spec: spec.to_owned() }),
     }
@@ -317,7 +332,16 @@ impl FromStr for DeviceSpec {
         if let Some(rest) = spec.strip_prefix("faulty:") {
             return parse_faulty(rest, spec);
         }
-        Ok(DeviceSpec::Plain(spec.into()))
+        Ok(DeviceSpec::Plain(disk_name(spec, spec)?))
+    }
+}
+
+/// A path, or a URI as it is always written.
+fn disk_name(name: &str, spec: &str) -> Result<PathBuf, DeviceSpecError> {
+    match uri_of(Path::new(name)) {
+        None => Ok(name.into()),
+        Some(Ok(uri)) => Ok(uri.to_string().into()),
+        Some(Err(source)) => Err(DeviceSpecError::Uri { source, spec: spec.to_owned() }),
     }
 }
 

@@ -28,6 +28,7 @@ use rustix::fs::FileType;
 
 use crate::device::loop_device::{self, LoopBacking};
 use crate::device::mounts::{Mount, mount_of, mounts};
+use crate::device::network::is_network;
 use crate::device::shares::{Place, directory_at};
 
 /// Layers that are followed; a file system on a file on a file system does not go on for ever.
@@ -194,6 +195,11 @@ fn share_bytes(first: &Piece, second: &Piece) -> bool {
 
 /// Two of the disks that are named, if they share bytes, and what they share.
 pub fn same_disks<'p>(paths: &[&'p Path]) -> Option<(&'p Path, &'p Path, PathBuf)> {
+    // Network disks have no bytes on this machine.
+    let is_same = |at: &usize| is_network(paths[*at]) && paths[..*at].contains(&paths[*at]);
+    if let Some(path) = (0..paths.len()).find(is_same).map(|at| paths[at]) {
+        return Some((path, path, path.to_owned()));
+    }
     // What is not there shares nothing; opening it says so.
     let known = paths.iter().filter_map(|path| Some((*path, DiskIdentity::of(path).ok()?)));
     let known: Vec<(&Path, DiskIdentity)> = known.collect();

@@ -13,6 +13,7 @@ pub(crate) mod fuse_mount;
 pub mod identity;
 pub mod loop_device;
 pub(crate) mod mounts;
+pub mod network;
 pub(crate) mod share_room;
 pub mod shares;
 pub(crate) mod way;

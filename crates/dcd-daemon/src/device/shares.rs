@@ -49,6 +49,7 @@ use rustix::io::Errno;
 use crate::device::claim::alone_with_directories;
 pub use crate::device::claim::parts_locked;
 use crate::device::device_file::{DeviceError, DeviceFile};
+use crate::device::network::{NetworkReader, is_network, uri_of};
 
 /// Locked, to be shared, by whoever has a share.
 pub(crate) const PRESENT: Range<u64> = 0..4096;
@@ -72,6 +73,9 @@ impl Place {
     /// Takes a path apart. One that leads nowhere is that of a disk.
     pub fn of(path: &Path) -> Place {
         let whole = Place { disk: path.to_owned(), share: None };
+        if is_network(path) {
+            return whole;
+        }
         // The system's word for a path that leads through what is no directory.
         if rustix::fs::stat(path).err() != Some(Errno::NOTDIR) {
             return whole;
@@ -86,6 +90,9 @@ impl Place {
 
     /// A name that leads there from everywhere.
     pub fn whole_name(&self) -> PathBuf {
+        if let Some(Ok(uri)) = uri_of(&self.disk) {
+            return uri.absolute().to_string().into();
+        }
         let disk = self.disk.canonicalize().unwrap_or_else(|_| self.disk.clone());
         self.share.as_ref().map_or(disk.clone(), |share| disk.join(share))
     }
@@ -93,7 +100,8 @@ impl Place {
     /// Whether there is such a disk, and such a share of it.
     pub fn exists(&self) -> bool {
         match &self.share {
-            None => self.disk.exists(),
+            // Whether a server serves it is found out by connecting.
+            None => is_network(&self.disk) || self.disk.exists(),
             Some(share) => directory_at(&self.disk)
                 .is_ok_and(|found| found.is_ok_and(|it| it.find(share).is_some())),
         }
@@ -375,8 +383,23 @@ fn open_disk(disk: &Path) -> io::Result<File> {
 /// A disk, or a share of one, that is open for reading; nothing is locked. For who looks at what
 /// somebody else may be using.
 pub struct DiskReader {
-    file: File,
+    source: Source,
     windows: Option<Windows>,
+}
+
+/// Where the bytes of a disk come from.
+enum Source {
+    File(File),
+    Network(NetworkReader),
+}
+
+impl Source {
+    fn read_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<usize> {
+        match self {
+            Source::File(file) => file.read_at(bytes, offset),
+            Source::Network(disk) => disk.read_at(bytes, offset),
+        }
+    }
 }
 
 impl DiskReader {
@@ -387,6 +410,10 @@ impl DiskReader {
     /// [`io::ErrorKind::Unsupported`] if it is neither a file nor a block device.
     pub fn open(path: &Path) -> io::Result<DiskReader> {
         let place = Place::of(path);
+        if let Some(uri) = uri_of(&place.disk) {
+            let source = Source::Network(NetworkReader::open(&uri.map_err(io::Error::other)?)?);
+            return Ok(DiskReader { source, windows: None });
+        }
         let file = open_disk(&place.disk)?;
         let windows = match &place.share {
             None => None,
@@ -402,7 +429,7 @@ impl DiskReader {
                 Some(share.windows)
             }
         };
-        Ok(DiskReader { file, windows })
+        Ok(DiskReader { source: Source::File(file), windows })
     }
 
     /// Bytes from `offset` on; fewer where the disk or the share ends.
@@ -410,12 +437,12 @@ impl DiskReader {
     /// # Errors
     /// If the system cannot read them.
     pub fn read_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<usize> {
-        let Some(windows) = &self.windows else { return self.file.read_at(bytes, offset) };
+        let Some(windows) = &self.windows else { return self.source.read_at(bytes, offset) };
         let mut done = 0;
         while done < bytes.len() {
             let Some((at, left)) = windows.locate(offset + done as u64) else { break };
             let length = (bytes.len() - done).min(usize::try_from(left).unwrap_or(usize::MAX));
-            match self.file.read_at(&mut bytes[done..done + length], at) {
+            match self.source.read_at(&mut bytes[done..done + length], at) {
                 Ok(0) => break,
                 Ok(count) => done += count,
                 // What was read is told first.
@@ -460,7 +487,8 @@ impl DiskReader {
     }
 
     fn is_hole_of_disk(&self, start: u64, length: u64) -> bool {
-        match rustix::fs::seek(&self.file, rustix::fs::SeekFrom::Data(start)) {
+        let Source::File(file) = &self.source else { return false };
+        match rustix::fs::seek(file, rustix::fs::SeekFrom::Data(start)) {
             Ok(data) => data >= start.saturating_add(length),
             // Nor was anything behind it.
             Err(error) => error == Errno::NXIO,
@@ -472,7 +500,10 @@ impl DiskReader {
         match &self.windows {
             Some(windows) => Some(windows.size_bytes()),
             // The end of a block device is found by seeking; its metadata says 0.
-            None => io::Seek::seek(&mut &self.file, io::SeekFrom::End(0)).ok(),
+            None => match &self.source {
+                Source::File(file) => io::Seek::seek(&mut &*file, io::SeekFrom::End(0)).ok(),
+                Source::Network(disk) => Some(disk.length()),
+            },
         }
     }
 }

@@ -3,16 +3,19 @@
 //!
 //! ```text
 //! start -> faults (fail, hang) -> slow arm or disk model (wait) -> ring -> completed -> IoDone
+//!                                                              `-> a server (network/) -> IoDone
 //! ```
 
 pub mod drive;
 pub mod fault_rules;
 pub(crate) mod model_arm;
+pub mod network;
 pub mod slow_arm;
 
 use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use dcd_engine::format::share_directory::Windows;
 use dcd_engine::units::BLOCK_SIZE;
@@ -26,6 +29,7 @@ use crate::device::device_spec::DeviceSpec;
 use crate::disk::drive::{ModelledDrive, open_drive};
 use crate::disk::fault_rules::{Fault, FaultFile, FaultTarget, LOOK_INTERVAL};
 use crate::disk::model_arm::{ModelArm, ModelWork};
+use crate::disk::network::{NetworkEvent, NetworkStanding, Session};
 use crate::disk::slow_arm::{ArmWork, SlowArm};
 use crate::memory::segment_memory::Mapping;
 use crate::ring::{Completed, DiskError, Ring, WriteSource, ZeroMode};
@@ -35,8 +39,17 @@ use crate::ring::{Completed, DiskError, Ring, WriteSource, ZeroMode};
 pub struct DiskKey {
     /// Which disk.
     pub device: Device,
-    /// Which I/O.
-    pub id: IoId,
+    /// What of it.
+    pub part: DiskPart,
+}
+
+/// What of a disk has ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum DiskPart {
+    /// An I/O.
+    Io(IoId),
+    /// Something that a network disk waits for.
+    Network(NetworkEvent),
 }
 
 /// An open disk and its behaviour.
@@ -59,6 +72,8 @@ pub struct Disk {
     /// Ways to zero that have not been refused yet.
     can_punch: bool,
     can_zero_range: bool,
+    /// Of a network disk: the server takes the place of the ring.
+    session: Option<Box<Session>>,
 }
 
 impl Disk {
@@ -87,11 +102,18 @@ impl Disk {
         let sector_bytes = model.as_ref().map_or(sector_bytes, |model| {
             model.sector_bytes().clamp(512, 4096).max(file.logical_block_size)
         });
+        let file = Rc::new(file);
+        let session = Session::new(file.clone()).map_err(|source| DeviceError::Io {
+            path: file.path().to_owned(),
+            operation: "start a thread for",
+            source,
+        })?;
         Ok(Disk {
             device,
             can_punch: true,
             can_zero_range: true,
-            file: Rc::new(file),
+            session: session.map(Box::new),
+            file,
             segment_memory: None,
             sector_bytes,
             payload_offset_bytes: 0,
@@ -146,7 +168,27 @@ impl Disk {
 
     /// Tells where the segment memory is.
     pub fn set_segment_memory(&mut self, mapping: Arc<Mapping>) {
+        if let Some(session) = &mut self.session {
+            session.set_segment_memory(mapping.clone());
+        }
         self.segment_memory = Some(mapping);
+    }
+
+    /// Tells how long the engine waits for an I/O.
+    pub fn set_io_timeout(&mut self, io_timeout: Duration) {
+        if let Some(session) = &mut self.session {
+            session.set_io_timeout(io_timeout);
+        }
+    }
+
+    /// What it is to the engine.
+    pub fn device(&self) -> Device {
+        self.device
+    }
+
+    /// Of a network disk: how its connections stand.
+    pub fn network_standing(&self) -> Option<NetworkStanding> {
+        self.session.as_ref().map(|session| session.standing())
     }
 
     /// Starts an I/O.
@@ -198,7 +240,7 @@ impl Disk {
             return self.move_arm(now, ring);
         }
         match &mut self.arm {
-            None => self.submit(io, ring),
+            None => self.submit(now, io, ring),
             Some(arm) => {
                 let is_part = fault_target(&io.operation)
                     .1
@@ -219,15 +261,18 @@ impl Disk {
 
     fn move_arm<K: Copy + From<DiskKey>>(&mut self, now: Time, ring: &mut Ring<K>) {
         if let Some(io) = self.arm.as_mut().and_then(|arm| arm.take_due(now)) {
-            self.submit(io, ring);
+            self.submit(now, io, ring);
         }
         while let Some(io) = self.model.as_mut().and_then(|model| model.take_due(now)) {
-            self.submit(io, ring);
+            self.submit(now, io, ring);
         }
     }
 
-    fn submit<K: Copy + From<DiskKey>>(&mut self, io: Io, ring: &mut Ring<K>) {
-        let key = K::from(DiskKey { device: self.device, id: io.id });
+    fn submit<K: Copy + From<DiskKey>>(&mut self, now: Time, io: Io, ring: &mut Ring<K>) {
+        if let Some(session) = &mut self.session {
+            return session.start(now, Io { device: self.device, ..io }, ring);
+        }
+        let key = K::from(DiskKey { device: self.device, part: DiskPart::Io(io.id) });
         match io.operation {
             IoOperation::Read { offset, buffer } => ring.read(key, &self.file, offset, buffer),
             IoOperation::Write { offset, data, fua } => {
@@ -263,10 +308,20 @@ impl Disk {
     pub fn completed<K: Copy + From<DiskKey>>(
         &mut self,
         now: Time,
-        id: IoId,
+        part: DiskPart,
         completed: Completed<K>,
         ring: &mut Ring<K>,
     ) -> Option<IoDone> {
+        let id = match (part, &mut self.session) {
+            (DiskPart::Io(id), _) => id,
+            // What it leads to comes with `poll`.
+            (DiskPart::Network(event), Some(session)) => {
+                session.happened(now, self.device, event, ring);
+                return None;
+            }
+            // Of a disk that was here before.
+            (DiskPart::Network(_), None) => return None,
+        };
         let (result, buffer) = match completed {
             Completed::Disk { result, buffer, .. } => (result, buffer),
             Completed::Zero { key, offset, length, mode, result } => {
@@ -304,6 +359,13 @@ impl Disk {
                 self.start_in_head(now, io, ring);
             }
         }
+        if let Some(done) = self.session.as_mut().and_then(|session| session.next_done(now)) {
+            if let Some(arm) = &mut self.arm {
+                arm.finished(now);
+                self.move_arm(now, ring);
+            }
+            return Some(done);
+        }
         self.done.pop_front()
     }
 
@@ -315,7 +377,8 @@ impl Disk {
         let arm = self.arm.as_ref().and_then(SlowArm::next_due);
         let look = (!self.hung.is_empty()).then(|| now.after(LOOK_INTERVAL));
         let model = self.model.as_ref().and_then(ModelArm::next_due);
-        [arm, model, look].into_iter().flatten().min()
+        let network = self.session.as_ref().and_then(|session| session.next_due(now));
+        [arm, model, look, network].into_iter().flatten().min()
     }
 
     /// Of a share: it is this part of its disk from now on. False, and nothing has changed, if
@@ -479,7 +542,8 @@ mod tests {
                     else {
                         panic!("only disk operations are started here");
                     };
-                    if let Some(done) = self.disk.completed(now, key.id, completed, &mut self.ring)
+                    if let Some(done) =
+                        self.disk.completed(now, key.part, completed, &mut self.ring)
                     {
                         return Some(done);
                     }

@@ -40,7 +40,8 @@ use rustix::event::PollFlags;
 
 use crate::clock::Clock;
 use crate::device::share_room::ShareRoom;
-use crate::disk::{Disk, DiskKey};
+use crate::disk::network::NetworkStanding;
+use crate::disk::{Disk, DiskKey, DiskPart};
 use crate::event_loop::core::Core;
 use crate::event_loop::request_ring::{AskedRequest, RecordedRequest, RequestRing};
 use crate::event_loop::response_times::{RequestKind, ResponseTimes};
@@ -321,6 +322,10 @@ impl<C: Core> EventLoop<C> {
             is_closing: false,
             calendar_told: None,
         };
+        if let Some(engine) = event_loop.core.engine() {
+            let io_timeout = std::time::Duration::from_nanos(engine.config().io_timeout.0);
+            event_loop.disks.iter_mut().for_each(|disk| disk.set_io_timeout(io_timeout));
+        }
         // A core that has just been opened begins when it is told that time has passed.
         event_loop.give(Input::Timeout);
         Ok(event_loop)
@@ -612,9 +617,16 @@ impl<C: Core> EventLoop<C> {
             | Completed::Ready { key } => *key,
         };
         match (key, completed) {
-            (Key::Disk(DiskKey { device, id }), completed) => {
+            (Key::Disk(DiskKey { device, part: part @ DiskPart::Network(_) }), completed) => {
+                // It may have been let go meanwhile.
+                let mut disks = self.disks.iter_mut();
+                if let Some(disk) = disks.find(|disk| disk.device() == device) {
+                    disk.completed(self.now, part, completed, &mut self.ring);
+                }
+            }
+            (Key::Disk(DiskKey { device, part }), completed) => {
                 let disk = self.disks.get_mut(device);
-                if let Some(done) = disk.completed(self.now, id, completed, &mut self.ring) {
+                if let Some(done) = disk.completed(self.now, part, completed, &mut self.ring) {
                     self.io_done(done);
                 }
             }
@@ -711,6 +723,8 @@ impl<C: Core> EventLoop<C> {
     /// Other settings, and what comes of them at once.
     pub(crate) fn configure(&mut self, config: &EngineConfig) -> Result<(), ConfigError> {
         self.core.configure(config)?;
+        let io_timeout = std::time::Duration::from_nanos(config.io_timeout.0);
+        self.disks.iter_mut().for_each(|disk| disk.set_io_timeout(io_timeout));
         self.nbd.show_read_only(config.read_only);
         self.give(Input::Timeout);
         Ok(())
@@ -986,6 +1000,14 @@ impl<C: Core> EventLoop<C> {
         under_way.chain(answered).min().unwrap_or(self.now).min(self.now)
     }
 
+    fn network_disks(&self) -> Vec<(Device, String, NetworkStanding)> {
+        let standing = |disk: &Disk| {
+            let name = disk.file().path().display().to_string();
+            Some((disk.device(), name, disk.network_standing()?))
+        };
+        self.disks.iter().filter_map(standing).collect()
+    }
+
     fn take_messages(&mut self) {
         self.mailbox.heard();
         while let Some(message) = self.mailbox.next() {
@@ -1006,6 +1028,7 @@ impl<C: Core> EventLoop<C> {
                     recorded_until: self.recorded_until(),
                     memory: self.memory.as_ref().map(MemoryWatch::report),
                     cache_side: self.disks.cache.as_ref(),
+                    network_disks: self.network_disks(),
                     check_size: &|bytes| self.check_size(bytes),
                     nvram_disk: self
                         .disks

@@ -11,11 +11,12 @@ use dcd_engine::config::ConfigError;
 use dcd_engine::format::share_directory::Windows;
 use dcd_engine::stats::Status;
 use dcd_engine::units::{LbaRange, MemberIndex};
-use dcd_engine::{EngineConfig, Operation, Reply, RequestError, RequestId, Time};
+use dcd_engine::{Device, EngineConfig, Operation, Reply, RequestError, RequestId, Time};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 
 use crate::clock::Clock;
+use crate::disk::network::NetworkStanding;
 use crate::event_loop::core::Core;
 use crate::event_loop::request_ring::RequestRing;
 use crate::event_loop::response_times::ResponseTimes;
@@ -82,6 +83,8 @@ pub struct Snapshot<'a> {
     pub nvram_disk: Option<&'a str>,
     /// The cache-disk, if there is a cache.
     pub cache_side: Option<&'a CacheSide>,
+    /// How the connections of network disks stand: what each is, its name, and that.
+    pub network_disks: Vec<(Device, String, NetworkStanding)>,
     /// Whether the log can have the size that it would get on so many bytes.
     pub(crate) check_size: &'a dyn Fn(u64) -> Result<(), RequestError>,
 }

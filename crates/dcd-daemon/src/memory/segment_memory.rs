@@ -230,6 +230,17 @@ impl Mapping {
         // SAFETY: within the mapping, just checked.
         unsafe { self.start.as_ptr().add(range.start) }
     }
+
+    /// The bytes of a range as they are now: for who does not give them to the kernel.
+    ///
+    /// # Panics
+    /// If the range does not lie within the mapping.
+    pub(crate) fn copy_of(&self, range: &Range<usize>) -> dcd_engine::Buffer {
+        let address = self.address(range);
+        // SAFETY: within the mapping, which is there as long as this. The engine writes to it on
+        // this thread, which is here, and gives away what it has filled.
+        dcd_engine::Buffer::copy_of(unsafe { std::slice::from_raw_parts(address, range.len()) })
+    }
 }
 
 impl Drop for Mapping {

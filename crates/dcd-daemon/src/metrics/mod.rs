@@ -9,6 +9,7 @@ use dcd_protocol::LegReport;
 
 use crate::event_loop::response_times::HistogramReport;
 use crate::metrics::open_metrics::{Document, MetricKind, Samples};
+use crate::report::network::NetworkReport;
 use crate::report::status_report::StatusReport;
 use crate::report::volumes::{MemberReport, VolumeReport};
 
@@ -244,6 +245,22 @@ pub const METRICS: &[Metric] = &[
     Metric::new("dcd_leg_mended_reads", Counter, None, &["leg"], "Reads that failed, were done by another leg, and written again.",
         |report, to| each_leg(report, |leg, of| to.whole(&[("leg", leg)], of.mended))),
 
+    // Network disks; without one there are no samples.
+    Metric::new("dcd_network_disk_state", StateSet, None, &["role", "disk", "dcd_network_disk_state"], "How the connection to a network disk stands.",
+        |report, to| each_network_disk(report, |labels, of| {
+            to.state(labels, &["connected", "connecting", "refused"], &of.state);
+        })),
+    Metric::new("dcd_network_disk_state_duration_seconds", Gauge, SECONDS, &["role", "disk"], "Since when.",
+        |report, to| each_network_disk(report, |labels, of| to.number(labels, of.seconds))),
+    Metric::new("dcd_network_disk_connections", Gauge, None, &["role", "disk"], "Connections to it.",
+        |report, to| each_network_disk(report, |labels, of| to.whole(labels, of.connections as u64))),
+    Metric::new("dcd_network_disk_reconnects", Counter, None, &["role", "disk"], "How often the connection was lost and made again.",
+        |report, to| each_network_disk(report, |labels, of| to.whole(labels, of.reconnects))),
+    Metric::new("dcd_network_disk_failed_flushes", Counter, None, &["role", "disk"], "Flushes that failed because the connection was lost behind writes that no flush had covered.",
+        |report, to| each_network_disk(report, |labels, of| to.whole(labels, of.flushes_failed))),
+    Metric::new("dcd_network_disk_waiting", Gauge, None, &["role", "disk"], "Reads, writes and flushes that wait for a connection.",
+        |report, to| each_network_disk(report, |labels, of| to.whole(labels, of.waiting as u64))),
+
     // A memory in front of the log; without one there are no samples.
     nvram!("dcd_nvram_capacity_bytes", Gauge, BYTES, "Bytes of blocks that the memory in front of the log may hold.", capacity_bytes),
     nvram!("dcd_nvram_dirty_bytes", Gauge, BYTES, "Bytes of blocks that are in it, and perhaps nowhere else.", dirty_bytes),
@@ -363,6 +380,12 @@ fn state_of(report: &StatusReport) -> &str {
 fn each_leg(report: &StatusReport, mut tell: impl FnMut(&str, &LegReport)) {
     for leg in &report.legs {
         tell(&leg.leg, leg);
+    }
+}
+
+fn each_network_disk(report: &StatusReport, mut tell: impl FnMut(&[(&str, &str)], &NetworkReport)) {
+    for disk in &report.network_disks {
+        tell(&[("role", &disk.role), ("disk", &disk.disk)], disk);
     }
 }
 

@@ -18,6 +18,7 @@ use dcd_engine::{Device, FormatError, Superblock, Uuid};
 use crate::device::device_file::{DeviceError, DeviceFile};
 use crate::device::device_spec::DeviceSpec;
 use crate::device::foreign_content::{Content, look, recognise};
+use crate::device::network::Mark;
 use crate::disk::Disk;
 
 /// A disk for a lost member must be empty so far.
@@ -162,6 +163,9 @@ impl Members {
         if let Some(first) = place {
             let (first, second) = (first.file().path().to_owned(), disk.file().path().to_owned());
             return Err(MemberError::SameMember { member: member.0, first, second });
+        }
+        if let Some(label) = &label {
+            disk.file().is_known_by(Mark::Member(label.uuid, member));
         }
         disk.set_device(Device::Member(member));
         *place = Some(disk);

@@ -4,6 +4,7 @@
 
 pub(crate) mod legs;
 pub mod lost;
+pub mod network;
 pub mod nvram;
 pub mod status_report;
 pub mod stuck;

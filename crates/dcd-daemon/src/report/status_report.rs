@@ -19,6 +19,7 @@ use crate::memory::watch::MemoryReport;
 use crate::pair::new_member::MemberNames;
 use crate::process::isolation::IsolationReport;
 use crate::report::legs;
+use crate::report::network::NetworkReport;
 use crate::report::nvram::NvramReport;
 use crate::report::trouble_words::trouble_name;
 use crate::report::volumes::VolumeReport;
@@ -139,6 +140,9 @@ pub struct StatusReport {
     /// Its legs, if the cache-disk is on several disks.
     #[serde(default)]
     pub legs: Vec<LegReport>,
+    /// Disks that are exports of NBD servers.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub network_disks: Vec<NetworkReport>,
     /// The memory in front of the log, if there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nvram: Option<NvramReport>,
@@ -468,6 +472,10 @@ impl StatusReport {
         report.volume = volume.map(|volume| VolumeReport::of(volume, &facts.members));
         let nvram = snapshot.core.nvram_status().zip(snapshot.nvram_disk);
         report.nvram = nvram.map(|(status, disk)| NvramReport::of(&status, disk));
+        let networks = snapshot.network_disks.iter().cloned();
+        report.network_disks = networks
+            .map(|(device, disk, standing)| NetworkReport::of(device, disk, standing, snapshot.now))
+            .collect();
         report.nbd_connections = snapshot.nbd_connections;
         report.recorders = snapshot.recorders;
         report.memory = snapshot.memory.cloned().unwrap_or_default();
@@ -536,6 +544,7 @@ impl StatusReport {
             },
             volume: None,
             legs: Vec::new(),
+            network_disks: Vec::new(),
             nvram: None,
             cache_disk_failed: status.cache_disk_failed,
             cache_disk_error: status.cache_disk_error.map(|error| error.to_string()),

@@ -11,6 +11,7 @@ use dcd_engine::units::{LegIndex, Uuid};
 use dcd_engine::{Device, Superblock};
 
 use crate::device::device_file::DeviceError;
+use crate::device::network::Mark;
 use crate::disk::Disk;
 use crate::pair::legs::{
     CacheSide, LegDisk, check_blank, check_former_leg, check_size, new_leg_uuid, new_tag,
@@ -142,6 +143,7 @@ pub(crate) fn find_cache(
         }
         match read_leg_label(disk.file()) {
             Ok(Ok(label)) if !is_new || has_legs && label.cache == first.uuid => {
+                disk.file().is_known_by(Mark::Leg(label.leg));
                 labels.push(label);
                 legs.push(disk);
             }

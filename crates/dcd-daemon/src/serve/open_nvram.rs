@@ -18,6 +18,7 @@ use rustix::io::Errno;
 use crate::device::device_file::{DeviceError, DeviceFile};
 use crate::device::device_spec::DeviceSpec;
 use crate::device::identity::same_disks;
+use crate::device::network::is_network;
 use crate::disk::Disk;
 use crate::memory::segment_memory::{Mapping, SharedSegmentMemory};
 use crate::pair::{NvramOptions, PairOptions};
@@ -92,6 +93,9 @@ pub(crate) fn open_nvram(
         return Err(NvramError::NotYet { what: "--memory-max" }.into());
     }
     let path = nvram.disk.path();
+    if is_network(path) {
+        return Err(NvramError::NotYet { what: "a network disk" }.into());
+    }
     let mut paths: Vec<_> = options.cache_disks.all().map(DeviceSpec::path).collect();
     paths.extend(options.data_disks.disks.iter().map(DeviceSpec::path));
     paths.push(path);

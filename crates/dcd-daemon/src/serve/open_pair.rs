@@ -19,6 +19,7 @@ use crate::clock::Clock;
 use crate::device::device_file::{DeviceError, DeviceFile, share_a_disk};
 use crate::device::device_spec::DeviceSpec;
 use crate::device::identity::same_disks;
+use crate::device::network::Mark;
 use crate::device::shares::whole_name;
 use crate::disk::Disk;
 use crate::event_loop::{DataSide, EventLoop, MayGrow, Parts};
@@ -86,6 +87,9 @@ pub(crate) fn open_pair_on(
     let mut found = find_cache(cache_disks, &options.cache_disks, superblock_of)?;
     let superblock = found.superblock.clone();
     let mut below = Below::of(&superblock, found.disk(), data_disks, options)?;
+    if !superblock.has_legs {
+        found.disk().file().is_known_by(Mark::Cache(superblock.uuid));
+    }
     let trust_disks = options.pairs.trust_disks;
     let label = below.look_behind_label(&superblock, found.disk(), trust_disks)?;
     if superblock.has_legs && superblock.data_offset_bytes > 0 {
@@ -481,6 +485,9 @@ impl Below {
         let label = read_data_label(disk.file()).map_err(ServeError::device("data-disk"))?;
         let found = label.as_ref().ok().copied();
         let judged = judge_label(superblock, cache_disk.file(), disk.file().path(), label);
+        if judged.is_ok() {
+            disk.file().is_known_by(Mark::DataLabel(superblock.uuid));
+        }
         if !trust_disks {
             judged?;
         }

@@ -19,6 +19,7 @@ use serde_json::json;
 use crate::control::answers::{failure, write_line};
 use crate::control::{check_peer, read_command};
 use crate::device::device_spec::DeviceSpec;
+use crate::device::network::is_network;
 use crate::device::shares::disk_of;
 use crate::pair::CacheDisks;
 use crate::pair::legs::can_do_without_others;
@@ -48,7 +49,10 @@ impl<'a> Awaited<'a> {
 
     /// What is missing, in words; `None`: nothing.
     fn missing(&mut self) -> Option<String> {
-        let is_there = |disk: &&DeviceSpec| disk_of(disk.path()).exists();
+        let is_there = |disk: &&DeviceSpec| {
+            // Whether a server serves it is found out by connecting.
+            is_network(disk.path()) || disk_of(disk.path()).exists()
+        };
         let (there, cache_disks): (Vec<_>, Vec<_>) = self.cache_disks.all().partition(is_there);
         let data_disks: Vec<_> = self.data_disks.iter().filter(|disk| !is_there(disk)).collect();
         let legs: Vec<&Path> = there.iter().map(|disk| disk.path()).collect();

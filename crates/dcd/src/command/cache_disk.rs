@@ -9,6 +9,7 @@ use dcd_client::plain::plain;
 use dcd_daemon::control::client::ControlClient;
 use dcd_daemon::device::device_file::DeviceFile;
 use dcd_daemon::device::device_spec::DeviceSpec;
+use dcd_daemon::device::network::check_handed_over;
 use dcd_daemon::device::shares::Place;
 use dcd_daemon::serve::ServeError;
 use dcd_daemon::units_text::{format_size, parse_size};
@@ -261,6 +262,7 @@ fn add(client: &mut ControlClient, disk: &DeviceSpec) -> Result<Uuid, CommandErr
     if Place::of(disk.path()).share.is_some() {
         return Err(CommandError::LegIsAShare { path: disk.path().to_owned() });
     }
+    check_handed_over(disk.path()).map_err(ServeError::device("disk"))?;
     let opened = DeviceFile::open(disk.path()).map_err(ServeError::device("disk"))?;
     Ok(client.add_leg(&disk.absolute(), opened)?)
 }

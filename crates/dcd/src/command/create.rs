@@ -15,6 +15,7 @@ use clap::Args;
 use dcd_daemon::device::device_file::DeviceFile;
 use dcd_daemon::device::device_spec::DeviceSpec;
 use dcd_daemon::device::foreign_content::{Content, look};
+use dcd_daemon::device::network::is_network;
 use dcd_daemon::device::shares::{Place, ShareProblem, directory_of, disk_of, is_no_directory};
 use dcd_daemon::pair::book::PairBook;
 use dcd_daemon::pair::legs::{new_leg_uuid, new_tag, write_leg_label};
@@ -60,6 +61,7 @@ Examples:
   dcd create --cache-disk /dev/nvme0n1p4 --share 20G --data-disk /dev/sdb
   dcd create --cache-disk fast.img --data-disk slow.img --force
   dcd create --cache-disk /dev/nvme0n1p4 --data-disk /dev/sdb --labelled
+  dcd create --cache-disk /dev/nvme0n1p4 --data-disk nbd://storage/vol --labelled
   dcd create --cache-disk /dev/nvme0n1p4 --data-disk /dev/sdb --data-disk /dev/sdc --data-disk /dev/sdd --volume raid.toml")]
 pub struct CreateArguments {
     /// Where the log goes: a block device, or a file (made if it is missing). Given again, each is
@@ -77,7 +79,8 @@ pub struct CreateArguments {
     /// Name of the share [default: that of the data-disk].
     #[arg(long, value_name = "NAME", requires = "share")]
     pub name: Option<String>,
-    /// The disk the cache is for. With --volume, each member in a --data-disk of its own; they are
+    /// The disk the cache is for: a block device, a file, or an export of an NBD server,
+    /// nbd://HOST/EXPORT or nbd+unix:///EXPORT?socket=PATH. With --volume, each member in a --data-disk of its own; they are
     /// numbered from 0.
     #[arg(long, value_name = "DISK", required = true)]
     pub data_disk: Vec<DeviceSpec>,
@@ -377,6 +380,7 @@ impl Plan {
             return Err(CommandError::IsAShare { path: path.to_owned() });
         }
         let metadata = match fs::metadata(path) {
+            _ if is_network(path) => return Plan::of_device(path, asked),
             Ok(metadata) => metadata,
             Err(error) if error.kind() == ErrorKind::NotFound => {
                 let size =
@@ -392,6 +396,11 @@ impl Plan {
         if !metadata.file_type().is_block_device() {
             return Err(CommandError::NotADisk { path: path.to_owned() });
         }
+        Plan::of_device(path, asked)
+    }
+
+    /// Of what has its size, and keeps it.
+    fn of_device(path: &Path, asked: Option<u64>) -> Result<Plan, CommandError> {
         let found = CacheImage::open(path)?.length().unwrap_or(0);
         match asked {
             Some(asked) if asked > found => {
@@ -644,7 +653,7 @@ fn write(
     }
     write_all(superblocks)?;
     // 4. The names of new files, which their own flushes do not make durable.
-    for disk in cache_disks {
+    for disk in cache_disks.iter().filter(|disk| disk.network().is_none()) {
         let path = &*disk_of(disk.path());
         let file = File::open(path).map_err(CommandError::file("open", path))?;
         file.sync_all().map_err(CommandError::file("flush", path))?;

@@ -12,6 +12,7 @@
 use std::path::{Path, PathBuf};
 
 use dcd_daemon::device::device_file::DeviceFile;
+use dcd_daemon::device::network::check_shareable;
 use dcd_daemon::device::shares::{
     DirectoryChange, DiskReader, Place, ShareProblem, directory_at, give_back, is_no_directory,
     make_directory, set_state, whole_name,
@@ -59,6 +60,7 @@ impl SharedDisk {
         if let Some(found) = name.clone().filter(|name| !is_share_name(name)) {
             return Err(ShareProblem::rule(&disk)(ShareError::Name { found }).into());
         }
+        check_shareable(&disk)?;
         let directory = match disk.exists() {
             true => directory_at(&disk).map_err(CommandError::file("read", &disk))?,
             false => {

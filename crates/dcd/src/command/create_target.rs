@@ -5,6 +5,7 @@ use std::path::Path;
 
 use dcd_daemon::device::device_file::DeviceFile;
 use dcd_daemon::device::identity::same_disks;
+use dcd_daemon::device::shares::Place;
 use dcd_daemon::pair::book::{PairBook, PairProblem};
 use dcd_daemon::serve::ServeError;
 use dcd_daemon::units_text::format_size;
@@ -61,7 +62,7 @@ impl Target {
         }
         let mut disks = Vec::new();
         for path in paths {
-            if !path.exists() {
+            if !Place::of(path).exists() {
                 let path = path.to_owned();
                 return Err(CommandError::Missing { what: "the data-disk", path });
             }

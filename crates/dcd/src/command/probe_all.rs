@@ -11,6 +11,7 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use dcd_daemon::control::client::{ControlClient, ControlError};
+use dcd_daemon::device::network::is_network;
 use dcd_daemon::pair::book::PairBook;
 use dcd_daemon::report::status_report::StatusReport;
 use dcd_daemon::units_text::format_size;
@@ -281,7 +282,7 @@ fn gone_words(cache_disk: &str, cache: Uuid) -> String {
 
 /// As a service sees it, whose working directory is the root.
 fn from_root(path: &Path) -> PathBuf {
-    Path::new("/").join(path)
+    if is_network(path) { path.to_owned() } else { Path::new("/").join(path) }
 }
 
 /// What a daemon says of itself; nothing, if none runs there.

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use dcd_daemon::event_loop::response_times::HistogramReport;
 use dcd_daemon::process::isolation::IsolationReport;
+use dcd_daemon::report::network::NetworkReport;
 use dcd_daemon::report::nvram::{NvramControlReport, NvramReport};
 use dcd_daemon::report::status_report::{ModeSummary, StatusReport};
 use dcd_daemon::report::trouble_words::trouble_words;
@@ -97,6 +98,10 @@ fn facts(report: &StatusReport, paint: Paint) -> String {
         let colour = if leg.is_in_sync() { Colour::Good } else { Colour::Bad };
         text += &line("leg", &paint.paint(colour, &words));
     }
+    for disk in &report.network_disks {
+        let colour = if disk.is_connected() { Colour::Good } else { Colour::Bad };
+        text += &line("network", &paint.paint(colour, &network_words(disk)));
+    }
     if let Some(nvram) = &report.nvram {
         text += &line("in front", &nvram_words(nvram, paint));
         if let Some(control) = &nvram.control {
@@ -115,6 +120,24 @@ fn facts(report: &StatusReport, paint: Paint) -> String {
         text += &line("damaged", &paint.paint(Colour::Bad, &lost));
     }
     text
+}
+
+/// A network disk.
+fn network_words(disk: &NetworkReport) -> String {
+    let since = format_duration(Duration::from_secs(disk.seconds.max(0.0) as u64));
+    let mut words = format!("{} {}: {} for {since}", disk.role, plain(&disk.disk), disk.state);
+    if disk.is_connected() {
+        words += &format!(", {}", count(disk.connections as u64, "connection"));
+    } else if let Some(problem) = &disk.problem {
+        words += &format!(": {}", plain(problem));
+    }
+    if disk.waiting > 0 {
+        words += &format!(", {} waiting", disk.waiting);
+    }
+    if disk.reconnects > 0 {
+        words += &format!(", lost and made again {} so far", count(disk.reconnects, "time"));
+    }
+    words
 }
 
 /// The memory in front of the log.

@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 
 use dcd_daemon::device::device_file::{DeviceError, DeviceFile};
 use dcd_daemon::device::device_spec::DeviceSpec;
+use dcd_daemon::device::network::is_network;
 use dcd_daemon::device::shares::disk_of;
 use dcd_daemon::device::wipe::{Wiped, wipe};
 use dcd_daemon::pair::book::PairBook;
@@ -74,7 +75,7 @@ impl Wipe {
         let there = std::fs::read_link(format!("/proc/{}/cwd", status.pid)).unwrap_or_default();
         let mut paths = Vec::new();
         for leg in status.legs.iter().filter(|leg| leg.state != "taken-out") {
-            let Some(path) = leg.disk.as_ref().map(|disk| there.join(disk)) else { continue };
+            let Some(path) = leg.disk.as_ref().map(|disk| as_seen(&there, disk)) else { continue };
             // One that has failed may be gone, and one that is being filled is nothing yet.
             match CacheImage::open(&path).and_then(|image| image.need_superblock()) {
                 Err(error) if !leg.is_in_sync() => {
@@ -95,9 +96,12 @@ impl Wipe {
                     format!("it has cache {}, and {} is served", superblock.uuid, status.uuid),
                 ));
             }
+            served = Some(superblock.uuid);
+            if is_network(path) {
+                continue;
+            }
             let disk = disk_of(path);
             File::options().write(true).open(&disk).map_err(CommandError::file("open", &disk))?;
-            served = Some(superblock.uuid);
         }
         let Some(uuid) = served else {
             return Err(not_wiped(&there, "the daemon names no leg that can be wiped".into()));
@@ -116,6 +120,11 @@ impl Wipe {
         PairBook::from_environment(false).forget(self.uuid);
         Ok(())
     }
+}
+
+/// A disk as a daemon with this working directory names it.
+fn as_seen(there: &Path, disk: &str) -> PathBuf {
+    if is_network(Path::new(disk)) { disk.into() } else { there.join(disk) }
 }
 
 /// Overwrites disks on which nothing depends.
@@ -182,9 +191,14 @@ pub fn disks_of_served(status: &StatusReport) -> Vec<PathBuf> {
         let named: Result<DeviceSpec, _> = status.cache_disk.parse();
         let named =
             named.map_or_else(|_| status.cache_disk.clone().into(), |it| it.path().to_owned());
-        return vec![there.join(named)];
+        return vec![if is_network(&named) { named } else { there.join(named) }];
     }
-    status.legs.iter().filter_map(|leg| leg.disk.as_ref()).map(|disk| there.join(disk)).collect()
+    status
+        .legs
+        .iter()
+        .filter_map(|leg| leg.disk.as_ref())
+        .map(|disk| as_seen(&there, disk))
+        .collect()
 }
 
 /// Whether a leg holds what is older, by the labels of all.

@@ -73,6 +73,86 @@ impl Platter {
 struct Platters {
     power: u64,
     disks: Vec<Platter>,
+    /// Transmission flags of the servers.
+    flags: u16,
+    /// How long a flush takes.
+    flush_milliseconds: u64,
+    /// Those who are connected.
+    clients: Vec<UnixStream>,
+}
+
+/// Flags, flush, FUA, write zeroes.
+const FLAGS: u16 = 1 | 4 | 8 | 0x40;
+/// A flush on one connection covers the writes of all.
+pub const MULTI_CONN: u16 = 0x100;
+/// FUA is understood.
+pub const FUA: u16 = 8;
+
+impl Platters {
+    /// Nothing that anybody asks for after it counts, and nobody is answered.
+    fn cut(&mut self, random: &mut Random) {
+        self.power += 1;
+        self.disks.iter_mut().for_each(|platter| platter.cut(random));
+        for client in self.clients.drain(..) {
+            let _ = client.shutdown(std::net::Shutdown::Both);
+        }
+    }
+}
+
+/// One such disk as an NBD server at a unix socket, which dies with what nobody has flushed.
+pub struct VolatileServer {
+    platters: Shared,
+    socket: std::path::PathBuf,
+}
+
+impl VolatileServer {
+    /// Of a blank disk; it runs. `flags`: what else it can do, or (those of [`FLAGS`]) cannot.
+    pub fn start(socket: std::path::PathBuf, bytes: u64, flags: u16) -> VolatileServer {
+        let disk = Platter { lasting: vec![0; bytes as usize], ..Platter::default() };
+        let flags = FLAGS ^ flags;
+        let platters = Platters {
+            power: 0,
+            disks: vec![disk],
+            flags,
+            flush_milliseconds: 20,
+            clients: Vec::new(),
+        };
+        let server = VolatileServer { platters: Arc::new(Mutex::new(platters)), socket };
+        server.come_back();
+        server
+    }
+
+    /// The server dies, and its machine with it.
+    pub fn die(&self, random: &mut Random) {
+        self.platters.lock().unwrap().cut(random);
+        fs::remove_file(&self.socket).unwrap();
+    }
+
+    /// The server dies, and nobody else: it had given all to its kernel.
+    pub fn die_alone(&self) {
+        let mut platters = self.platters.lock().unwrap();
+        platters.disks[0].flush();
+        platters.cut(&mut Random::new(0));
+        fs::remove_file(&self.socket).unwrap();
+    }
+
+    /// It runs again.
+    pub fn come_back(&self) {
+        let power = self.platters.lock().unwrap().power;
+        let listener = UnixListener::bind(&self.socket).unwrap();
+        serve_disk(listener, self.platters.clone(), 0, power);
+    }
+
+    /// Another disk from now on; to be called while it is dead.
+    pub fn exchange(&self, bytes: Vec<u8>) -> Vec<u8> {
+        let disk = &mut self.platters.lock().unwrap().disks[0];
+        std::mem::replace(&mut disk.lasting, bytes)
+    }
+
+    /// What lasts of the disk.
+    pub fn lasting(&self) -> Vec<u8> {
+        self.platters.lock().unwrap().disks[0].lasting.clone()
+    }
 }
 
 type Shared = Arc<Mutex<Platters>>;
@@ -99,7 +179,13 @@ impl VolatileDisks {
             Platter { lasting, ..Platter::default() }
         };
         let disks = names.iter().map(take).collect();
-        let platters = Arc::new(Mutex::new(Platters { power: 0, disks }));
+        let platters = Arc::new(Mutex::new(Platters {
+            power: 0,
+            disks,
+            flags: FLAGS,
+            flush_milliseconds: 0,
+            clients: Vec::new(),
+        }));
         let names = names.iter().map(|name| (*name).to_owned()).collect();
         VolatileDisks { names, platters, powered: Vec::new() }
     }
@@ -144,10 +230,7 @@ impl VolatileDisks {
     /// The instant: nothing that the disks are asked for after it counts.
     pub fn cut(&mut self, random: &mut Random) {
         let mut platters = self.platters.lock().unwrap();
-        platters.power += 1;
-        for platter in &mut platters.disks {
-            platter.cut(random);
-        }
+        platters.cut(random);
         for disk in &mut self.powered {
             disk.nbdfuse.kill_now();
         }
@@ -175,9 +258,12 @@ impl VolatileDisks {
 fn serve_disk(listener: UnixListener, platters: Shared, disk: usize, power: u64) {
     std::thread::spawn(move || {
         for stream in listener.incoming().flatten() {
-            if platters.lock().unwrap().power != power {
+            let mut locked = platters.lock().unwrap();
+            if locked.power != power {
                 return;
             }
+            locked.clients.push(stream.try_clone().unwrap());
+            drop(locked);
             let platters = platters.clone();
             std::thread::spawn(move || converse(stream, &platters, disk, power));
         }
@@ -190,7 +276,11 @@ fn converse(
     disk: usize,
     power: u64,
 ) -> io::Result<()> {
-    negotiate(&mut stream, platters.lock().unwrap().disks[disk].lasting.len() as u64)?;
+    let (size, flags, flush_takes) = {
+        let platters = platters.lock().unwrap();
+        (platters.disks[disk].lasting.len() as u64, platters.flags, platters.flush_milliseconds)
+    };
+    negotiate(&mut stream, size, flags)?;
     loop {
         let mut head = [0; 28];
         stream.read_exact(&mut head)?;
@@ -201,6 +291,12 @@ fn converse(
         let mut data = vec![0; if command == 1 { length } else { 0 }];
         stream.read_exact(&mut data)?;
         let mut answer = Vec::new();
+        // As a disk would: there is an instant in which the writes are answered and the flush is not.
+        std::thread::sleep(std::time::Duration::from_millis(if command == 3 {
+            flush_takes
+        } else {
+            0
+        }));
         {
             let mut platters = platters.lock().unwrap();
             if platters.power != power || command == 2 {
@@ -226,13 +322,12 @@ fn converse(
 }
 
 /// Fixed newstyle, up to the reply to NBD_OPT_GO.
-fn negotiate(stream: &mut UnixStream, size: u64) -> io::Result<()> {
+fn negotiate(stream: &mut UnixStream, size: u64, flags: u16) -> io::Result<()> {
     let read_u32 = |stream: &mut UnixStream| -> io::Result<u32> {
         let mut bytes = [0; 4];
         stream.read_exact(&mut bytes)?;
         Ok(u32::from_be_bytes(bytes))
     };
-    let flags: u16 = 1 | 4 | 8 | 0x40; // flags, flush, FUA, write zeroes
     stream.write_all(b"NBDMAGICIHAVEOPT\0\x03")?;
     read_u32(stream)?;
     loop {

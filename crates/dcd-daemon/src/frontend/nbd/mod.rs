@@ -17,7 +17,7 @@
 //!
 //! | file | owns |
 //! |---|---|
-//! | `protocol.rs` | numbers and layouts |
+//! | `dcd_protocol::nbd::wire` | numbers and layouts |
 //! | `handshake.rs` | the negotiation |
 //! | `transmission.rs` | what a request means, how a reply looks |
 //! | `staging.rs` | where small requests are received |
@@ -38,7 +38,6 @@ pub mod server;
 mod budget;
 mod connection;
 mod handshake;
-pub mod protocol;
 mod send_queue;
 mod session;
 mod staging;
@@ -46,6 +45,8 @@ mod staging;
 mod tests;
 pub mod tls;
 mod transmission;
+
+pub use dcd_protocol::nbd::wire as protocol;
 
 pub use budget::{BYTES_TOTAL_MAX, Budget, REQUESTS_TOTAL_MAX};
 pub use connection::{BYTES_IN_FLIGHT_MAX, Connection, Event, REQUESTS_IN_FLIGHT_MAX};

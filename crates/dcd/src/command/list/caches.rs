@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use dcd_daemon::device::shares::{disk_of, share_at};
+use dcd_daemon::device::shares::{Place, disk_of, share_at};
 use dcd_daemon::pair::record::{PairRecord, PairState};
 use dcd_daemon::report::status_report::StatusReport;
 use dcd_daemon::units_text::format_size;
@@ -145,6 +145,9 @@ fn trouble_of(report: &StatusReport, control: Option<&Path>) -> Option<(String, 
         let lost = format_size(report.poisoned_lines * 4096);
         return Some((format!("{lost} are damaged"), status));
     }
+    if let Some(disk) = report.network_disks.iter().find(|disk| !disk.is_connected()) {
+        return Some((format!("no connection to the {}", disk.role), status));
+    }
     let members = report.volume.iter().flat_map(|volume| &volume.members);
     if members.clone().any(|member| member.state != "up-to-date") {
         return Some((
@@ -199,12 +202,12 @@ fn recorded(uuid: String, record: &PairRecord, user: Option<u32>) -> Option<Cach
             }
         }
         _ if is_over => return None,
-        Contents::Unknown(why) if disk_of(cache_disk).exists() => {
+        Contents::Unknown(why) if Place::of(cache_disk).exists() => {
             let what = format!("dcd check --cache-disk {cache}; dcd salvage --help");
             (State::Missing, Some(format!("{cache} {why}")), Some(what))
         }
         _ => {
-            let gone = !disk_of(cache_disk).exists();
+            let gone = !Place::of(cache_disk).exists();
             let problem = if gone { "is not there" } else { "holds something else now" };
             // Whether it is one of several legs is not recorded.
             let what = format!(

@@ -2,7 +2,7 @@
 //!
 //! Everything on the wire is big-endian; the structs here have exactly the layout of the wire, so
 //! reading and writing them is a copy. Names follow the specification without its `NBD_` prefix.
-//! There is no behaviour here; see `handshake.rs` and `transmission.rs`.
+//! There is no behaviour here: the server's is in the daemon (`frontend/nbd`), the client's beside this.
 
 use zerocopy::byteorder::big_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -55,7 +55,8 @@ pub mod option {
 
 /// Types of replies to options.
 pub mod option_reply {
-    const ERROR: u32 = 1 << 31;
+    /// Set in every reply that is an error.
+    pub const ERROR: u32 = 1 << 31;
 
     /// Done.
     pub const ACK: u32 = 1;
@@ -65,6 +66,8 @@ pub mod option_reply {
     pub const INFO: u32 = 3;
     /// A metadata context.
     pub const META_CONTEXT: u32 = 4;
+    /// The server does not want to.
+    pub const ERR_POLICY: u32 = ERROR + 2;
     /// The option is not known.
     pub const ERR_UNSUP: u32 = ERROR + 1;
     /// The payload of the option makes no sense.
@@ -158,10 +161,14 @@ pub mod chunk {
     pub const NONE: u16 = 0;
     /// An offset and data.
     pub const OFFSET_DATA: u16 = 1;
+    /// An offset and a length of zeroes.
+    pub const OFFSET_HOLE: u16 = 2;
     /// A metadata context and descriptors.
     pub const BLOCK_STATUS: u16 = 5;
     /// An error and a message.
     pub const ERROR: u16 = (1 << 15) + 1;
+    /// An error, a message and an offset.
+    pub const ERROR_OFFSET: u16 = (1 << 15) + 2;
 }
 
 /// Flag of a `base:allocation` descriptor: the range reads as zeroes.

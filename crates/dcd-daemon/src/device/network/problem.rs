@@ -1,0 +1,152 @@
+//! Why a network disk cannot be used, and what to do about it.
+
+use std::io;
+
+use dcd_protocol::nbd::negotiation::NegotiationError;
+use dcd_protocol::nbd::uri::UriError;
+
+/// See the module. Nothing was written.
+#[derive(Debug, thiserror::Error)]
+pub enum NetworkProblem {
+    /// The name is none.
+    #[error("{0}")]
+    Uri(#[from] UriError),
+    /// Nobody knows the host.
+    #[error("the host {host} is not known: {source}")]
+    Host {
+        /// Its name.
+        host: String,
+        /// The system's words.
+        source: io::Error,
+    },
+    /// No connection.
+    #[error("cannot connect to {server}: {source}")]
+    Connect {
+        /// Which server.
+        server: String,
+        /// The system's words.
+        source: io::Error,
+    },
+    /// It takes too long.
+    #[error("{server} has not answered within {seconds} s ({what})")]
+    NoAnswer {
+        /// Which server.
+        server: String,
+        /// How long it was waited for.
+        seconds: u64,
+        /// For what.
+        what: &'static str,
+    },
+    /// It ends in the middle.
+    #[error("{server} has closed the connection while both agreed on {export}: {source}")]
+    Closed {
+        /// Which server.
+        server: String,
+        /// Which export, in words.
+        export: String,
+        /// The system's words.
+        source: io::Error,
+    },
+    /// No agreement.
+    #[error("{server}, {export}: {source}")]
+    Negotiation {
+        /// Which server.
+        server: String,
+        /// Which export, in words.
+        export: String,
+        /// What is wrong.
+        source: NegotiationError,
+    },
+    /// It takes no writes.
+    #[error("{server} serves {export} read-only")]
+    ReadOnly {
+        /// Which server.
+        server: String,
+        /// Which export, in words.
+        export: String,
+    },
+    /// Nothing can be made durable.
+    #[error(
+        "{server} does not take flushes: nothing that is written there is ever known to be durable"
+    )]
+    NoFlush {
+        /// Which server.
+        server: String,
+    },
+    /// A disk of another size, or that can do less, behind the same name.
+    #[error("{server} serves another disk now: {what} was {expected} and is {found}")]
+    Changed {
+        /// Which server.
+        server: String,
+        /// What has changed.
+        what: &'static str,
+        /// As it was.
+        expected: String,
+        /// As it is.
+        found: String,
+    },
+    /// The label on it is gone or another.
+    #[error("{server} serves another disk now: {mark} is not on it")]
+    OtherDisk {
+        /// Which server.
+        server: String,
+        /// What was expected.
+        mark: String,
+    },
+    /// This is done with local disks only.
+    #[error("{what} cannot be a network disk: {reason}")]
+    NotHere {
+        /// What is meant.
+        what: &'static str,
+        /// Why not.
+        reason: &'static str,
+    },
+}
+
+impl NetworkProblem {
+    /// What to do about it.
+    pub fn hint(&self) -> Option<String> {
+        Some(match self {
+            NetworkProblem::Uri(error) => error.hint(),
+            NetworkProblem::Host { .. } => {
+                "check the name, or give an address: nbd://192.0.2.7/EXPORT".into()
+            }
+            NetworkProblem::Connect { .. } => {
+                "check host, port and socket, and that the server runs: `nbdinfo --list URI` asks it"
+                    .into()
+            }
+            NetworkProblem::NoAnswer { .. } => {
+                "check the server; some (qemu-nbd without --shared) serve one client at a time and \
+                 leave others waiting"
+                    .into()
+            }
+            NetworkProblem::Closed { .. } => {
+                "look into the log of the server, which knows why; is the name of the export right?"
+                    .into()
+            }
+            NetworkProblem::Negotiation { source, .. } => match source {
+                NegotiationError::Tls => "lead the connection through a tunnel (stunnel, WireGuard, ssh -L) to a server \
+                     without TLS that others cannot reach"
+                    .into(),
+                NegotiationError::Unknown(_) => {
+                    "`nbdinfo --list URI` shows which exports there are".into()
+                }
+                NegotiationError::Greeting { .. } => "another service listens there; NBD has port 10809".into(),
+                NegotiationError::OldStyle | NegotiationError::NoGo => {
+                    "take a newer server: nbdkit, qemu-nbd, nbd-server since 3.15".into()
+                }
+                _ => return None,
+            },
+            NetworkProblem::ReadOnly { .. } => {
+                "serve it for writing, or serve the pair with --read-only".into()
+            }
+            NetworkProblem::NoFlush { .. } => "take a server, or a plugin of it, that can flush".into(),
+            NetworkProblem::Changed { .. } | NetworkProblem::OtherDisk { .. } => {
+                "have the server serve the disk that it served before: dcd goes on as soon as it does".into()
+            }
+            NetworkProblem::NotHere { .. } => {
+                "make a block device of it (nbd-client, or a loop device over nbdfuse), or name it at the start of `dcd serve`".into()
+            }
+        })
+    }
+}
