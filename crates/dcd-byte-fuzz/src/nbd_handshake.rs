@@ -47,6 +47,8 @@ pub(crate) fn run(input: &[u8]) {
         connection.received(count);
         rest = &rest[count..];
     }
+    // What had come and waited for room is answered, too.
+    take_sent(&mut connection, &mut sent);
     let started = !connection.in_handshake();
     let mut closed = None;
     while let Some(event) = connection.poll_event() {
