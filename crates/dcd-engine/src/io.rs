@@ -314,9 +314,7 @@ pub enum VolumeRequest {
     /// Read everything that is redundant, compare, and repair. The reply comes at once; see the
     /// status.
     Scrub,
-    /// The same, from where one has stopped that has not come to its end.
-    ResumeScrub,
-    /// Stop a rebuild or scrub. One that goes on by itself does so when the next is due.
+    /// Stop a rebuild or scrub.
     CancelWork,
 }
 
