@@ -36,7 +36,7 @@ Examples:
   dcd web --http unix:/run/dcd.http
   dcd web --http 127.0.0.1:0 --sockets /run/dcd")]
 pub struct WebArguments {
-    /// Where: 127.0.0.1:PORT, [::1]:PORT or unix:PATH. Every user of this machine can read it at a
+    /// Where: 127.0.0.1:PORT, `[::1]:PORT` or unix:PATH. Every user of this machine can read it at a
     /// port, only root and your own user at a socket.
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:9466")]
     pub http: HttpAddress,
