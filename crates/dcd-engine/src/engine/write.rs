@@ -12,6 +12,7 @@
 use std::collections::VecDeque;
 
 use super::Engine;
+use super::bypass::BYPASS_BYTES_WHEN_FULL;
 use super::discards::Owner;
 use super::zero::ENTRIES_OF_ZERO;
 use crate::buffer::Buffer;
@@ -81,6 +82,7 @@ impl Engine {
         self.counters.writes += 1;
         self.counters.write_bytes += data.len() as u64;
         self.pace.foreground(self.now);
+        self.pace.write_came(range.bytes() < BYPASS_BYTES_WHEN_FULL);
         let is_held = self.is_held_by_switch();
         if self.is_passing_by() && !is_held {
             return self.pass(id.into(), Change::Write { start, data, blocks_done: 0 }, fua);

@@ -10,6 +10,7 @@ mod paging;
 pub(crate) mod rebuilt_zeroes;
 pub(crate) mod regions;
 pub mod segment;
+pub(crate) mod since_checkpoint;
 pub(crate) mod sweep;
 
 use std::collections::VecDeque;
