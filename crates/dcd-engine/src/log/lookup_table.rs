@@ -388,7 +388,8 @@ impl LookupTable {
         }
     }
 
-    /// The fragments `mask` of `line` are now in `slot`. Returns slots that died by it.
+    /// The fragments `mask` of `line` are now in `slot`. Returns slots that died by it. One that is
+    /// written again holds what it held, too: the mask is of both.
     ///
     /// # Panics
     /// If the mask is empty, the line number has more than 40 bits, or the table is full, which
@@ -416,6 +417,7 @@ impl LookupTable {
         let mut pieces = Pieces::default();
         for (old_slot, old_mask) in self.scattered.pieces(*place).as_slice() {
             match old_mask.without(mask) {
+                FragmentMask::NONE if *old_slot == slot => {}
                 FragmentMask::NONE => dead.push(*old_slot),
                 rest => pieces.push(*old_slot, rest),
             }
