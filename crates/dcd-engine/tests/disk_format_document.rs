@@ -133,6 +133,7 @@ fn mark_of_the_open_record() {
         buffer: 0x2222,
         header_slot: 0x3333,
         entries: 0x4444,
+        staged: 0x7777,
         entries_checksum: 0x5555,
         checkpoint_generation: 0x6666,
     };

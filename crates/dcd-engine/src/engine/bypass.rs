@@ -9,7 +9,8 @@
 //! 3. Flush the data-disk.
 //! 4. Append a tombstone: from this record on, older copies in the log are dead for good.
 //!      Before step 3 it could outlive the data; without it a replay would resurrect old copies
-//!      over acknowledged data (trap 1 of the design), also after kill -9.
+//!      over acknowledged data (trap 1 of the design), also after kill -9. Where the log is on the
+//!      disk that it is for, none is written if a start would find no older copy.
 //! 5. Reply as the mode says.
 //! ```
 //! Its place in the order is that of its tombstone. From step 2 on readers may see it, so a change
@@ -29,6 +30,13 @@ use crate::io::{IoData, IoError, IoOperation, RequestError, RequestId};
 use crate::log::Appender;
 use crate::units::{FRAGMENTS_PER_LINE, LbaRange, Line, RecordNumber};
 use crate::zero_ranges::ZeroRanges;
+
+/// From this size on writes go past a log on the disk that it is for ...
+pub(super) const BYPASS_BYTES_WHEN_FULL: u64 = 16 << 10;
+/// ... when it is as full as this ...
+const BYPASS_PERCENT_FULL: u64 = 75;
+/// ... and so many came since one was smaller.
+const BYPASS_WRITES_SINCE_SMALL: u32 = 64;
 
 /// A write that goes past the log.
 pub(super) struct Bypass {
@@ -90,7 +98,8 @@ impl Engine {
         let ends_with_line =
             range.end().is_multiple_of(FRAGMENTS_PER_LINE) || range.end() == self.data_disk.blocks;
         (range.bytes() >= self.config.bypass_threshold_bytes && !self.below.is_cache_candidate(range)
-            || self.is_left_to_the_disk(range))
+            || self.is_left_to_the_disk(range)
+            || self.is_not_worth_the_log(range))
             // Whole lines only: part of a line may be zero in the log below it.
             && range.start.0.is_multiple_of(FRAGMENTS_PER_LINE)
             && ends_with_line
@@ -109,6 +118,15 @@ impl Engine {
     /// goes there.
     fn is_left_to_the_disk(&self, range: LbaRange) -> bool {
         self.below.is_selective() && !self.below.is_cache_candidate(range) && self.log_is_tight()
+    }
+
+    /// Where one arm does all and the log is nearly full, destaging makes room for what comes at the
+    /// cost of what is there. If nothing that comes is small, it gains less from the log than that.
+    fn is_not_worth_the_log(&self, range: LbaRange) -> bool {
+        self.config.one_disk
+            && range.bytes() >= BYPASS_BYTES_WHEN_FULL
+            && self.pace.writes_since_small() >= BYPASS_WRITES_SINCE_SMALL
+            && self.utilisation_percent() >= BYPASS_PERCENT_FULL
     }
 
     fn may_have_copies(&self, range: LbaRange) -> bool {
@@ -152,6 +170,11 @@ impl Engine {
     /// Whether bypasses are under way.
     pub(super) fn has_bypasses(&self) -> bool {
         !self.bypasses.is_empty()
+    }
+
+    /// Whether one of them is on its way to the data-disk.
+    pub(super) fn has_bypasses_under_way(&self) -> bool {
+        self.bypasses.iter().any(Bypass::is_under_way)
     }
 
     /// Whether a tombstone waits for room in the log.
@@ -273,13 +296,29 @@ impl Engine {
     /// Steps 4 and 5.
     fn finish_bypass(&mut self, bypass: Bypass) {
         let (line, lines) = bypass.lines();
-        self.log.append_entry(&Entry::Bypass { range: bypass.range });
-        self.log.end_request();
+        let needs_tombstone = self.may_come_back(line, lines);
+        if needs_tombstone {
+            self.log.append_entry(&Entry::Bypass { range: bypass.range });
+            self.log.end_request();
+        }
         self.forget_lines(line, lines);
         self.zeroes.remove(line, lines);
         self.zeroes_rebuilt.overwritten(line, lines);
+        self.pace.foreground(self.now);
         self.destage.something_changed();
-        self.acknowledge(bypass.id.into(), bypass.done_with, bypass.fua);
+        match needs_tombstone {
+            true => self.acknowledge(bypass.id.into(), bypass.done_with, bypass.fua),
+            // It is durable, and so is all that was acknowledged before it (step 1).
+            false => self.reply(bypass.id, Ok(()), bypass.done_with),
+        }
+    }
+
+    /// Whether a start may find something older of these lines in the log. Where the log is on the
+    /// disk that it is for, a tombstone costs the arm two ways, and mostly there is nothing.
+    fn may_come_back(&self, line: Line, lines: u64) -> bool {
+        !self.zeroes.is_empty()
+            || !self.poisoned.is_empty()
+            || self.table.may_come_back(line..Line(line.0 + lines))
     }
 
     /// Without a cache-disk, bypasses are writes like all others: takes them out when none of them

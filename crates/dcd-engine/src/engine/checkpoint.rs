@@ -435,6 +435,13 @@ impl Engine {
         }
         self.table.begin_walk(Walker::Checkpoint);
         self.table.checkpoint_begun();
+        let lists_others = !listed.zeroes.is_empty() || !listed.poisoned.is_empty();
+        if let Some(since) = self.table.since_checkpoint() {
+            since.checkpoint_begun();
+            if lists_others {
+                since.note_all();
+            }
+        }
         self.begin_scan(Walker::Checkpoint);
         let geometry = size.unwrap_or(self.superblock.geometry);
         if let (Some(size), Some(legs)) = (size, &mut self.legs) {
@@ -602,6 +609,9 @@ impl Engine {
     fn checkpoint_durable(&mut self, picture: Box<Picture>) {
         if let Some(run) = picture.run {
             self.index_run_is(run);
+        }
+        if let Some(since) = self.table.since_checkpoint() {
+            since.checkpoint_durable();
         }
         self.checkpoint.generation = picture.listed.generation;
         self.checkpoint.has_listed_in_vain = false;

@@ -163,7 +163,7 @@ impl Engine {
 
     fn start_log_writes(&mut self) -> bool {
         let mut moved = false;
-        if !self.may_write_records() {
+        if !self.may_write_records() || self.log_writes_wait_for_reads() {
             return false;
         }
         while let Some(write) = self.log.next_write() {
@@ -192,6 +192,21 @@ impl Engine {
             moved = true;
         }
         moved
+    }
+
+    /// Where one arm does all, whoever reads waits for a log write, and nobody for that: not while
+    /// buffers are free and what was acknowledged is not due.
+    fn log_writes_wait_for_reads(&self) -> bool {
+        let is_due = |since: Time| self.now.since(since) >= self.commit_delay();
+        self.config.one_disk
+            && self.reads.on_data_disk() > 0
+            && self.commit.durable_waiters.is_empty()
+            && self.commit.written_waiters.is_empty()
+            && self.stalled.is_empty()
+            && !self.has_bypasses()
+            && self.close.is_none()
+            && !self.destage_is_urgent()
+            && !self.commit.undurable_since.is_some_and(is_due)
     }
 
     pub(super) fn log_write_done(

@@ -50,14 +50,22 @@ pub(super) struct PageRead {
     tries: u32,
 }
 
-/// A segment whose lines are to be destaged.
+/// Segments whose lines are to be destaged.
 pub(super) struct Victim {
     pub(super) segment: SegmentIndex,
+    /// Those that are emptied with it.
+    pub(super) others: Vec<SegmentIndex>,
     /// What was read of it, if it was.
     pub(super) image: Option<Buffer>,
     pub(super) lines: Vec<(Line, SlotIndex)>,
     /// Whether its records tell all that it holds.
     pub(super) is_complete: bool,
+}
+
+impl Victim {
+    pub(super) fn segments(&self) -> impl Iterator<Item = SegmentIndex> {
+        std::iter::once(self.segment).chain(self.others.iter().copied())
+    }
 }
 
 /// What goes on when its lines are pinned.

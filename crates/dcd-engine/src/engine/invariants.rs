@@ -118,6 +118,9 @@ impl Engine {
         if let Some(segment) = self.searched_segment() {
             readers[segment.0 as usize] += 1;
         }
+        for slot in self.slots_that_wait_for_the_arm() {
+            readers[self.superblock.geometry.locate(slot).0.0 as usize] += 1;
+        }
         for (index, segment) in self.log.segments.iter() {
             assert_eq!(segment.readers, readers[index.0 as usize], "readers of {index:?}");
         }

@@ -433,6 +433,9 @@ impl Engine {
             superblock,
             data_disk,
         };
+        if engine.config.one_disk && !engine.table.has_budget() {
+            engine.table.remember_since_checkpoint();
+        }
         engine.configure_legs();
         engine.start_recovery();
         engine.advance_legs();

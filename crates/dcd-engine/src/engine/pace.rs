@@ -28,6 +28,7 @@ pub(super) struct Pace {
     next_write_at: Time,
     /// Between the high and the low mark.
     above_marks: bool,
+    writes_since_small: u32,
 }
 
 /// Whether a destage write may start.
@@ -48,12 +49,26 @@ impl Pace {
             write_service: Duration(0),
             next_write_at: Time::ZERO,
             above_marks: false,
+            writes_since_small: 0,
         }
     }
 
     /// A request has come.
     pub(super) fn foreground(&mut self, now: Time) {
         self.last_request = now;
+    }
+
+    /// A write has come.
+    pub(super) fn write_came(&mut self, is_small: bool) {
+        self.writes_since_small = match is_small {
+            true => 0,
+            false => self.writes_since_small.saturating_add(1),
+        };
+    }
+
+    /// Writes that came since one was small.
+    pub(super) fn writes_since_small(&self) -> u32 {
+        self.writes_since_small
     }
 
     /// When the last request came.
@@ -78,7 +93,7 @@ impl Pace {
 
 impl Engine {
     /// Share of the segments that hold something, in percent.
-    fn utilisation_percent(&self) -> u64 {
+    pub(super) fn utilisation_percent(&self) -> u64 {
         let total = u64::from(self.log.segments.limit());
         let counts = self.log.segments.counts();
         u64::from(counts.buffered + counts.dirty) * 100 / total
@@ -141,6 +156,11 @@ impl Engine {
     pub(super) fn may_destage(&self, in_flight: u32) -> Go {
         let urgent = self.destage_is_urgent();
         if !urgent {
+            // Who waits for a bypass asks for nothing: that is no silence. One that has not begun may
+            // wait for what is being destaged.
+            if self.config.one_disk && self.has_bypasses_under_way() {
+                return Go::Later;
+            }
             let quiet_at = self.pace.last_request.after(self.idle_threshold());
             if self.now < quiet_at {
                 return Go::At(quiet_at);

@@ -63,6 +63,7 @@ use crate::format::record::{Entry, Record};
 use crate::format::superblock::CacheState;
 use crate::io::{Device, IoData, IoError, IoOperation};
 use crate::log::control::{self, CONTROL_SIZE, OpenMark};
+use crate::log::replace;
 use crate::stats::{OpeningProgress, RecoveryReport};
 use crate::units::{
     FragmentMask, LINE_SIZE, Line, RecordNumber, SegmentIndex, SegmentSerial, SlotIndex, Time,
@@ -572,6 +573,7 @@ impl Engine {
         // The session that the superblock speaks of began with a checkpoint.
         let epoch_min = self.superblock.session_epoch_min();
         let marks_page = self.log.memory()[..CONTROL_SIZE].to_vec();
+        let segment_size_bytes = self.superblock.geometry.segment_size_bytes;
         let total = self.log.segments.total() as usize;
         let recovery = self.recovery();
         let checkpoint = recovery.checkpoint.as_ref().expect("it was read");
@@ -579,7 +581,8 @@ impl Engine {
             let found = checkpoint.generation;
             return self.fail_open(OpenError::CheckpointLost { lost: found + 1, found });
         }
-        recovery.marks = control::read_marks(&marks_page, checkpoint.epoch);
+        let marks = control::read_marks(&marks_page, checkpoint.epoch);
+        recovery.marks = marks.clone();
         let note = control::is_void(&marks_page, checkpoint.epoch);
         recovery.memory_is_void = note == Some(true);
         recovery.memory_speaks_for_the_cache_disk = note == Some(false);
@@ -587,7 +590,12 @@ impl Engine {
             // Only a newer checkpoint may list or let announce where the open record lies.
             let generations = recovery.marks.iter().map(|mark| mark.checkpoint_generation);
             recovery.newest_generation = generations.max().unwrap_or(0);
+            if let Some(newest) = marks.first() {
+                replace::complete(self.log.memory_mut(), segment_size_bytes, newest);
+            }
         }
+        let recovery = self.recovery();
+        let checkpoint = recovery.checkpoint.as_ref().expect("it was read");
         let position = checkpoint.position;
         let segments: VecDeque<SegmentIndex> =
             [position.segment].into_iter().chain(checkpoint.free.iter().copied()).collect();

@@ -12,13 +12,16 @@
 use std::collections::VecDeque;
 
 use super::Engine;
+use super::bypass::BYPASS_BYTES_WHEN_FULL;
 use super::discards::Owner;
 use super::zero::ENTRIES_OF_ZERO;
 use crate::buffer::Buffer;
 use crate::config::AckMode;
 use crate::io::{RequestError, RequestId};
 use crate::log::Appender;
-use crate::units::{BLOCK_SIZE, FRAGMENTS_PER_LINE, Lba, LbaRange, Time};
+use crate::units::{
+    BLOCK_SIZE, FRAGMENTS_PER_LINE, FragmentMask, Lba, LbaRange, Line, SlotIndex, Time,
+};
 use crate::zero_ranges::ZeroRanges;
 
 /// Most bytes of a logged write that are all or nothing across a crash, if the segment buffers are
@@ -81,6 +84,7 @@ impl Engine {
         self.counters.writes += 1;
         self.counters.write_bytes += data.len() as u64;
         self.pace.foreground(self.now);
+        self.pace.write_came(range.bytes() < BYPASS_BYTES_WHEN_FULL);
         let is_held = self.is_held_by_switch();
         if self.is_passing_by() && !is_held {
             return self.pass(id.into(), Change::Write { start, data, blocks_done: 0 }, fua);
@@ -278,15 +282,51 @@ impl Engine {
         let blocks = data.len() as u64 / BLOCK_SIZE;
         while *blocks_done < blocks {
             let part = self.next_part(start, data, *blocks_done);
-            if !self.log.has_room(part.lines().count() as u32, Appender::Request) {
+            let lines = part.lines().count() as u32;
+            let at = (*blocks_done * BLOCK_SIZE) as usize;
+            let bytes = &data.bytes()[at..at + part.bytes() as usize];
+            if self.log.may_replace(lines) && self.is_in_open_record(part) {
+                self.replace(part, bytes);
+            } else if self.log.has_room(lines, Appender::Request) {
+                self.append(part, bytes);
+                self.log.end_request();
+            } else {
                 return false;
             }
-            let at = (*blocks_done * BLOCK_SIZE) as usize;
-            self.append(part, &data.bytes()[at..at + part.bytes() as usize]);
-            self.log.end_request();
             *blocks_done += part.blocks;
         }
         true
+    }
+
+    /// Whether each line of the part has a slot in the record that is being filled.
+    fn is_in_open_record(&self, part: LbaRange) -> bool {
+        part.lines().all(|(line, _)| self.open_slot(line).is_some())
+    }
+
+    /// The slot of a line in the record that is being filled, with what it holds, if all of that is
+    /// live and may be replaced.
+    fn open_slot(&self, line: Line) -> Option<(SlotIndex, FragmentMask)> {
+        let pieces = self.table.find(line);
+        let (slot, live) = *pieces.as_slice().last()?;
+        (self.log.replaceable(slot)? == live).then_some((slot, live))
+    }
+
+    /// Replaces data that is in the record that is being filled.
+    fn replace(&mut self, part: LbaRange, bytes: &[u8]) {
+        let mut rest = bytes;
+        for (line, mask) in part.lines() {
+            let (head, tail) = rest.split_at(mask.0.count_ones() as usize * BLOCK_SIZE as usize);
+            rest = tail;
+            let (slot, live) = self.open_slot(line).expect("each of them has one");
+            let checksum = self.log.stage(line, slot, mask, head);
+            let dead = self.table.insert(line, live.or(mask), slot, checksum);
+            self.drop_dead_slots(dead.as_slice());
+            self.note_if_stuck(line);
+            self.clear_poison(line, mask);
+            self.copies_of_line_changed(line);
+            self.counters.overwritten_lines += 1;
+        }
+        self.log.end_replace();
     }
 
     fn next_part(&self, start: Lba, data: &Buffer, blocks_done: u64) -> LbaRange {

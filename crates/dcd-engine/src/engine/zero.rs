@@ -70,6 +70,9 @@ impl Engine {
         }
         let (line, lines) = (Line(whole_start), whole_end - whole_start);
         self.log.append_entry(&Entry::Zero { line, lines, may_unmap });
+        if let Some(since) = self.table.since_checkpoint() {
+            since.note_all();
+        }
         self.log.end_request();
         match is_purged {
             true => self.purge(line, lines),

@@ -341,6 +341,30 @@ pub(crate) fn put_entry(bytes: &mut [u8], index: usize, entry: &EntryOnDisk) {
     bytes[at..at + size_of::<EntryOnDisk>()].copy_from_slice(entry.as_bytes());
 }
 
+/// Entry `index` of a header; `None` if it is none.
+pub(crate) fn entry(bytes: &[u8], index: usize) -> Option<Entry> {
+    let at = ENTRIES_OFFSET + index * ENTRY_SIZE;
+    let (disk, _) = EntryOnDisk::read_from_prefix(bytes.get(at..)?).ok()?;
+    Entry::decode(disk).ok()
+}
+
+/// Address word of entry `index` of a header.
+fn entry_address(bytes: &[u8], index: usize) -> Option<u64> {
+    let address = bytes.get(ENTRIES_OFFSET + index * ENTRY_SIZE..)?.first_chunk()?;
+    Some(u64::from_le_bytes(*address))
+}
+
+/// Whether entry `index` of a header has a data slot.
+pub(crate) fn has_slot(bytes: &[u8], index: usize) -> bool {
+    entry_address(bytes, index).is_some_and(|word| word >> 56 == KIND_DATA)
+}
+
+/// Whether it is data of this line.
+pub(crate) fn is_data_of(bytes: &[u8], index: usize, line: Line) -> bool {
+    let is_of = |word: u64| word >> 56 == KIND_DATA && word & ADDRESS_MASK == line.0;
+    entry_address(bytes, index).is_some_and(is_of)
+}
+
 /// What is only known when a record is sealed.
 pub(crate) struct Seal {
     pub(crate) entries: usize,

@@ -10,6 +10,8 @@
 //! cache-disk and brought everything to the data-disk (contract C23): then what the memory holds
 //! counts no more.
 
+use std::sync::atomic::{Ordering, compiler_fence};
+
 use zerocopy::byteorder::little_endian::{U32, U64};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
@@ -34,7 +36,9 @@ pub struct OpenMark {
     pub header_slot: u32,
     /// Entries that count.
     pub entries: u32,
-    /// CRC-32C of them.
+    /// Entries behind them that replace some of them.
+    pub staged: u32,
+    /// CRC-32C of those that count, when they have been replaced.
     pub entries_checksum: u32,
     /// The newest checkpoint that was durable.
     pub checkpoint_generation: u64,
@@ -50,8 +54,8 @@ struct OpenMarkInMemory {
     entries: U32,
     entries_checksum: U32,
     checkpoint_generation: U64,
+    staged: U32,
     checksum: U32,
-    unused: U32,
 }
 
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -101,6 +105,9 @@ const CHECKED: usize = std::mem::offset_of!(OpenMarkInMemory, checksum);
 
 /// Puts the mark down; `count` must grow with each call.
 pub fn write_mark(page: &mut [u8], count: u64, mark: &OpenMark) {
+    // What it speaks of lies in the memory before it, and what it allows behind it: stores that the
+    // compiler moved across would be missing, or too early, when this process dies.
+    compiler_fence(Ordering::SeqCst);
     let mut memory = OpenMarkInMemory::new_zeroed();
     memory.count = count.into();
     memory.epoch = mark.epoch.into();
@@ -108,10 +115,12 @@ pub fn write_mark(page: &mut [u8], count: u64, mark: &OpenMark) {
     memory.header_slot = mark.header_slot.into();
     memory.entries = mark.entries.into();
     memory.entries_checksum = mark.entries_checksum.into();
+    memory.staged = mark.staged.into();
     memory.checkpoint_generation = mark.checkpoint_generation.into();
     memory.checksum = crc32c(&memory.as_bytes()[..CHECKED]).into();
     let at = COPY_OFFSETS[(count % 2) as usize];
     page[at..at + size_of::<OpenMarkInMemory>()].copy_from_slice(memory.as_bytes());
+    compiler_fence(Ordering::SeqCst);
 }
 
 /// The valid marks of session `epoch`, newest first.
@@ -130,6 +139,7 @@ pub(crate) fn read_marks(page: &[u8], epoch: u64) -> Vec<OpenMark> {
                     buffer: memory.buffer.get(),
                     header_slot: memory.header_slot.get(),
                     entries: memory.entries.get(),
+                    staged: memory.staged.get(),
                     entries_checksum: memory.entries_checksum.get(),
                     checkpoint_generation: memory.checkpoint_generation.get(),
                 },
@@ -169,6 +179,7 @@ mod tests {
             buffer: 1,
             header_slot: 9,
             entries,
+            staged: 0,
             entries_checksum: 0,
             checkpoint_generation: 0,
         };

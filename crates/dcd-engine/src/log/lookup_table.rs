@@ -19,6 +19,7 @@ use crate::log::index_run::{IndexPage, IndexRun};
 pub(crate) use crate::log::paging::IndexBudget;
 use crate::log::paging::Paging;
 use crate::log::regions::Regions;
+use crate::log::since_checkpoint::SinceCheckpoint;
 use crate::log::sweep::LineRanges;
 use crate::units::{FragmentMask, Line, SlotIndex};
 
@@ -188,6 +189,7 @@ pub struct LookupTable {
     paging: Option<Box<Paging>>,
     /// Of each walker, the first bucket that it has not visited.
     walks: [Option<usize>; Walker::COUNT],
+    since_checkpoint: Option<Box<SinceCheckpoint>>,
 }
 
 /// Who walks the table.
@@ -236,14 +238,33 @@ impl LookupTable {
             },
             paging: budget.map(paging),
             walks: [None; Walker::COUNT],
+            since_checkpoint: None,
         }
+    }
+
+    /// Remembers from here on which lines a start may find that are not in the table any more.
+    pub(crate) fn remember_since_checkpoint(&mut self) {
+        self.since_checkpoint = Some(Box::new(SinceCheckpoint::new()));
+    }
+
+    /// See there.
+    pub(crate) fn since_checkpoint(&mut self) -> Option<&mut SinceCheckpoint> {
+        self.since_checkpoint.as_deref_mut()
+    }
+
+    /// Whether a start may find any of these lines: if it is not remembered, it may.
+    pub(crate) fn may_come_back(&self, lines: Range<Line>) -> bool {
+        self.since_checkpoint.as_ref().is_none_or(|since| since.may_have(lines.clone()))
+            || !self.lines_within(lines).is_empty()
     }
 
     /// A table of the same size without lines, for a run whose lines are in another order.
     pub(crate) fn emptied_for(&self, hash: LineHash) -> LookupTable {
         let (slots, data_slots) = (self.slot_checksums.len() as u32, self.lines_max as u32);
+        let since = || Box::new(SinceCheckpoint::new());
         LookupTable {
             regions: self.regions.emptied(),
+            since_checkpoint: self.since_checkpoint.as_ref().map(|_| since()),
             ..LookupTable::with_budget(slots, data_slots, 0, hash, self.budget())
         }
     }
@@ -367,7 +388,8 @@ impl LookupTable {
         }
     }
 
-    /// The fragments `mask` of `line` are now in `slot`. Returns slots that died by it.
+    /// The fragments `mask` of `line` are now in `slot`. Returns slots that died by it. One that is
+    /// written again holds what it held, too: the mask is of both.
     ///
     /// # Panics
     /// If the mask is empty, the line number has more than 40 bits, or the table is full, which
@@ -381,6 +403,9 @@ impl LookupTable {
     ) -> DeadSlots {
         assert!(!mask.is_empty() && slot.0 < SCATTERED);
         self.assert_known(line);
+        if let Some(since) = &mut self.since_checkpoint {
+            since.note(line);
+        }
         self.set_checksum(slot, checksum);
         let mut dead = DeadSlots::default();
         let Some(place) = self.lines.get_or_insert(line, Place::new(mask, slot.0)) else {
@@ -392,6 +417,7 @@ impl LookupTable {
         let mut pieces = Pieces::default();
         for (old_slot, old_mask) in self.scattered.pieces(*place).as_slice() {
             match old_mask.without(mask) {
+                FragmentMask::NONE if *old_slot == slot => {}
                 FragmentMask::NONE => dead.push(*old_slot),
                 rest => pieces.push(*old_slot, rest),
             }
@@ -411,6 +437,9 @@ impl LookupTable {
         self.assert_known(line);
         let mut dead = DeadSlots::default();
         let Some(place) = self.lines.get_mut(line) else { return dead };
+        if let Some(since) = &mut self.since_checkpoint {
+            since.note(line);
+        }
         let mut pieces = Pieces::default();
         for (slot, old_mask) in self.scattered.pieces(*place).as_slice() {
             match old_mask.without(mask) {

@@ -9,7 +9,9 @@ pub mod lookup_table;
 mod paging;
 pub(crate) mod rebuilt_zeroes;
 pub(crate) mod regions;
+pub(crate) mod replace;
 pub mod segment;
+pub(crate) mod since_checkpoint;
 pub(crate) mod sweep;
 
 use std::collections::VecDeque;
@@ -81,6 +83,11 @@ struct OpenRecord {
     data_slots: u32,
     /// Data slots of requests that were appended whole.
     data_slots_whole: u32,
+    /// Entries and data slots up to the last entry without data: they stay as they are.
+    entries_fixed: usize,
+    data_slots_fixed: u32,
+    /// Entries behind the others that replace some of them.
+    staged: usize,
 }
 
 /// Slots with the beginning of a request that goes on in a later record.
@@ -348,6 +355,8 @@ impl Log {
         assert!(!matches!(entry, Entry::Data { .. }));
         let (buffer, entry_index) = self.make_room(0);
         self.put(buffer, entry_index, entry);
+        let open = self.open.as_mut().expect("make_room opened it");
+        (open.entries_fixed, open.data_slots_fixed) = (open.entries, open.data_slots);
     }
 
     /// Says that these empty segments are filled next, in this order; each may be when the record
@@ -381,25 +390,31 @@ impl Log {
     /// survives the process.
     pub(crate) fn end_request(&mut self) {
         let Some(open) = &self.open else { return };
-        let (buffer, header_slot, entries) = (open.buffer, open.header_slot, open.entries);
-        let at = self.memory_offset(buffer, header_slot) + ENTRIES_OFFSET;
+        let entries = open.entries;
+        let at = self.memory_offset(open.buffer, open.header_slot) + ENTRIES_OFFSET;
         let new = at + open.entries_whole * ENTRY_SIZE..at + entries * ENTRY_SIZE;
         let entries_checksum = crc32c_more(open.entries_checksum, &self.memory.bytes()[new]);
         let open = self.open.as_mut().expect("looked at");
         open.entries_whole = entries;
         open.entries_checksum = entries_checksum;
         open.data_slots_whole = open.data_slots;
+        self.mark(0);
+    }
+
+    /// Puts down what counts of the open record.
+    fn mark(&mut self, staged: usize) {
         self.open_marks += 1;
-        let memory = self.memory.bytes_mut();
+        let open = self.open.as_ref().expect("an open record");
         let mark = OpenMark {
             epoch: self.epoch,
-            buffer: buffer.0,
-            header_slot,
-            entries: entries as u32,
-            entries_checksum,
+            buffer: open.buffer.0,
+            header_slot: open.header_slot,
+            entries: open.entries_whole as u32,
+            staged: staged as u32,
+            entries_checksum: open.entries_checksum,
             checkpoint_generation: self.checkpoint_generation,
         };
-        control::write_mark(&mut memory[..CONTROL_SIZE], self.open_marks, &mark);
+        control::write_mark(&mut self.memory.bytes_mut()[..CONTROL_SIZE], self.open_marks, &mark);
     }
 
     /// Makes the open record have room for an entry with `slots` data slots: opens one, seals a
@@ -462,6 +477,9 @@ impl Log {
             entries_checksum: crc32c(&[]),
             data_slots: 0,
             data_slots_whole: 0,
+            entries_fixed: 0,
+            data_slots_fixed: 0,
+            staged: 0,
         });
     }
 

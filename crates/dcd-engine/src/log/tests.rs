@@ -286,6 +286,112 @@ fn a_mark_tells_what_counts_of_an_open_record() {
     assert_eq!(record.entries.iter().map(line_of).collect::<Vec<_>>(), [2, 3, 4, 5]);
 }
 
+/// Memory as each death while lines are replaced would leave it: none tears what counts.
+#[test]
+fn a_death_while_lines_are_replaced_leaves_all_old_or_all_new() {
+    let line = |number: u64, version: u8| (Line(number), vec![version; LINE_SIZE as usize]);
+    let mut log = log();
+    append(&mut log, 0..1);
+    log.append_entry(&Entry::Zero { line: Line(50), lines: 2, may_unmap: false });
+    let slots = append(&mut log, 1..5);
+    assert!(!log.may_replace(5) && log.may_replace(4));
+    let before = log.memory().to_vec();
+    let changed = [line(2, 0xa2), line(4, 0xa4)];
+    for (index, (number, bytes)) in changed.iter().enumerate() {
+        let slot = slots[[1, 3][index]];
+        assert_eq!(log.replaceable(slot), Some(FragmentMask::FULL));
+        log.stage(*number, slot, FragmentMask::FULL, bytes);
+    }
+    let staged = log.memory().to_vec();
+    log.end_replace();
+    let after = log.memory().to_vec();
+    let page = CONTROL_SIZE;
+    let shown = |memory: &[u8]| {
+        let mut memory = memory.to_vec();
+        let marks = control::read_marks(&memory, 1);
+        replace::complete(&mut memory, 64 << 10, &marks[0]);
+        let mark = marks.iter().find(|mark| {
+            let table = &memory[page + mark.header_slot as usize * 4096 + ENTRIES_OFFSET..];
+            crc32c(&table[..mark.entries as usize * ENTRY_SIZE]) == mark.entries_checksum
+        });
+        let mark = mark.expect("one of them counts");
+        let header = page + mark.header_slot as usize * 4096;
+        let record = record::Record::decode_open(&memory[header..], mark.entries as usize).unwrap();
+        let mut slot = header;
+        let mut shown = Vec::new();
+        for entry in &record.entries {
+            let Entry::Data { line, checksum, .. } = *entry else { continue };
+            slot += 4096;
+            assert_eq!(crc32c(&memory[slot..slot + 4096]), checksum, "{line:?} is torn");
+            shown.push((line.0, memory[slot]));
+        }
+        shown
+    };
+    let old = shown(&before);
+    let new = shown(&after);
+    let of = |all: &[(u64, u8)], line| all.iter().find(|it| it.0 == line).unwrap().1;
+    assert_eq!([2, 4].map(|line| of(&new, line)), [0xa2, 0xa4]);
+    assert_eq!([0, 1, 3].map(|line| of(&new, line)), [0, 1, 3].map(|line| of(&old, line)));
+    assert_eq!(shown(&staged), old, "staged alone is nothing");
+    // Step 2 is in one place of the control page, step 4 in the other.
+    let newest = control::read_marks(&after, 1)[0];
+    assert_eq!(newest.staged, 0);
+    let places = [64..112, 128..176];
+    let count = |at: usize| u64::from_le_bytes(after[at..at + 8].try_into().unwrap());
+    let is_first_newer = usize::from(count(64) > count(128));
+    let (last, by_mark) = (places[1 - is_first_newer].clone(), places[is_first_newer].clone());
+    let mut marked = staged.clone();
+    for end in by_mark.clone() {
+        assert_eq!(shown(&marked), old, "the mark is torn at {end}");
+        marked[end] = after[end];
+    }
+    assert_eq!(shown(&marked), new, "the start does step 3");
+    // What step 3 writes, some of it, in any order.
+    let written: Vec<usize> = (page..after.len()).filter(|at| marked[*at] != after[*at]).collect();
+    assert!(written.len() > 8000, "two slots and their entries");
+    for part in 0..64 {
+        let mut torn = marked.clone();
+        for at in written.iter().filter(|at| (**at / 61 + part) % 7 < part % 8) {
+            torn[*at] = after[*at];
+        }
+        assert_eq!(shown(&torn), new, "part {part}");
+    }
+    written.iter().for_each(|at| marked[*at] = after[*at]);
+    for end in last {
+        assert_eq!(shown(&marked), new, "the last mark is torn at {end}");
+        marked[end] = after[end];
+    }
+    assert!(marked == after && shown(&marked) == new);
+    // It goes on as if nothing had been.
+    append(&mut log, 7..8);
+    assert_eq!(shown(log.memory()).iter().map(|it| it.0).collect::<Vec<_>>(), [0, 1, 2, 3, 4, 7]);
+    log.check_invariants();
+}
+
+/// Parts of a line come together in one slot; what is behind an entry without data, or of a request
+/// that goes on, is none.
+#[test]
+fn fragments_come_together_in_one_slot() {
+    let mut log = log();
+    let (first, _) = log.append_data(Line(9), FragmentMask(0b0011), &[1; 1024]);
+    log.end_request();
+    log.stage(Line(9), first, FragmentMask(0b0110), &[2; 1024]);
+    log.end_replace();
+    assert_eq!(log.replaceable(first), Some(FragmentMask(0b0111)));
+    let slot = log.slot_in_memory(first).unwrap();
+    assert_eq!([0, 512, 1024, 1536].map(|at| slot[at]), [1, 2, 2, 0]);
+    assert_eq!(log.newest_record(), RecordNumber(1), "nothing was added");
+    append_unfinished(&mut log, 10..11);
+    assert!(!log.may_replace(1));
+    log.end_request();
+    assert!(log.may_replace(2) && !log.may_replace(3));
+    log.append_entry(&Entry::Zero { line: Line(50), lines: 2, may_unmap: false });
+    log.end_request();
+    assert!(!log.may_replace(1) && log.replaceable(first).is_none());
+    log.seal();
+    assert!(!log.may_replace(1) && log.replaceable(first).is_none());
+}
+
 #[test]
 fn memory_counts_until_it_is_voided() {
     let mut log = log();

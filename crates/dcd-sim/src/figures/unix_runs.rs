@@ -96,14 +96,15 @@ enum Outcome {
 
 /// Section 4.1: "the first 64 MB of the disk used as the cache-disk partition", segments of 128 KB,
 /// "the RAM buffer size of the DCD driver was 256 KB"; 3.5.1: immediate report, requests of 64 KB
-/// and more go past the log; 3.5.3: last write first. Our engine wants three segment buffers: 384
-/// KB.
+/// and more go past the log, data is in the cache-disk "within several hundreds of milliseconds";
+/// 3.5.3: last write first. Our engine wants three segment buffers: 384 KB.
 pub(super) fn setup(disk: &Profile, has_log: bool) -> Setup {
     let config = EngineConfig {
         ack: AckMode::Memory,
         bypass_threshold_bytes: 64 << 10,
         destage_policy: DestagePolicyKind::LastWriteFirst,
         segment_buffers: 3,
+        max_delay: Duration::from_millis(400),
         one_disk: true,
         ..EngineConfig::default()
     };

@@ -170,6 +170,10 @@ fn ranges_of(live: &Live, volume_blocks: u64) -> Vec<DirtyRange> {
         while let Some(range) = ranges.get(next).filter(|range| range.start < end) {
             zeroes.push(DirtyRange { kind: DirtyKind::Zeroes, start, end: range.start });
             start = range.end;
+            // It may lie over the next zeroes, too.
+            if start > end {
+                break;
+            }
             next += 1;
         }
         zeroes.push(DirtyRange { kind: DirtyKind::Zeroes, start, end });
@@ -200,21 +204,21 @@ mod tests {
     };
     use dcd_engine::zero_ranges::ZeroRange;
 
-    /// ```text
-    /// line        0        1        2        3        4 (four blocks only)
-    /// data        ....1111 11111111 ........ .1......
-    /// zeroes                                 00000000 0000
-    /// damaged              ........ 1.......
-    /// ```
-    #[test]
-    fn ranges_are_merged_cut_and_clipped() {
-        let slot = |line, mask, slot| LiveSlot {
-            line: Line(line),
-            mask: FragmentMask(mask),
-            slot: SlotIndex(slot),
-            checksum: 0,
-        };
-        let checkpoint = Checkpoint {
+    fn slot(line: u64, mask: u8, slot: u32) -> LiveSlot {
+        let (line, mask, slot) = (Line(line), FragmentMask(mask), SlotIndex(slot));
+        LiveSlot { line, mask, slot, checksum: 0 }
+    }
+
+    fn zeroes(line: u64, lines: u64) -> ZeroRange {
+        ZeroRange { line: Line(line), lines, may_unmap: true }
+    }
+
+    fn checkpoint_of(
+        live: Vec<LiveSlot>,
+        zeroes: Vec<ZeroRange>,
+        poisoned: Vec<(Line, FragmentMask)>,
+    ) -> Checkpoint {
+        Checkpoint {
             uuid: Uuid([0; 16]),
             generation: 1,
             epoch: 1,
@@ -228,12 +232,36 @@ mod tests {
             order: 0,
             free: Vec::new(),
             filled: Vec::new(),
-            live: vec![slot(0, 0xf0, 1), slot(1, 0x0f, 2), slot(1, 0xf0, 3), slot(3, 0x02, 4)],
-            zeroes: vec![ZeroRange { line: Line(3), lines: 2, may_unmap: true }],
-            poisoned: vec![(Line(2), FragmentMask(0x01))],
+            live,
+            zeroes,
+            poisoned,
             witnesses: Vec::new(),
             copy_pages: Vec::new(),
-        };
+        }
+    }
+
+    /// Noticed: data over several ranges of zeroes is cut out of the first alone.
+    #[test]
+    fn data_may_lie_over_several_ranges_of_zeroes() {
+        let live = (0..6).map(|line| slot(line, 0xff, line as u32 + 1)).collect();
+        let below = vec![zeroes(1, 1), zeroes(3, 1), zeroes(5, 3)];
+        let live = Live::of_checkpoint(&checkpoint_of(live, below, Vec::new()));
+        let range = |kind, start, end| DirtyRange { kind, start, end };
+        let expected = [range(DirtyKind::Data, 0, 48), range(DirtyKind::Zeroes, 48, 64)];
+        assert_eq!(ranges_of(&live, 1000), expected);
+    }
+
+    /// ```text
+    /// line        0        1        2        3        4 (four blocks only)
+    /// data        ....1111 11111111 ........ .1......
+    /// zeroes                                 00000000 0000
+    /// damaged              ........ 1.......
+    /// ```
+    #[test]
+    fn ranges_are_merged_cut_and_clipped() {
+        let live = vec![slot(0, 0xf0, 1), slot(1, 0x0f, 2), slot(1, 0xf0, 3), slot(3, 0x02, 4)];
+        let damaged = vec![(Line(2), FragmentMask(0x01))];
+        let checkpoint = checkpoint_of(live, vec![zeroes(3, 2)], damaged);
         let range = |kind, start, end| DirtyRange { kind, start, end };
         let expected = [
             range(DirtyKind::Data, 4, 16),

@@ -21,7 +21,9 @@ use crate::units::{
 };
 
 /// Most lines in a batch: 8 MiB.
-const BATCH_LINES_MAX: usize = 2048;
+pub(super) const BATCH_LINES_MAX: usize = 2048;
+/// Reads at once where log and data share an arm and somebody waits for room.
+const READS_WHEN_FULL: u32 = 8;
 /// Most lines in one write: 1 MiB.
 pub(super) const RUN_LINES_MAX: u64 = 256;
 
@@ -31,6 +33,9 @@ pub(super) struct Batch {
     lines: Vec<BatchLine>,
     stretches: Vec<Stretch>,
     reads_left: u32,
+    /// Adjacent slots to be read, when the arm is free for it. Each has a reader already, so that
+    /// nobody fills its segment.
+    to_read: VecDeque<Vec<SlotOfBatch>>,
     /// Ranges of `lines` that make one write each, ascending by address.
     runs: VecDeque<Run>,
     /// Runs under way, by the first run of those that were started together.
@@ -115,7 +120,13 @@ impl Engine {
             if self.zeroes.contains(line) {
                 self.destage.zeroes_wanted.insert(line);
             }
-            if self.gather_line(line, pieces, &mut chosen, &mut incomplete) {
+            let is_in = self.gather_line(line, pieces, &mut chosen, &mut incomplete);
+            // Where one arm does all, other victims come along in their place: those can be filled
+            // again when they are empty.
+            if self.config.one_disk {
+                continue;
+            }
+            if is_in {
                 // What is in the log of the same stripe shares what its parity costs, and what is
                 // in those beside it the way of the arms; but who waits for room waits for the
                 // victim.
@@ -144,9 +155,11 @@ impl Engine {
         }
         self.want_completions(incomplete);
         if chosen.is_empty() {
-            self.destage.exhausted.insert(victim.segment);
-            let live_slots = self.log.segments.get(victim.segment).live_slots;
-            self.stuck.tried_in_vain(victim.segment, live_slots);
+            for segment in victim.segments() {
+                self.destage.exhausted.insert(segment);
+                let live_slots = self.log.segments.get(segment).live_slots;
+                self.stuck.tried_in_vain(segment, live_slots);
+            }
             return;
         }
         self.read_batch(chosen, victim);
@@ -251,6 +264,7 @@ impl Engine {
             lines: Vec::with_capacity(chosen.len()),
             stretches: Vec::new(),
             reads_left: 0,
+            to_read: VecDeque::new(),
             runs: VecDeque::new(),
             in_flight: BTreeMap::new(),
             progress: Progress::Gathered,
@@ -299,14 +313,62 @@ impl Engine {
                 last.slot.0 + 1 == slot.0 && !slot.0.is_multiple_of(geometry.slots_per_segment())
             });
             if !follows && !group.is_empty() {
-                self.read_slots(&mut batch, std::mem::take(&mut group), false);
+                self.want_slots(&mut batch, std::mem::take(&mut group));
             }
             group.push(wanted);
         }
         if !group.is_empty() {
-            self.read_slots(&mut batch, group, false);
+            self.want_slots(&mut batch, group);
         }
         self.destage.work = Work::Batch(batch);
+    }
+
+    /// Adjacent slots are read: at once, or where the log is on the disk that it is for, one after
+    /// the other when writes might go there. Log writes and clients would wait behind all of them.
+    fn want_slots(&mut self, batch: &mut Batch, slots: Vec<SlotOfBatch>) {
+        if !self.config.one_disk {
+            return self.read_slots(batch, slots, false);
+        }
+        let (segment, _) = self.superblock.geometry.locate(slots[0].slot);
+        self.log.segments.add_reader(segment);
+        batch.to_read.push_back(slots);
+    }
+
+    /// The next of those that wait for the arm. Tells whether anything moved.
+    fn read_next_slots(&mut self, batch: &mut Batch) -> bool {
+        // Beside eight readers one at a time gets a ninth of the disk: who waits for room is not
+        // served by that.
+        let most = if self.someone_waits_for_destaging() { READS_WHEN_FULL } else { 1 };
+        if batch.reads_left >= most || self.may_destage(0) != Go::Now {
+            return false;
+        }
+        let Some(slots) = batch.to_read.pop_front() else { return false };
+        let (segment, _) = self.superblock.geometry.locate(slots[0].slot);
+        self.read_slots(batch, slots, false);
+        self.log.segments.drop_reader(segment);
+        true
+    }
+
+    /// The first slot of each read that waits for the arm, and has a reader.
+    pub(in crate::engine) fn slots_that_wait_for_the_arm(&self) -> impl Iterator<Item = SlotIndex> {
+        let batch = match &self.destage.work {
+            Work::Batch(batch) => Some(batch),
+            _ => None,
+        };
+        let to_read = batch.into_iter().flat_map(|batch| &batch.to_read);
+        to_read.map(|slots| slots[0].slot)
+    }
+
+    /// What has not been read is not written.
+    fn drop_reads(&mut self, batch: &mut Batch) {
+        for slots in std::mem::take(&mut batch.to_read) {
+            let (segment, _) = self.superblock.geometry.locate(slots[0].slot);
+            self.log.segments.drop_reader(segment);
+            for SlotOfBatch { line, .. } in slots {
+                let index = batch.position(line);
+                batch.lines[index].failed = true;
+            }
+        }
     }
 
     fn read_slots(&mut self, batch: &mut Batch, slots: Vec<SlotOfBatch>, is_again: bool) {
@@ -379,8 +441,11 @@ impl Engine {
         let Work::Batch(mut batch) = std::mem::take(&mut self.destage.work) else {
             unreachable!("called for a batch");
         };
-        let mut moved = false;
-        if batch.reads_left == 0 && batch.progress != Progress::Flushing {
+        if self.close_wants_no_destage() {
+            self.drop_reads(&mut batch);
+        }
+        let mut moved = self.read_next_slots(&mut batch);
+        if batch.is_read() && batch.progress != Progress::Flushing {
             if batch.runs.is_empty() && batch.in_flight.is_empty() {
                 moved |= self.plan_or_flush(&mut batch);
             }
@@ -511,9 +576,10 @@ impl Engine {
 
     /// Steps 4 and 5.
     pub(super) fn batch_flushed(&mut self, result: Result<(), IoError>) {
-        let Work::Batch(batch) = std::mem::take(&mut self.destage.work) else {
+        let Work::Batch(mut batch) = std::mem::take(&mut self.destage.work) else {
             unreachable!("flushed for a batch");
         };
+        self.drop_reads(&mut batch);
         self.destage.something_changed();
         if let Err(error) = result {
             for entry in &batch.lines {
@@ -578,6 +644,11 @@ impl Batch {
     /// Writes that have not ended.
     pub(super) fn writes_in_flight(&self) -> u32 {
         self.in_flight.len() as u32
+    }
+
+    /// All that it takes from the log is there.
+    fn is_read(&self) -> bool {
+        self.reads_left == 0 && self.to_read.is_empty()
     }
 
     /// Nothing of it is under way.

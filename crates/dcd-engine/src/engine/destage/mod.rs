@@ -29,7 +29,7 @@ mod zeroes;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-use self::batch::{Batch, SlotOfBatch};
+use self::batch::{BATCH_LINES_MAX, Batch, SlotOfBatch};
 use self::completion::Completions;
 use self::drain::Drain;
 pub(super) use self::drain::{Headway, Left};
@@ -49,6 +49,10 @@ use crate::log::segment::SegmentState;
 use crate::units::{Duration, Line, RecordNumber, SegmentIndex, SegmentSerial, Time};
 use crate::zero_ranges::ZeroRange;
 
+/// Segments that are emptied in one sweep where one arm does all, at most ...
+const VICTIMS_MAX: u32 = 64;
+/// ... and one of so many.
+const VICTIMS_SHARE: u32 = 5;
 /// First wait after a data-disk error; doubles up to the longest.
 const RETRY_MIN: Duration = Duration::from_millis(250);
 const RETRY_MAX: Duration = Duration::from_secs(30);
@@ -368,20 +372,32 @@ impl Engine {
         if self.log_is_tight() && !self.completions_are_durable() {
             return false;
         }
-        let Some(victim) = self.choose_victim() else {
-            if self.destage_is_urgent() && self.log.newest_record() > self.log.durable_record() {
-                // All that is left is not durable yet.
-                self.want_durable(self.log.newest_record());
-            }
-            return false;
-        };
+        if self.start_victim() {
+            return true;
+        }
+        if self.destage_is_urgent() && self.log.newest_record() > self.log.durable_record() {
+            // All that is left is not durable yet.
+            self.want_durable(self.log.newest_record());
+        }
+        false
+    }
+
+    /// The next victim is read, or gathered at once.
+    fn start_victim(&mut self) -> bool {
+        let Some(victim) = self.choose_victim() else { return false };
         match self.log.segments.get(victim).state {
+            // The arm goes over the disk once for many of them. What is live is read, and no more.
+            SegmentState::Dirty if self.config.one_disk && !self.table.has_budget() => {
+                let others = self.victims_beside(victim);
+                self.search_with(victim, others, None);
+            }
             SegmentState::Buffered(buffer) => {
                 let at = self.log.memory_offset(buffer, 0);
                 let length = self.superblock.geometry.segment_size_bytes as usize;
                 let image = &self.log.memory()[at..at + length];
                 let (lines, is_complete) = self.lines_of_records(victim, image);
-                self.empty(Victim { segment: victim, image: None, lines, is_complete });
+                let (segment, others, image) = (victim, Vec::new(), None);
+                self.empty(Victim { segment, others, image, lines, is_complete });
             }
             _ => {
                 self.destage.work = Work::Victim;
@@ -394,6 +410,34 @@ impl Engine {
             }
         }
         true
+    }
+
+    /// As many as may be emptied together with the first: no more than a batch has room for, for of
+    /// what is left over none would become empty. Who waits for room waits for all of them.
+    fn victims_beside(&self, first: SegmentIndex) -> BTreeSet<SegmentIndex> {
+        let mut victims = BTreeSet::new();
+        if self.log_is_tight() || !self.destage.blocked.is_empty() {
+            return victims;
+        }
+        let share = if self.someone_waits_for_destaging() { 2 } else { 1 };
+        let most = VICTIMS_MAX.min(self.log.segments.limit() / VICTIMS_SHARE) / share;
+        let live = |index| self.log.segments.get(index).live_slots as usize;
+        let mut lines = live(first);
+        while victims.len() + 1 < most as usize {
+            let is_suitable = |index| {
+                index != first
+                    && !victims.contains(&index)
+                    && self.log.segments.get(index).state == SegmentState::Dirty
+                    && self.is_candidate(index, &BTreeMap::new())
+            };
+            let next = self.log.segments.first_to_destage(self.policy_now(), is_suitable);
+            let Some(next) = next.filter(|next| lines + live(*next) <= BATCH_LINES_MAX) else {
+                break;
+            };
+            lines += live(next);
+            victims.insert(next);
+        }
+        victims
     }
 
     /// A segment is emptied when it is known which of its lines are live.
@@ -497,8 +541,9 @@ impl Engine {
     }
 
     fn policy_now(&self) -> DestagePolicyKind {
-        if self.someone_waits_for_destaging() {
+        if self.someone_waits_for_destaging() && !self.config.one_disk {
             // Most room for each write to the data-disk: a full cache must keep up with the disk.
+            // Where many are emptied in one sweep, those that lie together are read sooner.
             DestagePolicyKind::LeastValidFirst
         } else if self.destage.is_draining() {
             // A drain waits for the oldest segments, whatever the policy prefers.
@@ -525,7 +570,8 @@ impl Engine {
                     (Ok(()), Some(image)) => {
                         let (lines, is_complete) = self.lines_of_records(victim, image.bytes());
                         let image = Some(image);
-                        self.empty(Victim { segment: victim, image, lines, is_complete });
+                        let others = Vec::new();
+                        self.empty(Victim { segment: victim, others, image, lines, is_complete });
                     }
                     // One bad sector must not hold back the rest of its segment.
                     (Err(IoError::Failed), _) => self.search(victim, None),

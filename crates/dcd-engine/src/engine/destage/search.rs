@@ -1,6 +1,8 @@
 //! Which lines a segment holds is told by its records, and by the lookup table where a record
-//! cannot be read: all of the table is looked through for them, a part at a time while requests go
-//! on.
+//! cannot be read, or several segments are emptied at once: all of the table is looked through for
+//! them, a part at a time while requests go on.
+
+use std::collections::BTreeSet;
 
 use super::Work;
 use crate::buffer::Buffer;
@@ -12,9 +14,11 @@ use crate::units::{Duration, Line, SegmentIndex, SlotIndex, Time};
 /// As short as an engine can say: others have their turn between.
 const PAUSE: Duration = Duration::from_micros(1);
 
-/// How far it is. Nobody fills the segment meanwhile: it has a reader.
+/// How far it is. Nobody fills the segment meanwhile: it has a reader. The others may be filled:
+/// what is not where it was found is no victim's any more.
 pub(super) struct Search {
     segment: SegmentIndex,
+    others: BTreeSet<SegmentIndex>,
     /// What was read of it, if it was.
     image: Option<Buffer>,
     found: Vec<(Line, SlotIndex)>,
@@ -29,10 +33,21 @@ pub(super) struct Search {
 impl Engine {
     /// Lines of the segment are gathered when all are found.
     pub(super) fn search(&mut self, segment: SegmentIndex, image: Option<Buffer>) {
+        self.search_with(segment, BTreeSet::new(), image);
+    }
+
+    /// The same, and those of others.
+    pub(super) fn search_with(
+        &mut self,
+        segment: SegmentIndex,
+        others: BTreeSet<SegmentIndex>,
+        image: Option<Buffer>,
+    ) {
         self.log.segments.add_reader(segment);
         self.table.begin_walk(Walker::Destage);
         self.destage.work = Work::Searching(Search {
             segment,
+            others,
             image,
             found: Vec::new(),
             is_in_run: false,
@@ -57,10 +72,11 @@ impl Engine {
         if search.is_in_run {
             return self.search_run(segment, count);
         }
-        let found = &mut search.found;
+        let (others, found) = (&search.others, &mut search.found);
+        let is_own = |of| of == segment || others.contains(&of);
         let has_more = self.table.walk(Walker::Destage, count, |_, line, pieces| {
             let slots = pieces.as_slice().iter().map(|(slot, _)| *slot);
-            let own = slots.filter(|slot| geometry.locate(*slot).0 == segment);
+            let own = slots.filter(|slot| is_own(geometry.locate(*slot).0));
             found.extend(own.map(|slot| (line, slot)));
         });
         if !has_more {
@@ -94,10 +110,11 @@ impl Engine {
         };
         self.end_scan(Walker::Destage);
         self.log.segments.drop_reader(search.segment);
-        let Search { segment, image, found: lines, .. } = search;
+        let Search { segment, others, image, found: lines, .. } = search;
+        let others = others.into_iter().collect();
         match self.health.cache_disk_failed() {
             true => self.buffers.put(image),
-            false => self.empty(Victim { segment, image, lines, is_complete: false }),
+            false => self.empty(Victim { segment, others, image, lines, is_complete: false }),
         }
     }
 
