@@ -1,9 +1,9 @@
 //! Reads a trace of any format: tells the format by content, and puts requests into order of time.
 //!
 //! Traces are nearly sorted at best: several processors write them. A request may be recorded after
-//! [`WINDOW`] later ones; more is an error, because sorting takes memory.
+//! [`WINDOW`] later ones (Tencent's: [`WINDOW_TENCENT`]); more is an error, because sorting takes
+//! memory.
 
-use std::collections::VecDeque;
 use std::fmt;
 use std::io::BufRead;
 use std::path::Path;
@@ -11,6 +11,7 @@ use std::str::FromStr;
 
 use super::blktrace::Blktrace;
 use super::error::shortened;
+use super::order::Order;
 use super::row::Line;
 use super::srt::Srt;
 use super::{
@@ -20,6 +21,8 @@ use super::{
 
 /// So many requests may be recorded before an earlier one.
 pub const WINDOW: usize = 4096;
+/// The same of Tencent's traces, which are published with rows that are late by 25,640.
+pub const WINDOW_TENCENT: usize = 65_536;
 /// Longest trace: a century. Times of a simulation then stay within 64 bits.
 const DURATION_NS_MAX: u64 = 100 * 366 * 86_400 * 1_000_000_000;
 
@@ -85,6 +88,22 @@ impl TraceFormat {
             TraceFormat::Srt256 => "srt-256",
             TraceFormat::Parquet => "parquet",
         }
+    }
+
+    /// So many requests may be recorded before an earlier one.
+    fn window(self) -> usize {
+        match self {
+            TraceFormat::Tencent => WINDOW_TENCENT,
+            _ => WINDOW,
+        }
+    }
+
+    /// Whether it is lines; else records.
+    fn is_text(self) -> bool {
+        !matches!(
+            self,
+            TraceFormat::Blktrace | TraceFormat::Srt | TraceFormat::Srt256 | TraceFormat::Parquet
+        )
     }
 
     /// The format of a trace that begins so.
@@ -167,13 +186,19 @@ enum Parser {
     Records(Box<dyn RecordParser>),
 }
 
+/// That Parquet, whose end is read first, cannot come as a stream.
+pub(super) fn no_stream(path: &Path) -> TraceError {
+    let problem = "expected a file, found a stream".to_owned();
+    TraceError::Parquet { path: path.to_owned(), problem }
+}
+
 /// Reads a trace request by request, in order of time.
 pub struct TraceReader {
     input: TraceInput,
     format: TraceFormat,
     parser: Parser,
-    /// Read and not yet given out, in order of time; equals as in the file.
-    window: VecDeque<Request>,
+    /// Read and not yet given out.
+    window: Order,
     /// Times of the first and the last request that was given out, as in the file.
     given_ns: Option<(u64, u64)>,
     ended: bool,
@@ -197,12 +222,18 @@ impl TraceReader {
         bytes: Box<dyn BufRead>,
         format: Option<TraceFormat>,
     ) -> Result<TraceReader, TraceError> {
-        // Its end is read first.
-        let no_parquet = |path: &Path| {
-            let problem = "expected a file, found a stream".to_owned();
-            Err(TraceError::Parquet { path: path.to_owned(), problem })
-        };
-        TraceReader::of(TraceInput::new(path, bytes), format, no_parquet)
+        TraceReader::from_input(TraceInput::new(path, bytes), format)
+    }
+
+    /// The trace in `input`.
+    ///
+    /// # Errors
+    /// When it cannot be read, or looks like no trace.
+    pub fn from_input(
+        input: TraceInput,
+        format: Option<TraceFormat>,
+    ) -> Result<TraceReader, TraceError> {
+        TraceReader::of(input, format, |path| Err(no_stream(path)))
     }
 
     fn of(
@@ -211,7 +242,7 @@ impl TraceReader {
         parquet: impl FnOnce(&Path) -> Result<Box<dyn RecordParser>, TraceError>,
     ) -> Result<TraceReader, TraceError> {
         // Whoever names a format of records has no lines that could be left out.
-        let beginning = input.beginning(format.is_none())?;
+        let beginning = input.beginning(format.is_none_or(TraceFormat::is_text))?;
         let format = format.or_else(|| TraceFormat::of(&beginning)).ok_or_else(|| {
             let (path, text) = (input.path().to_owned(), String::from_utf8_lossy(&beginning));
             match text.lines().find(|line| !line.trim().is_empty()) {
@@ -249,7 +280,7 @@ impl TraceReader {
     }
 
     fn with(input: TraceInput, format: TraceFormat, parser: Parser) -> TraceReader {
-        let window = VecDeque::new();
+        let window = Order::default();
         TraceReader { input, format, parser, window, given_ns: None, ended: false }
     }
 
@@ -277,12 +308,14 @@ impl TraceReader {
     /// Reads one more request into the window; false at the end.
     fn read_one(&mut self) -> Result<bool, TraceError> {
         let last_ns = self.given_ns.map_or(0, |(_, last_ns)| last_ns);
-        let too_early = "earlier than a request more than 4096 before it: sort the trace";
+        let window = self.format.window();
+        let too_early =
+            || format!("earlier than a request more than {window} before it: sort the trace");
         let request = match &mut self.parser {
             Parser::Records(parser) => {
                 let Some(request) = parser.next(&mut self.input)? else { return Ok(false) };
                 if request.time_ns < last_ns {
-                    return Err(self.refused(&request, "time", too_early.to_owned()));
+                    return Err(self.refused(&request, "time", too_early()));
                 }
                 request
             }
@@ -293,22 +326,17 @@ impl TraceReader {
                 }
                 let Some(parsed) = parser.parse(&line)? else { continue };
                 if parsed.request.time_ns < last_ns {
-                    return Err(line.problem(parsed.time_byte, "time", too_early.to_owned()));
+                    return Err(line.problem(parsed.time_byte, "time", too_early()));
                 }
                 break parsed.request;
             },
         };
-        // Nearly always it is the last.
-        let mut at = self.window.len();
-        if self.window.back().is_some_and(|last| last.time_ns > request.time_ns) {
-            at = self.window.partition_point(|other| other.time_ns <= request.time_ns);
-        }
-        self.window.insert(at, request);
+        self.window.push(request);
         Ok(true)
     }
 
     fn give(&mut self) -> Option<Result<Request, TraceError>> {
-        let mut request = self.window.pop_front()?;
+        let mut request = self.window.pop()?;
         let (first_ns, _) = self.given_ns.unwrap_or((request.time_ns, 0));
         self.given_ns = Some((first_ns, request.time_ns));
         request.time_ns -= first_ns;
@@ -327,7 +355,7 @@ impl Iterator for TraceReader {
 
     /// The next request. Nothing comes after an error.
     fn next(&mut self) -> Option<Self::Item> {
-        while !self.ended && self.window.len() <= WINDOW {
+        while !self.ended && self.window.len() <= self.format.window() {
             match self.read_one() {
                 Ok(true) => {}
                 Ok(false) => self.ended = true,

@@ -54,6 +54,22 @@ mod tests {
         assert_eq!(requests[1].time_ns, 1_000_000_000);
     }
 
+    /// As they are published: rows that are late by 25,640.
+    #[test]
+    fn rows_may_be_late_by_tens_of_thousands() {
+        use std::fmt::Write as _;
+        let mut text = String::new();
+        for row in 0..26_000 {
+            writeln!(text, "{},{row},1,0,1", 100 + row / 1000).unwrap();
+        }
+        text += "99,7,1,1,1\n";
+        let requests = read(&text, None);
+        assert_eq!(requests.len(), 26_001);
+        assert_eq!((requests[0].operation, requests[0].offset_bytes), (Operation::Write, 7 * 512));
+        // Within a second, of its clock, they stay as they were.
+        assert!(requests[1..].is_sorted_by_key(|request| request.line));
+    }
+
     #[test]
     fn what_is_wrong_is_told_with_its_place() {
         let tencent = Some(TraceFormat::Tencent);
