@@ -31,6 +31,11 @@ pub(super) fn is_beginning(text: &str) -> bool {
 /// A device, `MAJOR,MINOR`, as Linux numbers it.
 pub(super) fn device(text: &str) -> Option<u32> {
     let (major, minor) = text.split_once(',')?;
+    device_number(major, minor)
+}
+
+/// The same of its two numbers.
+pub(super) fn device_number(major: &str, minor: &str) -> Option<u32> {
     let (major, minor): (u32, u32) = (major.parse().ok()?, minor.parse().ok()?);
     (major < 1 << 12 && minor < 1 << 20).then_some(major << 20 | minor)
 }

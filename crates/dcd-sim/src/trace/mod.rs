@@ -15,15 +15,21 @@
 //! `docs/traces.md` describes the formats.
 
 mod alibaba;
+mod biosnoop;
 mod blkparse;
 mod blktrace;
 mod csv;
+mod disksim;
 mod error;
 mod fio;
+mod fio_latency;
+mod fiu;
 mod heat_map;
 mod input;
 pub mod measured;
 mod msr;
+mod names;
+mod oracle_general;
 mod order;
 mod packing;
 mod parquet;
@@ -36,10 +42,12 @@ mod rwbs;
 mod spc;
 mod srt;
 pub mod summary;
+mod systor;
 mod tar;
 mod tencent;
 mod time_bins;
 mod tracefs;
+mod vscsi;
 mod working_set;
 pub mod write_csv;
 #[cfg(feature = "parquet")]

@@ -15,8 +15,8 @@ use super::order::Order;
 use super::row::Line;
 use super::srt::Srt;
 use super::{
-    Request, TraceError, TraceInput, alibaba, blkparse, blktrace, csv, fio, msr, parquet, spc, srt,
-    tencent, tracefs,
+    Request, TraceError, TraceInput, alibaba, biosnoop, blkparse, blktrace, csv, disksim, fio,
+    fio_latency, fiu, msr, oracle_general, parquet, spc, srt, systor, tencent, tracefs, vscsi,
 };
 
 /// So many requests may be recorded before an earlier one.
@@ -37,7 +37,7 @@ pub enum TraceFormat {
     Blktrace,
     /// Block tracepoints as tracefs or `trace-cmd report` shows them.
     Tracefs,
-    /// fio's `write_iolog`, version 2 or 3.
+    /// fio's `write_iolog`, version 1, 2 or 3.
     Fio,
     /// Storage Performance Council; UMass repository.
     Spc,
@@ -53,11 +53,25 @@ pub enum TraceFormat {
     Srt256,
     /// The project's columns in Parquet.
     Parquet,
+    /// Fujitsu's of SYSTOR '17.
+    Systor,
+    /// Florida International University's.
+    Fiu,
+    /// DiskSim's format `ascii`.
+    Disksim,
+    /// What bcc's `biosnoop` prints.
+    Biosnoop,
+    /// fio's logs of latencies with offsets.
+    FioLatency,
+    /// CloudPhysics' vscsi.
+    Vscsi,
+    /// libCacheSim's oracleGeneral, as reads.
+    OracleGeneral,
 }
 
 impl TraceFormat {
     /// All of them.
-    pub const ALL: [TraceFormat; 12] = [
+    pub const ALL: [TraceFormat; 19] = [
         TraceFormat::Csv,
         TraceFormat::Blkparse,
         TraceFormat::Blktrace,
@@ -70,6 +84,13 @@ impl TraceFormat {
         TraceFormat::Srt,
         TraceFormat::Srt256,
         TraceFormat::Parquet,
+        TraceFormat::Systor,
+        TraceFormat::Fiu,
+        TraceFormat::Disksim,
+        TraceFormat::Biosnoop,
+        TraceFormat::FioLatency,
+        TraceFormat::Vscsi,
+        TraceFormat::OracleGeneral,
     ];
 
     /// As on the command line.
@@ -87,6 +108,13 @@ impl TraceFormat {
             TraceFormat::Srt => "srt",
             TraceFormat::Srt256 => "srt-256",
             TraceFormat::Parquet => "parquet",
+            TraceFormat::Systor => "systor",
+            TraceFormat::Fiu => "fiu",
+            TraceFormat::Disksim => "disksim",
+            TraceFormat::Biosnoop => "biosnoop",
+            TraceFormat::FioLatency => "fio-lat",
+            TraceFormat::Vscsi => "vscsi",
+            TraceFormat::OracleGeneral => "oracle-general",
         }
     }
 
@@ -102,7 +130,12 @@ impl TraceFormat {
     fn is_text(self) -> bool {
         !matches!(
             self,
-            TraceFormat::Blktrace | TraceFormat::Srt | TraceFormat::Srt256 | TraceFormat::Parquet
+            TraceFormat::Blktrace
+                | TraceFormat::Srt
+                | TraceFormat::Srt256
+                | TraceFormat::Parquet
+                | TraceFormat::Vscsi
+                | TraceFormat::OracleGeneral
         )
     }
 
@@ -116,6 +149,12 @@ impl TraceFormat {
         }
         if srt::is_beginning(beginning) {
             return Some(TraceFormat::Srt);
+        }
+        if vscsi::is_beginning(beginning) {
+            return Some(TraceFormat::Vscsi);
+        }
+        if oracle_general::is_beginning(beginning) {
+            return Some(TraceFormat::OracleGeneral);
         }
         let text = String::from_utf8_lossy(beginning);
         let mut lines = text.lines().filter(|line| !line.trim().is_empty());
@@ -131,12 +170,19 @@ impl TraceFormat {
         }
         let line = Line { path: Path::new(""), number: 1, text: first };
         let row = line.split_commas();
+        let words = line.split_blanks();
         [
             (csv::is_header(&row), TraceFormat::Csv),
             (msr::is_row(&row), TraceFormat::Msr),
+            (systor::is_row(&row), TraceFormat::Systor),
             (spc::is_row(&row), TraceFormat::Spc),
             (alibaba::is_row(&row), TraceFormat::Alibaba),
             (tencent::is_row(&row), TraceFormat::Tencent),
+            (fio_latency::is_row(&row), TraceFormat::FioLatency),
+            (fio::is_row(&row), TraceFormat::Fio),
+            (biosnoop::is_header(&words), TraceFormat::Biosnoop),
+            (fiu::is_row(&words), TraceFormat::Fiu),
+            (disksim::is_row(&words), TraceFormat::Disksim),
         ]
         .into_iter()
         .find_map(|(is, format)| is.then_some(format))
@@ -173,6 +219,11 @@ pub(super) struct Parsed {
 pub(super) trait LineParser {
     /// The request in a line; none if the line tells something else.
     fn parse(&mut self, line: &Line<'_>) -> Result<Option<Parsed>, TraceError>;
+
+    /// What the trace calls a disk, where it has names and not numbers.
+    fn device_name(&self, _device: u32) -> Option<String> {
+        None
+    }
 }
 
 /// Makes requests of records.
@@ -258,11 +309,17 @@ impl TraceReader {
             TraceFormat::Blktrace
             | TraceFormat::Srt
             | TraceFormat::Srt256
+            | TraceFormat::Vscsi
+            | TraceFormat::OracleGeneral
             | TraceFormat::Parquet => {
                 let parser: Box<dyn RecordParser> = match format {
                     TraceFormat::Srt => Box::new(Srt::new(512)),
                     TraceFormat::Srt256 => Box::new(Srt::new(256)),
                     TraceFormat::Parquet => parquet(input.path())?,
+                    TraceFormat::Vscsi => Box::new(vscsi::Vscsi::new(&beginning)),
+                    TraceFormat::OracleGeneral => {
+                        Box::new(oracle_general::OracleGeneral::new(&beginning))
+                    }
                     _ => Box::new(Blktrace::new(&beginning)),
                 };
                 return Ok(TraceReader::with(input, format, Parser::Records(parser)));
@@ -275,6 +332,11 @@ impl TraceReader {
             TraceFormat::Msr => Box::new(msr::Msr),
             TraceFormat::Alibaba => Box::new(alibaba::Alibaba),
             TraceFormat::Tencent => Box::new(tencent::Tencent),
+            TraceFormat::Systor => Box::new(systor::Systor),
+            TraceFormat::Fiu => Box::new(fiu::Fiu),
+            TraceFormat::Disksim => Box::new(disksim::Disksim),
+            TraceFormat::Biosnoop => Box::new(biosnoop::Biosnoop::default()),
+            TraceFormat::FioLatency => Box::new(fio_latency::FioLatency::new(&text())),
         };
         Ok(TraceReader::with(input, format, Parser::Lines(lines)))
     }
@@ -287,6 +349,17 @@ impl TraceReader {
     /// Which format it is.
     pub fn format(&self) -> TraceFormat {
         self.format
+    }
+
+    /// What people call a disk of the trace: the name that it has there, or Linux's two numbers;
+    /// none if it has but a number.
+    pub fn device_name(&self, device: u32) -> Option<String> {
+        match (&self.parser, self.format) {
+            (_, TraceFormat::Blkparse | TraceFormat::Blktrace | TraceFormat::Tracefs)
+            | (_, TraceFormat::Fiu) => Some(format!("{},{}", device >> 20, device & 0xf_ffff)),
+            (Parser::Lines(parser), _) => parser.device_name(device),
+            (Parser::Records(_), _) => None,
+        }
     }
 
     /// How much of the file has been read, and its size, as it is on disk.
