@@ -117,7 +117,7 @@ mod tests {
         let shown = refused("500, 70, 1, 0, 0, 0\n", None);
         assert_eq!(
             shown,
-            "t:1:12: size: expected a size, found 0: the log is of means (log_avg_msec)"
+            "t:1:13: size: expected a size, found 0: the log is of means (log_avg_msec)"
         );
         let latency = Some(TraceFormat::FioLatency);
         assert!(

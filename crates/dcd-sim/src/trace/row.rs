@@ -26,7 +26,8 @@ impl<'a> Line<'a> {
         let mut row = Row { line: self, fields: [("", self.text.len()); FIELDS_MAX], count: 0 };
         let mut begin = 0;
         for field in self.text.split(',').take(FIELDS_MAX) {
-            row.push(field.trim(), begin);
+            let blanks = field.len() - field.trim_start().len();
+            row.push(field.trim(), begin + blanks);
             begin += field.len() + 1;
         }
         row
