@@ -224,7 +224,7 @@ fn traces() -> Vec<Vec<u8>> {
         b"\0\xef\xbb\xbfTimestamp,Hostname,DiskNumber,Type,Offset,Size,ResponseTime\n1,hm,1,read,0,512,5\n",
         b"\0ASU,LBA,Size,Opcode,Timestamp\n0,8,4096,W,0.5\n",
         b"\0Timestamp,Response,IOType,LUN,Offset,Size\n1.5,0.0008,R,4,8192,512\n1.6,,,4,0,512\n1.7,-1,W,0,0,512\n",
-        b"\00 4892 syslogd 904265560 8 W 6 0 531e779d\n467651 20782 Web Content 8 16 R 8 17 a1 b2\n",
+        b"\x000 4892 syslogd 904265560 8 W 6 0 531e779d\n467651 20782 Web Content 8 16 R 8 17 a1 b2\n",
         b"\x0f0.000000 0 2 8 1\n2.5004 1 1024 16 0x80\n",
         b"\0TIME(s) COMM PID DISK T SECTOR BYTES QUE(ms) LAT(ms)\n0.1 a b 1 sda FWFS 8 4096 0.1 0.25\n0.2 ? 0 R 0 512 0.1 0.1\n",
         b"\x1110, 4000000, 1, 4096, 8192, 0\n11, 2500000, 0, 512, 0, 0x4001, 17\n",

@@ -19,7 +19,7 @@ use super::rwbs::{self, Rwbs};
 
 /// Whether it is the first line.
 pub(super) fn is_header(row: &Row<'_>) -> bool {
-    matches!(row.text(0), "TIME(s)" | "TIME(ms)") && row.text(row.count.saturating_sub(1)) != ""
+    matches!(row.text(0), "TIME(s)" | "TIME(ms)") && row.count > 1
 }
 
 /// Columns that are read, counted from the end of the line: names of programs may have blanks.
@@ -31,6 +31,8 @@ struct Columns {
     sector: usize,
     bytes: usize,
     latency: usize,
+    /// Of all of them.
+    farthest: usize,
 }
 
 impl Columns {
@@ -48,14 +50,10 @@ impl Columns {
             let what = "TIME(s), the first column of bcc's biosnoop";
             return Err(header.expected(0, "header", what));
         }
-        Ok(Columns {
-            pid: column("PID")?,
-            disk: column("DISK")?,
-            letters: column("T")?,
-            sector: column("SECTOR")?,
-            bytes: column("BYTES")?,
-            latency: column("LAT(ms)")?,
-        })
+        let [pid, disk, letters] = [column("PID")?, column("DISK")?, column("T")?];
+        let [sector, bytes, latency] = [column("SECTOR")?, column("BYTES")?, column("LAT(ms)")?];
+        let farthest = [pid, disk, letters, sector, bytes, latency].into_iter().fold(0, usize::max);
+        Ok(Columns { pid, disk, letters, sector, bytes, latency, farthest })
     }
 }
 
@@ -75,11 +73,10 @@ impl LineParser for Biosnoop {
             return Ok(None);
         }
         let columns = self.columns.expect("it has just been looked at");
-        let field = |from_end: usize| row.count.checked_sub(from_end).filter(|field| *field > 0);
-        let Some(pid) = field(columns.pid) else {
+        if row.count <= columns.farthest {
             let problem = "missing: the line has fewer columns than the first".to_owned();
             return Err(row.problem(row.count, "BYTES", problem));
-        };
+        }
         let field = |from_end: usize| row.count - from_end;
         let done_ns = row.time(0, "TIME(s)", 1_000_000_000)?;
         let latency = field(columns.latency);
@@ -100,7 +97,7 @@ impl LineParser for Biosnoop {
         let time_ns = row.begun(done_ns, latency, latency_ns)?;
         let mut request = row.request(time_ns, operation, &range)?;
         // Of a request that was under way when it began, biosnoop knows no disk: a column less.
-        let is_known = row.text(pid).parse::<u32>().is_ok();
+        let is_known = row.text(field(columns.pid)).parse::<u32>().is_ok();
         let disk = if is_known { row.text(field(columns.disk)) } else { "?" };
         request.device = self.disks.number(disk, &row, field(columns.disk))?;
         (request.flags, request.latency_ns) = (flags, Some(latency_ns));
@@ -172,6 +169,11 @@ mod tests {
         let wanted = "t:1:1: header: expected the columns DISK, T, SECTOR, BYTES and LAT(ms) of bcc's \
                       biosnoop, found no DISK";
         assert_eq!(shown, wanted);
+        // Columns in another order, and then a line that has fewer.
+        let other = "TIME(s) SECTOR COMM DISK PID T BYTES LAT(ms)\n0.1 8 a sda 1 W 512 0.1\n";
+        assert_eq!(read(other, None)[0].offset_bytes, 4096);
+        let short = refused(&format!("{other}0.1 sda 1 W 512 0.1\n"), None);
+        assert!(short.starts_with("t:3:20: BYTES: missing"), "{short}");
         let row = |row: &str| refused(&format!("{}{row}\n", &PYTHON[..73]), None);
         assert!(row("0.1 a 1 sda W 1 x 0.1").starts_with("t:2:17: BYTES: expected a whole number"));
         assert!(row("0.1 a 1 sda X 1 512 0.1").starts_with("t:2:13: T: expected R, W or"));

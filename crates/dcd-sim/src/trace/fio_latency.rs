@@ -12,11 +12,13 @@ use super::error::TraceError;
 use super::reader::{LineParser, Parsed};
 use super::row::{Line, Range, Row};
 
-/// Whether it is a row of such a log, or of one without offsets, which is refused.
+/// Whether it is a row of such a log, or of one without offsets, which is refused. fio has a blank
+/// behind each comma; without it five numbers could be a row of Tencent's.
 pub(super) fn is_row(row: &Row<'_>) -> bool {
     let number = |index| row.text(index).parse::<u64>().is_ok();
     let size = row.text(3).parse::<u64>().is_ok_and(|size| size == 0 || size >= 512);
     (4..=7).contains(&row.count)
+        && row.line.text.contains(", ")
         && number(0)
         && number(1)
         && operation(row.text(2)).is_some()
@@ -114,6 +116,8 @@ mod tests {
                 shown.contains(": offset: expected an offset, found none: log with log_offset=1")
             );
         }
+        // Which would be a row of Tencent's without its blanks.
+        assert!(refused("500, 70, 1, 0, 0\n", None).starts_with("t:1:13: size: expected a size"));
         let shown = refused("500, 70, 1, 0, 0, 0\n", None);
         assert_eq!(
             shown,

@@ -94,9 +94,7 @@ impl TraceFile {
         let trace = TraceFile { path: path.to_owned(), is_removed: true, writer: None };
         #[cfg(feature = "parquet")]
         if is_parquet {
-            let writer =
-                ParquetWriter::new(BufWriter::new(file)).map_err(|error| trace.parquet(&error))?;
-            return Ok(TraceFile { writer: Some(Writer::Parquet(Box::new(writer))), ..trace });
+            return trace.with_parquet(file);
         }
         trace.with_csv(Box::new(file))
     }
@@ -104,6 +102,14 @@ impl TraceFile {
     fn with_csv(mut self, out: Box<dyn Write>) -> Result<TraceFile, CommandError> {
         let writer = CsvWriter::new(BufWriter::new(out)).map_err(|error| self.failed(error))?;
         self.writer = Some(Writer::Csv(writer));
+        Ok(self)
+    }
+
+    #[cfg(feature = "parquet")]
+    fn with_parquet(mut self, file: File) -> Result<TraceFile, CommandError> {
+        let writer =
+            ParquetWriter::new(BufWriter::new(file)).map_err(|error| self.parquet(&error))?;
+        self.writer = Some(Writer::Parquet(Box::new(writer)));
         Ok(self)
     }
 
