@@ -10,7 +10,7 @@
 //!                 50 size of the payload   52 to 63 empty
 //! ```
 //!
-//! Layout: `struct blk_io_trace` and, from Linux 6.19 on, `struct blk_io_trace2` in the kernel's
+//! Layout: `struct blk_io_trace` and, of newer kernels, `struct blk_io_trace2` in
 //! `include/uapi/linux/blktrace_api.h`. Actions have their category from bit 16 on. Operations on
 //! zones are passed over; a zone append is a write.
 //!

@@ -324,7 +324,7 @@ mod tests {
 
     #[test]
     fn a_bomb_is_refused_soon() {
-        let text = "1,2,w,3\n".repeat(5 << 20).into_bytes();
+        let text = vec![b'x'; 33 << 20];
         for (name, compress) in ALL {
             let error = unpacked(&compress(&text)).unwrap_err().to_string();
             assert!(error.contains("128 times as long"), "{name}: {error}");

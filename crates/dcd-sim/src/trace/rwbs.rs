@@ -1,6 +1,6 @@
 //! The letters with which Linux tells what a block request is: `R`, `WS`, `FWFSM`, `D`, ...
-//! (`blk_fill_rwbs` in `kernel/trace/blktrace.c`, `fill_rwbs` in blkparse). Until Linux 2.6.36 there
-//! were barriers, `WB`; until 4.7 a flush alone was `FN`, in what blkparse prints.
+//! (`blk_fill_rwbs` in `kernel/trace/blktrace.c`, `fill_rwbs` in blkparse). Old kernels had barriers,
+//! `WB`; blkparse prints `FN` for a flush that the kernel does not call a write.
 
 use super::{Flags, Operation};
 
