@@ -15,7 +15,7 @@
 //! | `volume_import.rs` | `volume_import` | the twin of a volume's tables, and labels of members, at an import |
 //! | `nvram.rs` | `nvram` | a forged memory in front of the log is refused, or read and emptied; what people are shown of it is the same |
 //! | `clients.rs` | `control_client`, `nbd_client`, `device_client` | whatever a server says, each question ends, with what can be reckoned with or an error that may be shown |
-//! | `simulation.rs` | `trace`, `disk_profile`, `workload` | requests are in order of time and survive a way through CSV; an accepted profile is a disk; errors are one line |
+//! | `simulation.rs` | `trace`, `trace_packed`, `disk_profile`, `workload` | requests are in order of time and survive a way through CSV; an accepted profile is a disk; errors are one line |
 //! | `text.rs` | `control_request`, `http_request`, `recorded_batch`, `pair_record`, `units`, `config_file`, `device_spec`, `fault_rules`, `volume_file`, `hint_rules`, `static_metadata` | what is accepted can be shown and read again, or makes sense; errors are one line |
 //!
 //! The same functions run in three ways: under libFuzzer (`fuzz/`, `make fuzz-bytes`), over the
@@ -54,7 +54,7 @@ pub struct Target {
 }
 
 /// All targets.
-pub const TARGETS: [Target; 36] = [
+pub const TARGETS: [Target; 37] = [
     Target { name: "nbd_handshake", run: nbd_handshake::run },
     Target { name: "nbd_transmission", run: nbd_transmission::run },
     Target { name: "nbd_disk", run: nbd_disk::run },
@@ -89,6 +89,7 @@ pub const TARGETS: [Target; 36] = [
     Target { name: "hint_rules", run: text::hint_rules },
     Target { name: "static_metadata", run: text::static_metadata },
     Target { name: "trace", run: simulation::trace },
+    Target { name: "trace_packed", run: simulation::trace_packed },
     Target { name: "disk_profile", run: simulation::disk_profile },
     Target { name: "workload", run: simulation::workload },
 ];

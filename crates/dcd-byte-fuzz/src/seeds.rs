@@ -168,6 +168,7 @@ pub fn seeds(target: &str) -> Vec<(String, Vec<u8>)> {
             "any eio 0-512 once # x\n\nwrite enospc",
         ]),
         "trace" => numbered(traces()),
+        "trace_packed" => numbered(packed_traces()),
         "disk_profile" => {
             // Without their comments, which only cost time.
             let plain = |text: &str| {
@@ -194,7 +195,7 @@ pub fn seeds(target: &str) -> Vec<(String, Vec<u8>)> {
     }
 }
 
-/// The number of a format, 0 for none and 13 for measured service times; then the file.
+/// The number of a format, 0 for none and 20 for measured service times; then the file.
 fn traces() -> Vec<Vec<u8>> {
     let texts: [(u8, &[u8]); 12] = [
         (0, b"t_us,op,dev,off,len,fl,lat_us\n0,W,0,0,4096,3,500\n10.5,R,1,4096,512,0,\n11,F,0,0,0,0,\n12,D,0,0,65536,0,-1\n"),
@@ -208,14 +209,68 @@ fn traces() -> Vec<Vec<u8>> {
         (7, b"128166372003061629,hm,1,Read,383496192,32768,113736\n"),
         (8, b"419,W,8792731648,16384,1577808144360767\n"),
         (9, b"1538323200,4,8,1,1283\n"),
-        (13, b"op,blkno_512,bcount_512,measured_us,next_inter_us\nR,10,2,1000,500\n"),
+        (20, b"op,blkno_512,bcount_512,measured_us,next_inter_us\nR,10,2,1000,500\n"),
     ];
     let mut all: Vec<Vec<u8>> =
         texts.iter().map(|(format, text)| [&[*format], *text].concat()).collect();
     all.push([&[3], &blktrace()[..]].concat());
     all.push([&[0], &b"PAR1\0\0\0\0PAR1"[..]].concat());
     all.extend([0, 10, 11].map(|format| [&[format], &srt()[..]].concat()));
+    let more: [&[u8]; 14] = [
+        b"\x0212,5 0 1 0.1 7 Q FN [x]\n8,0 0 2 0.2 7 C WBS 8 + 8 [0]\nTotal (sda):\n Reads\n8,0 0 1 0.1 7 Q R 8 + 8 [x]\n",
+        b"\x028,0 1 1 0.1 0 C FWS 0 (     900) [0]\n8,0 1 2 0.2 0 C WS 16 + 8 [0]\n",
+        b"\x04 fio  42 [003]  5432.123456:   block:block_rq_issue: 259,0 WS 4096 () 2048 + 8 [fio]\n",
+        b"\x050, 0, 4096\n1,8192,512\n",
+        b"\0\xef\xbb\xbfTimestamp,Hostname,DiskNumber,Type,Offset,Size,ResponseTime\n1,hm,1,read,0,512,5\n",
+        b"\0ASU,LBA,Size,Opcode,Timestamp\n0,8,4096,W,0.5\n",
+        b"\0Timestamp,Response,IOType,LUN,Offset,Size\n1.5,0.0008,R,4,8192,512\n1.6,,,4,0,512\n1.7,-1,W,0,0,512\n",
+        b"\x000 4892 syslogd 904265560 8 W 6 0 531e779d\n467651 20782 Web Content 8 16 R 8 17 a1 b2\n",
+        b"\x0f0.000000 0 2 8 1\n2.5004 1 1024 16 0x80\n",
+        b"\0TIME(s) COMM PID DISK T SECTOR BYTES QUE(ms) LAT(ms)\n0.1 a b 1 sda FWFS 8 4096 0.1 0.25\n0.2 ? 0 R 0 512 0.1 0.1\n",
+        b"\x1110, 4000000, 1, 4096, 8192, 0\n11, 2500000, 0, 512, 0, 0x4001, 17\n",
+        b"\0\x07\0\0\0\0\x10\0\0\x01\0\0\0\x2a\0\x05\x01\x08\0\0\0\0\0\0\0\x09\0\0\0\0\0\0\0",
+        b"\0\x88\0\x05\x02\x07\0\0\0\0\x10\0\0\x01\0\0\0\x08\0\0\0\0\0\0\0\x09\0\0\0\0\0\0\0\x63\0\0\0\0\0\0\0",
+        b"\0\x05\0\0\0\x07\0\0\0\0\0\0\0\0\x10\0\0\xff\xff\xff\xff\xff\xff\xff\xff",
+    ];
+    all.extend(more.map(<[u8]>::to_vec));
+    all.push([&[3], &blktrace_8()[..]].concat());
     all
+}
+
+/// Two requests as SPC, packed by the programs of that name, and in a tar.
+fn packed_traces() -> Vec<Vec<u8>> {
+    let packed: [&[u8]; 5] = [
+        b"\x1f\x8b\x08\0\0\0\0\0\0\x03\x33\xd0\xb1\xd0\x31\x31\xb0\x34\xd3\x09\xd7\x31\xd0\x33\xe5\x32\xd4\x31\x34\xd3\x31\x35\x34\xd2\x29\x02\x72\xcd\xb8\0\x3d\x3b\xcd\xce\x1e\0\0\0",
+        b"\xfd\x37\x7a\x58\x5a\0\0\x04\xe6\xd6\xb4\x46\x02\0\x21\x01\x16\0\0\0\x74\x2f\xe5\xa3\x01\0\x1d0,8,4096,W,0.5\n1,16,512,r,0.6\n\0\0\0\x6f\x0e\x67\x82\x67\x70\x0c\x23\0\x01\x36\x1e\x3d\x19\x95\x53\x1f\xb6\xf3\x7d\x01\0\0\0\0\x04\x59\x5a",
+        b"\x42\x5a\x68\x39\x31\x41\x59\x26\x53\x59\x76\x41\x41\xdd\0\0\x06\x5a\x80\0\x10\0\0\x57\x76\0\x08\x01\0\x02\0\x21\xa9\xe8\x83\xd1\xa4\x20\x1a\0\x49\xe2\x7c\xa3\x70\x15\x07\x17\x28\xb2\x63\x27\xc4\x7c\x5d\xc9\x14\xe1\x42\x41\xd9\x05\x07\x74",
+        b"\x04\x22\x4d\x18\x64\x40\xa7\x1e\0\0\x800,8,4096,W,0.5\n1,16,512,r,0.6\n\0\0\0\0\x22\x65\xc2\x66",
+        b"\x28\xb5\x2f\xfd\x04\x58\xf1\0\x000,8,4096,W,0.5\n1,16,512,r,0.6\n\x6b\xd4\x90\x08",
+    ];
+    let mut all: Vec<Vec<u8>> = packed.iter().map(|bytes| bytes.to_vec()).collect();
+    let twice = packed[3..].concat();
+    all.push(twice);
+    all.push(tar(&[(b"d/", b'5', b""), (b"pax", b'x', b"11 size=30\n"), (b"t", b'0', packed[3])]));
+    all.push(tar(&[(b"a", b'0', b"0,8,4096,W,0.5\n"), (b"b", b'0', b"0,8,4096,W,0.5\n")]));
+    all
+}
+
+/// Entries of an archive: name, kind, content.
+fn tar(entries: &[(&[u8], u8, &[u8])]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for (name, kind, content) in entries {
+        let mut header = [0; 512];
+        header[..name.len()].copy_from_slice(name);
+        header[124..135].copy_from_slice(format!("{:011o}", content.len()).as_bytes());
+        header[148..156].fill(b' ');
+        header[156] = *kind;
+        let sum: u32 = header.iter().map(|byte| u32::from(*byte)).sum();
+        header[148..155].copy_from_slice(format!("{sum:06o}\0").as_bytes());
+        bytes.extend(header);
+        bytes.extend_from_slice(content);
+        bytes.resize(bytes.len().next_multiple_of(512), 0);
+    }
+    bytes.resize(bytes.len() + 1024, 0);
+    bytes
 }
 
 /// The text of an SRT trace, a read of version 3, a suspect one, and a write of version 4.
@@ -249,6 +304,24 @@ fn blktrace() -> Vec<u8> {
     };
     // Queue and write; issue and read.
     [record(1 | 2 << 16, 8), record(7 | 1 << 16, 16)].concat()
+}
+
+/// Two records of version 8: a queued zone append, and the issue of a read.
+fn blktrace_8() -> Vec<u8> {
+    let record = |action: u64, sector: u64| {
+        let mut bytes = Vec::new();
+        bytes.extend(0x6561_7408u32.to_le_bytes());
+        bytes.extend(1u32.to_le_bytes());
+        bytes.extend((1000 * sector).to_le_bytes());
+        bytes.extend(sector.to_le_bytes());
+        bytes.extend(4096u32.to_le_bytes());
+        bytes.extend([0; 4]);
+        bytes.extend(action.to_le_bytes());
+        bytes.extend((8u32 << 20).to_le_bytes());
+        bytes.extend([0; 20]);
+        bytes
+    };
+    [record(1 | 1 << 32, 8), record(7 | 1 << 16, 16)].concat()
 }
 
 /// What clients say: an option, its payload.

@@ -8,7 +8,7 @@ use dcd_sim::disk::model::DiskModel;
 use dcd_sim::disk::profile::Profile;
 use dcd_sim::trace::measured::MeasuredReader;
 use dcd_sim::trace::write_csv::CsvWriter;
-use dcd_sim::trace::{Request, TraceError, TraceFormat, TraceReader};
+use dcd_sim::trace::{Request, TraceError, TraceFormat, TraceInput, TraceReader};
 use dcd_sim::workload::{UnitParsers, WorkloadSpec};
 
 use crate::text::assert_shown_safely;
@@ -24,6 +24,19 @@ pub(crate) fn trace(bytes: &[u8]) {
     }
     let format = choice.checked_sub(1).map(|index| TraceFormat::ALL[index]);
     match read(bytes, format) {
+        Ok(requests) => check(&requests),
+        Err(error) => check_error(&error),
+    }
+}
+
+/// What is packed in some way, or in several.
+pub(crate) fn trace_packed(bytes: &[u8]) {
+    let file = Box::new(Cursor::new(bytes.to_vec()));
+    let input = TraceInput::packed(Path::new("trace"), file, bytes.len() as u64);
+    let requests = input
+        .and_then(|input| TraceReader::from_input(input, None))
+        .and_then(Iterator::collect::<Result<Vec<Request>, TraceError>>);
+    match requests {
         Ok(requests) => check(&requests),
         Err(error) => check_error(&error),
     }

@@ -142,6 +142,7 @@ targets!(
     hint_rules,
     static_metadata,
     trace,
+    trace_packed,
     disk_profile,
     workload,
 );

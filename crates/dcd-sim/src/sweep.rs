@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use crate::replay::{Pace, Replay, ReplayError, ReplayFacts};
 use crate::sequence_runs::{self, SequenceMode};
 use crate::target::setup::Setup;
-use crate::trace::{Request, TraceError, TraceFormat, TraceReader};
+use crate::trace::{Request, TraceError, TraceFormat, TraceReader, is_standard};
 use crate::workload::WorkloadSpec;
 
 /// Where the requests come from.
@@ -60,7 +60,9 @@ impl TraceSource {
     /// If not.
     pub fn check(&self) -> Result<(), TraceError> {
         // Threads that share a pipe would have a part of it each.
-        if std::fs::metadata(&self.path).is_ok_and(|it| !it.is_file() && !it.is_dir()) {
+        let is_file =
+            || std::fs::metadata(&self.path).map_or(true, |it| it.is_file() || it.is_dir());
+        if is_standard(&self.path) || !is_file() {
             return Err(TraceError::Pipe { path: self.path.clone() });
         }
         let empty = || TraceError::Empty { path: self.path.clone() };

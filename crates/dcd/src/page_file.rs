@@ -5,12 +5,14 @@ use std::fs::File;
 use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
 
+use dcd_sim::trace::is_standard;
 use rustix::fs::{Access, access};
 
 use crate::error::CommandError;
 use crate::error::lab::LabError;
+use crate::stdout::print;
 
-/// A file of drawings.
+/// A file of drawings, or the standard output.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PlotFile {
     /// Its name.
@@ -22,10 +24,13 @@ pub struct PlotFile {
 /// `--out` and `--plot`.
 pub fn parse_plot_file(text: &str) -> Result<PlotFile, &'static str> {
     let path = PathBuf::from(text);
+    if is_standard(&path) {
+        return Ok(PlotFile { path, is_html: true });
+    }
     let is_html = match path.extension().and_then(|extension| extension.to_str()) {
         Some("html" | "htm") => true,
         Some("svg") => false,
-        _ => return Err("expected a name that ends in .html or .svg"),
+        _ => return Err("expected a name that ends in .html or .svg, or - for HTML on stdout"),
     };
     Ok(PlotFile { path, is_html })
 }
@@ -45,6 +50,9 @@ impl<'a> PageFile<'a> {
         maker: &'static str,
         beginning: &'static str,
     ) -> Result<PageFile<'a>, CommandError> {
+        if is_standard(path) {
+            return Ok(PageFile { path, maker, beginning });
+        }
         match File::open(path) {
             Err(error) if error.kind() == ErrorKind::NotFound => {
                 let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
@@ -73,6 +81,9 @@ impl<'a> PageFile<'a> {
     /// Writes it, unless something else has come there meanwhile: what is recorded first may have
     /// the same name.
     pub fn write(self, text: &str) -> Result<(), CommandError> {
+        if is_standard(self.path) {
+            return print(text);
+        }
         PageFile::check(self.path, self.maker, self.beginning)?;
         std::fs::write(self.path, text).map_err(|source| {
             if std::fs::metadata(self.path).is_ok_and(|it| it.is_file()) {

@@ -66,7 +66,8 @@ impl<W: Write> Write for PlainJson<W> {
     }
 }
 
-fn stdout_error(source: std::io::Error) -> CommandError {
+/// What is said of a stdout that cannot be written to.
+pub fn stdout_error(source: std::io::Error) -> CommandError {
     match source.kind() {
         ErrorKind::BrokenPipe => CommandError::ReaderClosed,
         _ => CommandError::Output { source },

@@ -53,6 +53,101 @@ fn a_summary_tells_what_is_in_the_trace() {
     assert_eq!((&facts["format"], &facts["requests"]), (&"spc".into(), &1.into()));
 }
 
+/// Runs `dcd` with this on its standard input.
+fn piped(folder: &Folder, line: &str, input: &[u8]) -> common::Outcome {
+    use std::io::Write;
+    let mut child = std::process::Command::new(env!("CARGO_BIN_EXE_dcd"))
+        .args(line.split(' '))
+        .current_dir(folder.path(""))
+        .stdin(std::process::Stdio::piped())
+        .stdout(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    // Whoever refuses it does not read it.
+    let _ = child.stdin.take().unwrap().write_all(input);
+    common::Outcome::of(line, child.wait_with_output().unwrap())
+}
+
+#[test]
+fn a_dash_is_standard_input_or_output() {
+    let folder = folder_with(&[("t.csv", CSV), ("t.spc", SPC)]);
+    assert_eq!(piped(&folder, "trace convert - -", CSV.as_bytes()).ok(), CSV);
+    assert_eq!(folder.dcd("trace convert t.csv -").ok(), CSV);
+    let facts = json(&piped(&folder, "trace summary - --json", SPC.as_bytes()).ok());
+    assert_eq!((&facts["format"], &facts["trace"]), (&"spc".into(), &"-".into()));
+    let made = folder.dcd("trace generate uniform,requests=3 -").ok();
+    assert_eq!(made.lines().count(), 4, "{made}");
+    let page = piped(&folder, "trace plot - --out -", SPC.as_bytes()).ok();
+    assert!(page.starts_with("<!-- dcd trace plot -->") && page.trim_end().ends_with("</html>"));
+    piped(&folder, "trace summary -", b"x\n").fails(
+        1,
+        "-:1:1: the format of the trace",
+        "--format",
+    );
+    piped(&folder, "sweep --trace - --disk hp-97560 --out o.csv", b"").fails(
+        1,
+        "-: expected a file",
+        "convert -",
+    );
+    assert!(!folder.path("-").exists());
+}
+
+/// As `--device` takes them, so that they can be chosen.
+#[test]
+fn disks_are_listed_by_their_numbers() {
+    let blkparse = "8,16 1 1 0.1 7 Q R 16 + 8 [x]\n8,0 1 2 1.1 7 Q W 16 + 8 [x]\n";
+    let snoop = "TIME(s) COMM PID DISK T SECTOR BYTES LAT(ms)\n1.0 a 1 vda W 8 4096 0.5\n\
+                 2.0 a 1 vdb R 8 512 0.5\n";
+    let folder = folder_with(&[("t.spc", SPC), ("t.blk", blkparse), ("t.snoop", snoop)]);
+    let listed = |file: &str| {
+        json(&folder.dcd(&format!("trace summary {file} --json")).ok())["by_device"].clone()
+    };
+    let disks = listed("t.blk");
+    assert_eq!((&disks[0]["device"], &disks[0]["name"]), (&(8 << 20).into(), &"8,0".into()));
+    assert_eq!(
+        (&disks[0]["writes"]["bytes"], &disks[1]["reads"]["count"]),
+        (&4096.into(), &1.into())
+    );
+    for disk in disks.as_array().unwrap() {
+        let line = format!("trace summary t.blk --json --device {}", disk["device"]);
+        assert_eq!(json(&folder.dcd(&line).ok())["requests"], 1);
+    }
+    assert_eq!(listed("t.snoop")[1]["name"], "vdb");
+    assert_eq!(listed("t.spc")[1]["name"], Value::Null);
+    let words = folder.dcd("trace summary t.blk").ok();
+    assert!(words.contains("8388624  8,16"), "{words}");
+    assert!(words.contains("clock                   1 s: all times"), "{words}");
+}
+
+/// A tar of a compressed trace, as programs make it, and what is refused of one.
+#[test]
+fn a_trace_is_read_out_of_what_it_is_packed_in() {
+    let folder = folder_with(&[("t.spc", SPC), ("more.spc", SPC)]);
+    let has = |tool: &str| {
+        let found = std::process::Command::new(tool).arg("--version").output();
+        found.is_ok_and(|output| output.status.success())
+    };
+    if !has("tar") || !has("xz") {
+        println!("SKIPPED: tar or xz is missing");
+        return;
+    }
+    let shell = |line: &str| {
+        let mut run = std::process::Command::new("sh");
+        assert!(run.arg("-c").arg(line).current_dir(folder.path("")).status().unwrap().success());
+    };
+    shell(
+        "xz -k t.spc && tar -cf t.tar t.spc.xz && tar -cJf t.txz t.tar && tar -cf two.tar t.spc more.spc",
+    );
+    for file in ["t.spc.xz", "t.tar", "t.txz"] {
+        let facts = json(&folder.dcd(&format!("trace summary {file} --json")).ok());
+        assert_eq!((&facts["format"], &facts["requests"]), (&"spc".into(), &2.into()), "{file}");
+    }
+    let wanted =
+        "two.tar: cannot read the trace: expected one file in the tar archive, found `t.spc`";
+    folder.dcd("trace summary two.tar").fails(1, wanted, "to its end");
+}
+
 #[test]
 fn a_trace_is_drawn_on_one_page_that_needs_nothing_else() {
     let folder = folder_with(&[("a&b.csv", CSV)]);

@@ -10,7 +10,11 @@ use super::row::{Line, Range, Row};
 pub(super) fn is_row(row: &Row<'_>) -> bool {
     let number = |index: &usize| row.text(*index).parse::<u64>().is_ok();
     let typed = matches!(row.text(1), "R" | "W") && [0, 2, 3, 4].iter().all(number);
-    row.count == 5 && (typed || row.text(0) == "device_id")
+    row.count == 5 && (typed || is_header(row))
+}
+
+fn is_header(row: &Row<'_>) -> bool {
+    row.begins_with(["device_id", "opcode"])
 }
 
 /// Reads such traces.
@@ -19,7 +23,7 @@ pub(super) struct Alibaba;
 impl LineParser for Alibaba {
     fn parse(&mut self, line: &Line<'_>) -> Result<Option<Parsed>, TraceError> {
         let row = line.split_commas();
-        if line.number == 1 && row.text(0) == "device_id" {
+        if is_header(&row) {
             return Ok(None);
         }
         let device = row.small(0, "device_id")?;

@@ -7,8 +7,10 @@
 //!
 //! A request appears once for each thing that happens to it. Only one kind counts: if the first 64
 //! KiB have any, those queued (`Q`: what programs and file systems asked for), else those issued
-//! (`D`: what the disk was told), else those completed (`C`). The summary at the end is passed
-//! over.
+//! (`D`: what the disk was told), else those completed (`C`). Summaries are passed over; what comes
+//! behind one is what another run printed, whose times begin anew, and it follows the run before.
+//!
+//! What is printed: `process_default` in blkparse's `blkparse_fmt.c`.
 
 use super::error::TraceError;
 use super::reader::{LineParser, Parsed};
@@ -29,6 +31,11 @@ pub(super) fn is_beginning(text: &str) -> bool {
 /// A device, `MAJOR,MINOR`, as Linux numbers it.
 pub(super) fn device(text: &str) -> Option<u32> {
     let (major, minor) = text.split_once(',')?;
+    device_number(major, minor)
+}
+
+/// The same of its two numbers.
+pub(super) fn device_number(major: &str, minor: &str) -> Option<u32> {
     let (major, minor): (u32, u32) = (major.parse().ok()?, minor.parse().ok()?);
     (major < 1 << 12 && minor < 1 << 20).then_some(major << 20 | minor)
 }
@@ -48,6 +55,9 @@ pub(super) fn range(row: &Row<'_>, field: usize) -> Result<Range, TraceError> {
 pub(super) struct Blkparse {
     action: &'static str,
     in_summary: bool,
+    /// When this run began, and the latest time so far.
+    begin_ns: u64,
+    latest_ns: u64,
 }
 
 impl Blkparse {
@@ -57,7 +67,8 @@ impl Blkparse {
             let of = |text| Line { path: "".as_ref(), number: 0, text }.split_blanks().text(5);
             beginning.lines().any(|line| of(line) == *action)
         };
-        Blkparse { action: ["Q", "D", "C"].into_iter().find(has).unwrap_or("Q"), in_summary: false }
+        let action = ["Q", "D", "C"].into_iter().find(has).unwrap_or("Q");
+        Blkparse { action, in_summary: false, begin_ns: 0, latest_ns: 0 }
     }
 }
 
@@ -68,19 +79,28 @@ impl LineParser for Blkparse {
         if first.starts_with("CPU") || first == "Total" {
             self.in_summary = true;
         }
-        if self.in_summary || first == "Input" {
+        let device = device(first);
+        if first == "Input" || (self.in_summary && device.is_none()) {
             return Ok(None);
         }
-        let device = device(first)
-            .ok_or_else(|| row.expected(0, "device", "a device like 8,0 or the summary"))?;
-        let time_ns = row.time(3, "time", 1_000_000_000)?;
+        let device =
+            device.ok_or_else(|| row.expected(0, "device", "a device like 8,0 or the summary"))?;
+        if std::mem::take(&mut self.in_summary) {
+            self.begin_ns = self.latest_ns;
+        }
+        let time_ns = row.time(3, "time", 1_000_000_000)?.checked_add(self.begin_ns);
+        let time_ns = time_ns
+            .ok_or_else(|| row.expected(3, "time", "a time below 2^64 ns, with those before"))?;
+        self.latest_ns = self.latest_ns.max(time_ns);
         if row.get(5, "action")? != self.action {
             return Ok(None);
         }
         let letters = row.get(6, "RWBS")?;
         let bad = || row.expected(6, "RWBS", "letters like R, WS or FWFSM");
-        // A command of another kind has its bytes there, a flush alone nothing but the program.
-        let has_range = !row.text(7).starts_with('[') && !row.text(8).starts_with('(');
+        // A command of another kind has its bytes there; a flush alone nothing but the program,
+        // when it is completed a sector. How long it took is in parentheses.
+        let is_end = |field: usize| row.text(field).starts_with(['[', '(']);
+        let has_range = !is_end(7) && !is_end(8);
         let range = if has_range {
             row.get(7, "sector")?;
             range(&row, 7)?
@@ -144,6 +164,43 @@ CPU0 (8,0):
         let completed: String =
             SAMPLE.lines().filter(|l| l.contains(" C ")).map(|l| format!("{l}\n")).collect();
         assert_eq!(read(&completed, None).len(), 1);
+    }
+
+    /// What the second run printed was cut silently once.
+    #[test]
+    fn a_run_behind_a_summary_goes_on_where_the_one_before_ended() {
+        let again = "  8,0    0        1     0.000000500   697  Q   R 16 + 8 [x]
+  8,0    0        2     0.000000700   697  Q   R 32 + 8 [x]
+Total (sda):
+ Reads Queued:           2,        8KiB\t Writes Queued:           0,        0KiB
+
+Throughput (R/W): 0KiB/s / 0KiB/s
+Events (sda): 7 entries
+Skips: 0 forward (0 -   0.0%)
+";
+        let requests = read(&[SAMPLE, again, again].concat(), None);
+        assert_eq!(requests.len(), 4 + 2 + 2);
+        let times: Vec<_> = requests[3..].iter().map(|request| request.time_ns).collect();
+        // The first run ends with what is no request.
+        assert_eq!(times, [40_000, 50_500, 50_700, 51_200, 51_400]);
+        let late = format!("{SAMPLE} 8,0 0 1 18446744073.709551615 7 Q R 16 + 8 [x]\n");
+        assert!(refused(&late, None).contains("time: expected a time below 2^64 ns"));
+    }
+
+    /// As old kernels had them, and as completions without data are printed.
+    #[test]
+    fn old_letters_and_completions_without_data_are_read() {
+        let text = "8,0 1 1 0.1 7 Q WBS 16 + 8 [x]\n8,0 1 2 0.2 7 Q FN [x]\n\
+                    8,0 1 3 0.3 7 Q FN (     900) [x]\n8,0 1 4 0.4 7 Q N 36 [y]\n";
+        let facts = |text: &str| -> Vec<_> {
+            read(text, None).iter().map(|r| (r.operation, r.size_bytes, r.flags.0)).collect()
+        };
+        let (flush, barrier) = ((Operation::Flush, 0, 0), (Operation::Write, 4096, 1 | 2 | 4));
+        assert_eq!(facts(text), [barrier, flush, flush]);
+        let text = "8,0 1 1 0.1 0 C WBS 16 + 8 (  91) [0]\n8,0 1 2 0.2 0 C FN 16 [0]\n\
+                    8,0 1 3 0.3 0 C FWS 0 (     900) [0]\n8,0 1 4 0.4 0 C N (12 00) [0]\n\
+                    8,0 1 5 0.5 0 C WS 0 [0]\n";
+        assert_eq!(facts(text), [barrier, flush, flush]);
     }
 
     #[test]

@@ -99,7 +99,7 @@ impl TraceError {
                 _ => None,
             },
             TraceError::Pipe { .. } => {
-                Some("write it to a file first: `dcd trace convert /dev/stdin load.csv`".into())
+                Some("write it to a file first: `dcd trace convert - load.csv`".into())
             }
             TraceError::Header { .. } => Some(
                 "the first line must name the columns t_us,op,off,len,svc_start_us,svc_stop_us or \

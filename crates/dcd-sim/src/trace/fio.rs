@@ -1,44 +1,73 @@
-//! fio's I/O logs (`write_iolog`), version 2 and 3, after a line that says so:
+//! fio's I/O logs (`write_iolog`), version 2 and 3, after a line that says so, and version 1, of fio
+//! before 1.20:
 //!
 //! ```text
+//! version 1: 0|1, OFFSET, LENGTH                    0 is read, 1 is write
 //! version 2: FILE ACTION [OFFSET LENGTH]            time goes on with `FILE wait MICROSECONDS`
 //! version 3: MICROSECONDS FILE ACTION [OFFSET LENGTH]
 //! ```
 //!
 //! Files are numbered in the order of their appearance: each is a disk. Requests of a log of
-//! version 2 without waits come all at once: replay it closed-loop.
-
-use std::collections::HashMap;
+//! version 1, or 2 without waits, come all at once: replay it closed-loop.
+//!
+//! Specification: "Trace file format v1", v2 and v3 in fio's HOWTO.
 
 use super::Operation;
 use super::error::TraceError;
+use super::names::Names;
 use super::reader::{LineParser, Parsed};
-use super::row::{Line, Range};
-
-/// Most files of a log.
-const FILES_MAX: usize = 65_536;
+use super::row::{Line, Range, Row};
 
 /// Version of a log that begins with `line`, if it is one.
 pub(super) fn version(line: &str) -> Option<u32> {
     line.trim().strip_prefix("fio version ")?.strip_suffix(" iolog")?.parse().ok()
 }
 
+/// Whether it is a row of a log of version 1.
+pub(super) fn is_row(row: &Row<'_>) -> bool {
+    let number = |index| row.text(index).parse::<u64>().is_ok();
+    row.count == 3 && matches!(row.text(0), "0" | "1") && number(1) && number(2)
+}
+
+fn version_1(line: &Line<'_>) -> Result<Option<Parsed>, TraceError> {
+    let row = line.split_commas();
+    let operation = match row.get(0, "rw")? {
+        "0" => Operation::Read,
+        "1" => Operation::Write,
+        _ => return Err(row.expected(0, "rw", "0 (read) or 1 (write)")),
+    };
+    let range = Range {
+        field: 1,
+        offset_bytes: row.number(1, "offset")?,
+        size_bytes: row.number(2, "length")?,
+    };
+    Ok(Some(Parsed { request: row.request(0, operation, &range)?, time_byte: 0 }))
+}
+
 /// Reads such logs.
 #[derive(Default)]
 pub(super) struct Fio {
     version: Option<u32>,
-    files: HashMap<String, u32>,
+    files: Names,
     now_ns: u64,
 }
 
 impl LineParser for Fio {
     fn parse(&mut self, line: &Line<'_>) -> Result<Option<Parsed>, TraceError> {
+        if self.version.is_none() && is_row(&line.split_commas()) {
+            self.version = Some(1);
+        }
         let Some(version) = self.version else {
             let found = version(line.text).filter(|version| matches!(version, 2 | 3));
-            let problem = "expected `fio version 2 iolog` or `fio version 3 iolog`".to_owned();
-            self.version = Some(found.ok_or_else(|| line.problem(0, "header", problem))?);
+            let problem =
+                "expected `fio version 2 iolog`, `fio version 3 iolog`, or a row of version 1";
+            self.version =
+                Some(found.ok_or_else(|| line.problem(0, "header", problem.to_owned()))?);
             return Ok(None);
         };
+        if version == 1 {
+            return version_1(line);
+        }
         let row = line.split_blanks();
         let file = usize::from(version == 3);
         let action = file + 1;
@@ -52,7 +81,7 @@ impl LineParser for Fio {
             "trim" => Operation::Discard,
             "sync" | "datasync" | "sync_file_range" => Operation::Flush,
             "add" | "open" | "close" => {
-                self.device(name).ok_or_else(|| row.problem(file, "file", too_many()))?;
+                self.files.number(name, &row, file)?;
                 return Ok(None);
             }
             "wait" if version == 2 => {
@@ -73,26 +102,12 @@ impl LineParser for Fio {
             range.size_bytes = row.number(action + 2, "length")?;
         }
         let mut request = row.request(self.now_ns, operation, &range)?;
-        request.device = self.device(name).ok_or_else(|| row.problem(file, "file", too_many()))?;
+        request.device = self.files.number(name, &row, file)?;
         Ok(Some(Parsed { request, time_byte: row.byte(0) }))
     }
-}
 
-fn too_many() -> String {
-    format!("more than {FILES_MAX} files")
-}
-
-impl Fio {
-    /// Number of a file; none if there are too many.
-    fn device(&mut self, name: &str) -> Option<u32> {
-        if let Some(device) = self.files.get(name) {
-            return Some(*device);
-        }
-        let device = self.files.len();
-        (device < FILES_MAX).then(|| {
-            self.files.insert(name.to_owned(), device as u32);
-            device as u32
-        })
+    fn device_name(&self, device: u32) -> Option<String> {
+        self.files.name(device)
     }
 }
 
@@ -125,6 +140,20 @@ mod tests {
         let requests = read(text, None);
         assert_eq!((requests[0].time_ns, requests[1].time_ns), (0, 250_000));
         assert_eq!(requests[1].offset_bytes, 8192);
+    }
+
+    #[test]
+    fn version_1_has_neither_times_nor_files() {
+        let text = "0, 0, 4096\n1,8192,512\n";
+        assert_eq!(detected(text), TraceFormat::Fio);
+        let requests = read(text, None);
+        let facts: Vec<_> = requests
+            .iter()
+            .map(|r| (r.operation, r.offset_bytes, r.size_bytes, r.time_ns))
+            .collect();
+        assert_eq!(facts, [(Operation::Read, 0, 4096, 0), (Operation::Write, 8192, 512, 0)]);
+        let shown = refused("0, 0, 4096\n2, 0, 512\n", None);
+        assert!(shown.starts_with("t:2:1: rw: expected 0 (read) or 1 (write)"), "{shown}");
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! The bytes of a trace: opened, decompressed if they begin like zstd or gzip, and given out line
-//! by line or record by record. A file may be larger than memory: only one line of it is held.
+//! The bytes of a trace: opened, unpacked, and given out line by line or record by record. A file
+//! may be larger than memory: only one line of it is held.
 
 use std::cell::Cell;
 use std::fs::File;
@@ -7,22 +7,25 @@ use std::io::{BufRead, BufReader, Cursor, ErrorKind, Read};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-use ruzstd::decoding::errors::{FrameDecoderError, ReadFrameHeaderError::SkipFrame};
-use ruzstd::decoding::{BlockDecodingStrategy, FrameDecoder};
-
 use super::error::TraceError;
+use super::packing::unpack;
 use super::row::Line;
 
 /// Longest line: more is no row of a trace.
 const LINE_BYTES_MAX: u64 = 64 << 10;
 /// So many lines in a row may be empty.
 const BLANK_LINES_MAX: u64 = 1 << 20;
-/// So many times as long as the file it may be when it is decompressed (traces: 4 to 40 times) ...
-const RATIO_MAX: u64 = 128;
-/// ... beyond the first bytes.
-const RATIO_FREE_BYTES: u64 = 32 << 20;
 /// How much can be looked at before reading begins.
 const BEGINNING_BYTES: u64 = 64 << 10;
+
+/// The mark of UTF-8 at the beginning of a text, as programs of Windows write it.
+const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
+const BUFFER_BYTES: usize = 256 << 10;
+
+/// Whether a name means the standard input, or output.
+pub fn is_standard(path: &Path) -> bool {
+    path.as_os_str() == "-"
+}
 
 /// The bytes of a trace.
 pub struct TraceInput {
@@ -39,17 +42,34 @@ pub struct TraceInput {
 }
 
 impl TraceInput {
-    /// Opens a file.
+    /// Opens a file; `-` is the standard input.
     ///
     /// # Errors
     /// When it cannot be read.
     pub fn open(path: &Path) -> Result<TraceInput, TraceError> {
+        if is_standard(path) {
+            return TraceInput::packed(path, Box::new(std::io::stdin()), 0);
+        }
         let failed = |source| TraceError::Read { path: path.to_owned(), source };
         let file = File::open(path).map_err(failed)?;
         let size_bytes = file.metadata().map_err(failed)?.len();
+        TraceInput::packed(path, Box::new(file), size_bytes)
+    }
+
+    /// The trace in `file`, which came from `path` and may be packed.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn packed(
+        path: &Path,
+        file: Box<dyn Read>,
+        size_bytes: u64,
+    ) -> Result<TraceInput, TraceError> {
+        let failed = |source| TraceError::Read { path: path.to_owned(), source };
         let read_bytes = Rc::new(Cell::new(0));
         let counted = Counted { file, read_bytes: read_bytes.clone() };
-        let bytes = decompress(counted, &read_bytes).map_err(failed)?;
+        let input = BufReader::with_capacity(BUFFER_BYTES, counted);
+        let bytes = unpack(Box::new(input), &read_bytes).map_err(failed)?;
         Ok(TraceInput { size_bytes, read_bytes, ..TraceInput::new(path, bytes) })
     }
 
@@ -77,10 +97,17 @@ impl TraceInput {
         (self.read_bytes.get(), self.size_bytes)
     }
 
-    /// The first bytes, which stay to be read; where lines are empty up to there, those behind
-    /// them, if it is a text. To be called before anything else.
+    /// The first bytes, which stay to be read; if it is a text, without its byte order mark, and
+    /// where lines are empty up to there, those behind them. To be called before anything else.
     pub(super) fn beginning(&mut self, is_text: bool) -> Result<Vec<u8>, TraceError> {
         let mut beginning = Vec::new();
+        if is_text {
+            let mark = &mut self.bytes.by_ref().take(BYTE_ORDER_MARK.len() as u64);
+            mark.read_to_end(&mut beginning).map_err(|source| self.failed(source))?;
+            if beginning == BYTE_ORDER_MARK {
+                beginning.clear();
+            }
+        }
         loop {
             let read = self.bytes.by_ref().take(BEGINNING_BYTES).read_to_end(&mut beginning);
             read.map_err(|source| self.failed(source))?;
@@ -172,175 +199,70 @@ impl TraceInput {
 
 /// A file that counts what is read from it.
 struct Counted {
-    file: File,
+    file: Box<dyn Read>,
     read_bytes: Rc<Cell<u64>>,
 }
 
 impl Read for Counted {
     fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
-        let read = self.file.read(buffer)?;
+        // Decoders would take an interruption for an error.
+        let read = loop {
+            match self.file.read(buffer) {
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                read => break read?,
+            }
+        };
         self.read_bytes.set(self.read_bytes.get() + read as u64);
         Ok(read)
     }
 }
 
-/// What is decompressed, as long as it is in a believable relation to what it was made of.
-struct Bounded {
-    inner: Box<dyn Read>,
-    given_bytes: u64,
-    /// Of the compressed file.
-    read_bytes: Rc<Cell<u64>>,
-}
-
-impl Read for Bounded {
-    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
-        let read = self.inner.read(buffer)?;
-        self.given_bytes += read as u64;
-        let most = self.read_bytes.get().saturating_mul(RATIO_MAX).max(RATIO_FREE_BYTES);
-        if self.given_bytes > most {
-            let problem = format!(
-                "it becomes more than {RATIO_MAX} times as long when it is decompressed, which no trace does; \
-                 if it is one, decompress it yourself"
-            );
-            return Err(std::io::Error::new(ErrorKind::InvalidData, problem));
-        }
-        Ok(read)
-    }
-}
-
-/// `file`, decompressed if its first bytes say that it is compressed.
-fn decompress(file: Counted, read_bytes: &Rc<Cell<u64>>) -> std::io::Result<Box<dyn BufRead>> {
-    let bounded = |inner| {
-        let bounded = Bounded { inner, given_bytes: 0, read_bytes: read_bytes.clone() };
-        Box::new(BufReader::with_capacity(256 << 10, bounded))
-    };
-    let mut input = BufReader::with_capacity(256 << 10, file);
-    let magic = input.fill_buf()?;
-    Ok(if magic.starts_with(&[0x28, 0xb5, 0x2f, 0xfd]) {
-        let frames = ZstdFrames { input, decoder: FrameDecoder::new() };
-        bounded(Box::new(frames) as Box<dyn Read>)
-    } else if magic.starts_with(&[0x1f, 0x8b]) {
-        bounded(Box::new(flate2::bufread::MultiGzDecoder::new(input)))
-    } else {
-        Box::new(input)
-    })
-}
-
-/// All frames of a zstd file: `cat a.zst b.zst` has two, what is compressed in parallel may have
-/// many.
-struct ZstdFrames<R> {
-    input: R,
-    /// Finished until the first frame begins.
-    decoder: FrameDecoder,
-}
-
-impl<R: BufRead> ZstdFrames<R> {
-    /// False at the end.
-    fn begin_frame(&mut self) -> std::io::Result<bool> {
-        while !self.input.fill_buf()?.is_empty() {
-            match self.decoder.reset(&mut self.input) {
-                Ok(()) => return Ok(true),
-                Err(FrameDecoderError::ReadFrameHeaderError(SkipFrame { length, .. })) => {
-                    let skipped = &mut self.input.by_ref().take(length.into());
-                    std::io::copy(skipped, &mut std::io::sink())?;
-                }
-                Err(_) => return Err(damaged()),
-            }
-        }
-        Ok(false)
-    }
-}
-
-impl<R: BufRead> Read for ZstdFrames<R> {
-    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
-        loop {
-            while !self.decoder.is_finished() && self.decoder.can_collect() < buffer.len() {
-                let wanted = BlockDecodingStrategy::UptoBytes(buffer.len());
-                self.decoder.decode_blocks(&mut self.input, wanted).map_err(|_| damaged())?;
-            }
-            let read = self.decoder.read(buffer)?;
-            if read > 0 || buffer.is_empty() || !self.begin_frame()? {
-                return Ok(read);
-            }
-        }
-    }
-}
-
-fn damaged() -> std::io::Error {
-    let problem = "expected zstd data, found them damaged or cut off";
-    std::io::Error::new(ErrorKind::InvalidData, problem)
-}
-
 #[cfg(test)]
 mod tests {
-    use ruzstd::encoding::{CompressionLevel, compress_to_vec};
-
     use super::*;
 
-    fn open(bytes: &[u8]) -> Result<u64, TraceError> {
-        let name = format!("dcd-input-{}-{}", std::process::id(), bytes.len());
-        let path = std::env::temp_dir().join(name);
-        std::fs::write(&path, bytes).unwrap();
-        let mut input = TraceInput::open(&path).unwrap();
-        std::fs::remove_file(&path).unwrap();
+    fn lines(bytes: Vec<u8>) -> Result<u64, TraceError> {
+        let size_bytes = bytes.len() as u64;
+        let mut input = TraceInput::packed("t".as_ref(), Box::new(Cursor::new(bytes)), size_bytes)?;
         let mut lines = 0;
         while input.next_line()?.is_some() {
             lines += 1;
         }
+        assert_eq!(input.progress_bytes(), (size_bytes, size_bytes));
         Ok(lines)
     }
 
-    fn gzip(parts: &[&[u8]], times: usize) -> Vec<u8> {
+    fn gzip(part: &[u8], times: usize) -> Vec<u8> {
         use std::io::Write;
         let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());
-        for _ in 0..times {
-            parts.iter().for_each(|part| gzip.write_all(part).unwrap());
-        }
+        (0..times).for_each(|_| gzip.write_all(part).unwrap());
         gzip.finish().unwrap()
     }
 
-    /// What keeps the reader busy for nothing: much out of little, lines of nothing.
+    /// What keeps the reader busy for nothing, or takes its memory: lines of nothing, and one that
+    /// does not end.
     #[test]
-    fn a_bomb_is_refused_soon() {
-        let lines = "1,2,w,3\n".repeat(1 << 13);
-        let bomb = gzip(&[lines.as_bytes()], 2048);
-        let error = open(&bomb).unwrap_err().to_string();
-        assert!(error.contains("128 times as long"), "{error}");
-        let bomb = frame(&lines.repeat(600).into_bytes());
-        let error = open(&bomb).unwrap_err().to_string();
-        assert!(error.contains("128 times as long"), "{error}");
+    fn lines_of_nothing_and_lines_without_end_are_refused() {
         for blank in [b"\n".as_slice(), b"\r\n", b" \t\n"] {
-            let error = open(&gzip(&[blank], 3 << 20)).unwrap_err().to_string();
+            let error = lines(gzip(blank, 3 << 20)).unwrap_err().to_string();
             assert!(error.contains("empty lines in a row"), "{error}");
         }
-        // Up to the free bytes everything is possible.
-        assert_eq!(open(&gzip(&[lines.as_bytes()], 64)).unwrap(), 64 << 13);
+        let error = lines(gzip(&[b'1'; 1 << 10], 1 << 14)).unwrap_err().to_string();
+        assert!(error.contains("line 1 is longer than 65536 bytes"), "{error}");
+        assert_eq!(lines(gzip(b"1,2,w,3\n", 64)).unwrap(), 64);
     }
 
-    fn frame(text: &[u8]) -> Vec<u8> {
-        compress_to_vec(text, CompressionLevel::Fastest)
-    }
-
-    fn decompressed(bytes: &[u8]) -> std::io::Result<Vec<u8>> {
-        let mut frames = ZstdFrames { input: bytes, decoder: FrameDecoder::new() };
-        let mut out = Vec::new();
-        frames.read_to_end(&mut out).map(|_| out)
-    }
-
-    /// A trace that ended with the first frame would be a shorter trace, and nobody would know.
     #[test]
-    fn all_frames_of_a_zstd_file_are_read() {
-        let (first, second) = (b"first\n".repeat(50_000), b"second\n".to_vec());
-        let skippable = [&0x184d_2a50u32.to_le_bytes()[..], &3u32.to_le_bytes(), b"abc"].concat();
-        let file = [frame(&first), frame(b""), skippable.clone(), frame(&second)].concat();
-        assert_eq!(decompressed(&file).unwrap(), [first.clone(), second].concat());
-        assert_eq!(decompressed(&[frame(&first), skippable].concat()).unwrap(), first);
-        assert_eq!(decompressed(b"").unwrap(), b"");
-        // What is cut off, and what is no zstd behind it, is an error.
-        for cut in [file.len() - 1, file.len() - 9, frame(&first).len() - 1] {
-            assert!(decompressed(&file[..cut]).is_err(), "{cut}");
-        }
-        let error = decompressed(&[frame(&first), b"more".to_vec()].concat()).unwrap_err();
-        assert_eq!(error.to_string(), "expected zstd data, found them damaged or cut off");
+    fn the_byte_order_mark_of_a_text_is_none_of_it() {
+        let beginning = |bytes: &[u8], is_text| {
+            let mut input = TraceInput::new("t".as_ref(), Box::new(Cursor::new(bytes.to_vec())));
+            let beginning = input.beginning(is_text).unwrap();
+            let line = input.next_line().unwrap().map(|line| line.text.to_owned());
+            (beginning, line.unwrap_or_default())
+        };
+        assert_eq!(beginning(b"\xef\xbb\xbfa\nb", true), (b"a\nb".to_vec(), "a".to_owned()));
+        assert_eq!(beginning(b"\xef\xbb\xbfa", false).0, b"\xef\xbb\xbfa");
+        assert_eq!(beginning(b"a", true), (b"a".to_vec(), "a".to_owned()));
+        assert_eq!(beginning(b"\xef\xbb\xbf", true).0, b"");
     }
 }

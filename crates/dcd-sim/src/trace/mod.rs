@@ -3,10 +3,11 @@
 //! `write_parquet` as Parquet.
 //!
 //! ```text
-//! input.rs     the bytes: file, decompression, lines
+//! input.rs     the bytes: file, lines; packing.rs, tar.rs: what they are wrapped in
 //! row.rs       a line in fields, numbers, errors with line and column
 //! FORMAT.rs    a line or record -> a request
-//! reader.rs    which format it is; order of time
+//! reader.rs    which format it is
+//! order.rs     order of time
 //! picture.rs   the same over time and address, drawn: heat_map.rs, time_bins.rs
 //! measured.rs  service times measured on a real drive, to compare a model with
 //! ```
@@ -14,15 +15,23 @@
 //! `docs/traces.md` describes the formats.
 
 mod alibaba;
+mod biosnoop;
 mod blkparse;
 mod blktrace;
 mod csv;
+mod disksim;
 mod error;
 mod fio;
+mod fio_latency;
+mod fiu;
 mod heat_map;
 mod input;
 pub mod measured;
 mod msr;
+mod names;
+mod oracle_general;
+mod order;
+mod packing;
 mod parquet;
 pub mod picture;
 mod reader;
@@ -33,16 +42,19 @@ mod rwbs;
 mod spc;
 mod srt;
 pub mod summary;
+mod systor;
+mod tar;
 mod tencent;
 mod time_bins;
 mod tracefs;
+mod vscsi;
 mod working_set;
 pub mod write_csv;
 #[cfg(feature = "parquet")]
 pub mod write_parquet;
 
 pub use error::{PARQUET_HINT, TraceError, format_hint};
-pub use input::TraceInput;
+pub use input::{TraceInput, is_standard};
 pub use reader::{TraceFormat, TraceReader, UnknownFormat};
 
 /// Largest read or write: Linux has none of more than 4 GiB, and no trace at hand any of more than

@@ -1,5 +1,6 @@
 //! Microsoft Research Cambridge: `Timestamp,Hostname,DiskNumber,Type,Offset,Size,ResponseTime`.
-//! Times are in 100 ns, the first since 1601; offset and size in bytes; types `Read` and `Write`.
+//! Times are in 100 ns, the first since 1601; offset and size in bytes; types `Read` and `Write`, in
+//! copies also `read` and `write`.
 
 use super::Operation;
 use super::error::TraceError;
@@ -10,15 +11,20 @@ use super::row::{Line, Range, Row};
 pub(super) fn is_row(row: &Row<'_>) -> bool {
     let time = row.text(0);
     let typed = operation(row.text(3)).is_some() && time.parse::<u64>().is_ok();
-    row.count >= 6 && (typed || time == "Timestamp")
+    row.count >= 6 && (typed || is_header(row))
+}
+
+/// SYSTOR's has another second column.
+fn is_header(row: &Row<'_>) -> bool {
+    row.begins_with(["Timestamp", "Hostname"])
 }
 
 fn operation(text: &str) -> Option<Operation> {
-    match text {
-        "Read" => Some(Operation::Read),
-        "Write" => Some(Operation::Write),
-        _ => None,
+    let is = |name: &str| text.eq_ignore_ascii_case(name);
+    if is("Read") {
+        return Some(Operation::Read);
     }
+    is("Write").then_some(Operation::Write)
 }
 
 /// Reads such traces.
@@ -27,7 +33,7 @@ pub(super) struct Msr;
 impl LineParser for Msr {
     fn parse(&mut self, line: &Line<'_>) -> Result<Option<Parsed>, TraceError> {
         let row = line.split_commas();
-        if line.number == 1 && row.text(0) == "Timestamp" {
+        if is_header(&row) {
             return Ok(None);
         }
         let time_ns = row.time(0, "timestamp", 100)?;
@@ -70,13 +76,23 @@ mod tests {
         let headed = format!("Timestamp,Hostname,DiskNumber,Type,Offset,Size,ResponseTime\n{text}");
         assert_eq!(detected(&headed), TraceFormat::Msr);
         assert_eq!(read(&headed, None).len(), 2);
+        // As some copies are: in lower case, with a mark of the byte order.
+        let lower = format!("\u{feff}{}", headed.to_lowercase());
+        assert_eq!(detected(&lower), TraceFormat::Msr);
+        let placed = |text: &str| -> Vec<_> {
+            read(text, None)
+                .iter()
+                .map(|r| (r.operation, r.offset_bytes, r.line, r.column))
+                .collect()
+        };
+        assert_eq!(placed(&lower), placed(&headed));
     }
 
     #[test]
     fn what_is_wrong_is_told_with_its_place() {
         let msr = Some(TraceFormat::Msr);
         assert!(
-            refused("1,hm,1,read,0,512,1\n", msr)
+            refused("1,hm,1,reed,0,512,1\n", msr)
                 .starts_with("t:1:8: type: expected Read or Write")
         );
         assert!(

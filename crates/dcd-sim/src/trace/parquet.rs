@@ -18,11 +18,13 @@ pub(super) fn open(path: &Path) -> Result<Box<dyn RecordParser>, TraceError> {
 
 #[cfg(feature = "parquet")]
 pub(super) fn open(path: &Path) -> Result<Box<dyn RecordParser>, TraceError> {
+    if super::is_standard(path) {
+        return Err(super::reader::no_stream(path));
+    }
     let file = std::fs::File::open(path)
         .map_err(|source| TraceError::Read { path: path.to_owned(), source })?;
     if !file.metadata().is_ok_and(|it| it.is_file()) {
-        let problem = "expected a file, found a stream".to_owned();
-        return Err(TraceError::Parquet { path: path.to_owned(), problem });
+        return Err(super::reader::no_stream(path));
     }
     let reader =
         dcd_parquet::TraceReader::new(file).map_err(|error| with::problem(path, &error))?;

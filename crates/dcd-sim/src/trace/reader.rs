@@ -1,9 +1,9 @@
 //! Reads a trace of any format: tells the format by content, and puts requests into order of time.
 //!
 //! Traces are nearly sorted at best: several processors write them. A request may be recorded after
-//! [`WINDOW`] later ones; more is an error, because sorting takes memory.
+//! [`WINDOW`] later ones (Tencent's: [`WINDOW_TENCENT`]); more is an error, because sorting takes
+//! memory.
 
-use std::collections::VecDeque;
 use std::fmt;
 use std::io::BufRead;
 use std::path::Path;
@@ -11,15 +11,18 @@ use std::str::FromStr;
 
 use super::blktrace::Blktrace;
 use super::error::shortened;
+use super::order::Order;
 use super::row::Line;
 use super::srt::Srt;
 use super::{
-    Request, TraceError, TraceInput, alibaba, blkparse, blktrace, csv, fio, msr, parquet, spc, srt,
-    tencent, tracefs,
+    Request, TraceError, TraceInput, alibaba, biosnoop, blkparse, blktrace, csv, disksim, fio,
+    fio_latency, fiu, msr, oracle_general, parquet, spc, srt, systor, tencent, tracefs, vscsi,
 };
 
 /// So many requests may be recorded before an earlier one.
 pub const WINDOW: usize = 4096;
+/// The same of Tencent's traces, which are published with rows that are late by 25,640.
+pub const WINDOW_TENCENT: usize = 65_536;
 /// Longest trace: a century. Times of a simulation then stay within 64 bits.
 const DURATION_NS_MAX: u64 = 100 * 366 * 86_400 * 1_000_000_000;
 
@@ -34,7 +37,7 @@ pub enum TraceFormat {
     Blktrace,
     /// Block tracepoints as tracefs or `trace-cmd report` shows them.
     Tracefs,
-    /// fio's `write_iolog`, version 2 or 3.
+    /// fio's `write_iolog`, version 1, 2 or 3.
     Fio,
     /// Storage Performance Council; UMass repository.
     Spc,
@@ -50,11 +53,25 @@ pub enum TraceFormat {
     Srt256,
     /// The project's columns in Parquet.
     Parquet,
+    /// Fujitsu's of SYSTOR '17.
+    Systor,
+    /// Florida International University's.
+    Fiu,
+    /// DiskSim's format `ascii`.
+    Disksim,
+    /// What bcc's `biosnoop` prints.
+    Biosnoop,
+    /// fio's logs of latencies with offsets.
+    FioLatency,
+    /// CloudPhysics' vscsi.
+    Vscsi,
+    /// libCacheSim's oracleGeneral, as reads.
+    OracleGeneral,
 }
 
 impl TraceFormat {
     /// All of them.
-    pub const ALL: [TraceFormat; 12] = [
+    pub const ALL: [TraceFormat; 19] = [
         TraceFormat::Csv,
         TraceFormat::Blkparse,
         TraceFormat::Blktrace,
@@ -67,6 +84,13 @@ impl TraceFormat {
         TraceFormat::Srt,
         TraceFormat::Srt256,
         TraceFormat::Parquet,
+        TraceFormat::Systor,
+        TraceFormat::Fiu,
+        TraceFormat::Disksim,
+        TraceFormat::Biosnoop,
+        TraceFormat::FioLatency,
+        TraceFormat::Vscsi,
+        TraceFormat::OracleGeneral,
     ];
 
     /// As on the command line.
@@ -84,7 +108,35 @@ impl TraceFormat {
             TraceFormat::Srt => "srt",
             TraceFormat::Srt256 => "srt-256",
             TraceFormat::Parquet => "parquet",
+            TraceFormat::Systor => "systor",
+            TraceFormat::Fiu => "fiu",
+            TraceFormat::Disksim => "disksim",
+            TraceFormat::Biosnoop => "biosnoop",
+            TraceFormat::FioLatency => "fio-lat",
+            TraceFormat::Vscsi => "vscsi",
+            TraceFormat::OracleGeneral => "oracle-general",
         }
+    }
+
+    /// So many requests may be recorded before an earlier one.
+    fn window(self) -> usize {
+        match self {
+            TraceFormat::Tencent => WINDOW_TENCENT,
+            _ => WINDOW,
+        }
+    }
+
+    /// Whether it is lines; else records.
+    fn is_text(self) -> bool {
+        !matches!(
+            self,
+            TraceFormat::Blktrace
+                | TraceFormat::Srt
+                | TraceFormat::Srt256
+                | TraceFormat::Parquet
+                | TraceFormat::Vscsi
+                | TraceFormat::OracleGeneral
+        )
     }
 
     /// The format of a trace that begins so.
@@ -97,6 +149,12 @@ impl TraceFormat {
         }
         if srt::is_beginning(beginning) {
             return Some(TraceFormat::Srt);
+        }
+        if vscsi::is_beginning(beginning) {
+            return Some(TraceFormat::Vscsi);
+        }
+        if oracle_general::is_beginning(beginning) {
+            return Some(TraceFormat::OracleGeneral);
         }
         let text = String::from_utf8_lossy(beginning);
         let mut lines = text.lines().filter(|line| !line.trim().is_empty());
@@ -112,12 +170,19 @@ impl TraceFormat {
         }
         let line = Line { path: Path::new(""), number: 1, text: first };
         let row = line.split_commas();
+        let words = line.split_blanks();
         [
             (csv::is_header(&row), TraceFormat::Csv),
             (msr::is_row(&row), TraceFormat::Msr),
+            (systor::is_row(&row), TraceFormat::Systor),
             (spc::is_row(&row), TraceFormat::Spc),
             (alibaba::is_row(&row), TraceFormat::Alibaba),
+            (fio_latency::is_row(&row), TraceFormat::FioLatency),
             (tencent::is_row(&row), TraceFormat::Tencent),
+            (fio::is_row(&row), TraceFormat::Fio),
+            (biosnoop::is_header(&words), TraceFormat::Biosnoop),
+            (fiu::is_row(&words), TraceFormat::Fiu),
+            (disksim::is_row(&words), TraceFormat::Disksim),
         ]
         .into_iter()
         .find_map(|(is, format)| is.then_some(format))
@@ -154,6 +219,11 @@ pub(super) struct Parsed {
 pub(super) trait LineParser {
     /// The request in a line; none if the line tells something else.
     fn parse(&mut self, line: &Line<'_>) -> Result<Option<Parsed>, TraceError>;
+
+    /// What the trace calls a disk, where it has names and not numbers.
+    fn device_name(&self, _device: u32) -> Option<String> {
+        None
+    }
 }
 
 /// Makes requests of records.
@@ -167,13 +237,19 @@ enum Parser {
     Records(Box<dyn RecordParser>),
 }
 
+/// That Parquet, whose end is read first, cannot come as a stream.
+pub(super) fn no_stream(path: &Path) -> TraceError {
+    let problem = "expected a file, found a stream".to_owned();
+    TraceError::Parquet { path: path.to_owned(), problem }
+}
+
 /// Reads a trace request by request, in order of time.
 pub struct TraceReader {
     input: TraceInput,
     format: TraceFormat,
     parser: Parser,
-    /// Read and not yet given out, in order of time; equals as in the file.
-    window: VecDeque<Request>,
+    /// Read and not yet given out.
+    window: Order,
     /// Times of the first and the last request that was given out, as in the file.
     given_ns: Option<(u64, u64)>,
     ended: bool,
@@ -197,12 +273,18 @@ impl TraceReader {
         bytes: Box<dyn BufRead>,
         format: Option<TraceFormat>,
     ) -> Result<TraceReader, TraceError> {
-        // Its end is read first.
-        let no_parquet = |path: &Path| {
-            let problem = "expected a file, found a stream".to_owned();
-            Err(TraceError::Parquet { path: path.to_owned(), problem })
-        };
-        TraceReader::of(TraceInput::new(path, bytes), format, no_parquet)
+        TraceReader::from_input(TraceInput::new(path, bytes), format)
+    }
+
+    /// The trace in `input`.
+    ///
+    /// # Errors
+    /// When it cannot be read, or looks like no trace.
+    pub fn from_input(
+        input: TraceInput,
+        format: Option<TraceFormat>,
+    ) -> Result<TraceReader, TraceError> {
+        TraceReader::of(input, format, |path| Err(no_stream(path)))
     }
 
     fn of(
@@ -211,7 +293,7 @@ impl TraceReader {
         parquet: impl FnOnce(&Path) -> Result<Box<dyn RecordParser>, TraceError>,
     ) -> Result<TraceReader, TraceError> {
         // Whoever names a format of records has no lines that could be left out.
-        let beginning = input.beginning(format.is_none())?;
+        let beginning = input.beginning(format.is_none_or(TraceFormat::is_text))?;
         let format = format.or_else(|| TraceFormat::of(&beginning)).ok_or_else(|| {
             let (path, text) = (input.path().to_owned(), String::from_utf8_lossy(&beginning));
             match text.lines().find(|line| !line.trim().is_empty()) {
@@ -227,11 +309,17 @@ impl TraceReader {
             TraceFormat::Blktrace
             | TraceFormat::Srt
             | TraceFormat::Srt256
+            | TraceFormat::Vscsi
+            | TraceFormat::OracleGeneral
             | TraceFormat::Parquet => {
                 let parser: Box<dyn RecordParser> = match format {
                     TraceFormat::Srt => Box::new(Srt::new(512)),
                     TraceFormat::Srt256 => Box::new(Srt::new(256)),
                     TraceFormat::Parquet => parquet(input.path())?,
+                    TraceFormat::Vscsi => Box::new(vscsi::Vscsi::new(&beginning)),
+                    TraceFormat::OracleGeneral => {
+                        Box::new(oracle_general::OracleGeneral::new(&beginning))
+                    }
                     _ => Box::new(Blktrace::new(&beginning)),
                 };
                 return Ok(TraceReader::with(input, format, Parser::Records(parser)));
@@ -244,18 +332,34 @@ impl TraceReader {
             TraceFormat::Msr => Box::new(msr::Msr),
             TraceFormat::Alibaba => Box::new(alibaba::Alibaba),
             TraceFormat::Tencent => Box::new(tencent::Tencent),
+            TraceFormat::Systor => Box::new(systor::Systor),
+            TraceFormat::Fiu => Box::new(fiu::Fiu),
+            TraceFormat::Disksim => Box::new(disksim::Disksim),
+            TraceFormat::Biosnoop => Box::new(biosnoop::Biosnoop::default()),
+            TraceFormat::FioLatency => Box::new(fio_latency::FioLatency::new(&text())),
         };
         Ok(TraceReader::with(input, format, Parser::Lines(lines)))
     }
 
     fn with(input: TraceInput, format: TraceFormat, parser: Parser) -> TraceReader {
-        let window = VecDeque::new();
+        let window = Order::default();
         TraceReader { input, format, parser, window, given_ns: None, ended: false }
     }
 
     /// Which format it is.
     pub fn format(&self) -> TraceFormat {
         self.format
+    }
+
+    /// What people call a disk of the trace: the name that it has there, or Linux's two numbers;
+    /// none if it has but a number.
+    pub fn device_name(&self, device: u32) -> Option<String> {
+        match (&self.parser, self.format) {
+            (_, TraceFormat::Blkparse | TraceFormat::Blktrace | TraceFormat::Tracefs)
+            | (_, TraceFormat::Fiu) => Some(format!("{},{}", device >> 20, device & 0xf_ffff)),
+            (Parser::Lines(parser), _) => parser.device_name(device),
+            (Parser::Records(_), _) => None,
+        }
     }
 
     /// How much of the file has been read, and its size, as it is on disk.
@@ -277,12 +381,14 @@ impl TraceReader {
     /// Reads one more request into the window; false at the end.
     fn read_one(&mut self) -> Result<bool, TraceError> {
         let last_ns = self.given_ns.map_or(0, |(_, last_ns)| last_ns);
-        let too_early = "earlier than a request more than 4096 before it: sort the trace";
+        let window = self.format.window();
+        let too_early =
+            || format!("earlier than a request more than {window} before it: sort the trace");
         let request = match &mut self.parser {
             Parser::Records(parser) => {
                 let Some(request) = parser.next(&mut self.input)? else { return Ok(false) };
                 if request.time_ns < last_ns {
-                    return Err(self.refused(&request, "time", too_early.to_owned()));
+                    return Err(self.refused(&request, "time", too_early()));
                 }
                 request
             }
@@ -293,22 +399,17 @@ impl TraceReader {
                 }
                 let Some(parsed) = parser.parse(&line)? else { continue };
                 if parsed.request.time_ns < last_ns {
-                    return Err(line.problem(parsed.time_byte, "time", too_early.to_owned()));
+                    return Err(line.problem(parsed.time_byte, "time", too_early()));
                 }
                 break parsed.request;
             },
         };
-        // Nearly always it is the last.
-        let mut at = self.window.len();
-        if self.window.back().is_some_and(|last| last.time_ns > request.time_ns) {
-            at = self.window.partition_point(|other| other.time_ns <= request.time_ns);
-        }
-        self.window.insert(at, request);
+        self.window.push(request);
         Ok(true)
     }
 
     fn give(&mut self) -> Option<Result<Request, TraceError>> {
-        let mut request = self.window.pop_front()?;
+        let mut request = self.window.pop()?;
         let (first_ns, _) = self.given_ns.unwrap_or((request.time_ns, 0));
         self.given_ns = Some((first_ns, request.time_ns));
         request.time_ns -= first_ns;
@@ -327,7 +428,7 @@ impl Iterator for TraceReader {
 
     /// The next request. Nothing comes after an error.
     fn next(&mut self) -> Option<Self::Item> {
-        while !self.ended && self.window.len() <= WINDOW {
+        while !self.ended && self.window.len() <= self.format.window() {
             match self.read_one() {
                 Ok(true) => {}
                 Ok(false) => self.ended = true,

@@ -87,7 +87,7 @@ fn what_is_too_late_for_the_window_is_an_error() {
     assert_eq!(read(&late_after(WINDOW), None).len(), WINDOW + 1);
     let text = late_after(WINDOW + 1);
     let shown = refused(&text, None);
-    let wanted = format!("t:{}:1: time: earlier than a request", WINDOW + 3);
+    let wanted = format!("t:{}:2: time: earlier than a request", WINDOW + 3);
     assert!(shown.starts_with(&wanted), "{shown}");
 }
 

@@ -9,6 +9,9 @@ use super::{Operation, Request, SIZE_BYTES_MAX};
 /// Most fields that are looked at.
 pub(super) const FIELDS_MAX: usize = 32;
 
+/// Longest time that a request takes, where its beginning is reckoned from its end.
+const LATENCY_NS_MAX: u64 = 3600 * 1_000_000_000;
+
 /// A line.
 #[derive(Clone, Copy)]
 pub(super) struct Line<'a> {
@@ -23,7 +26,8 @@ impl<'a> Line<'a> {
         let mut row = Row { line: self, fields: [("", self.text.len()); FIELDS_MAX], count: 0 };
         let mut begin = 0;
         for field in self.text.split(',').take(FIELDS_MAX) {
-            row.push(field.trim(), begin);
+            let blanks = field.len() - field.trim_start().len();
+            row.push(field.trim(), begin + blanks);
             begin += field.len() + 1;
         }
         row
@@ -94,6 +98,12 @@ impl<'a> Row<'a> {
         self.line.column(self.byte(index))
     }
 
+    /// Whether its first fields are these names, in whatever case: a line that names columns.
+    pub fn begins_with<const N: usize>(&self, names: [&str; N]) -> bool {
+        let mut fields = (0..N).map(|index| self.text(index));
+        names.iter().all(|name| fields.next().is_some_and(|it| it.eq_ignore_ascii_case(name)))
+    }
+
     /// A field that must be there.
     pub fn get(&self, index: usize, name: &'static str) -> Result<&'a str, TraceError> {
         let text = self.text(index);
@@ -132,11 +142,21 @@ impl<'a> Row<'a> {
         decimal(text, unit).ok_or_else(|| {
             let what = match unit {
                 1_000_000_000 => "a time in seconds",
+                1_000_000 => "a time in milliseconds",
                 1_000 => "a time in microseconds",
+                1 => "a time in nanoseconds",
                 _ => "a time in units of 100 ns",
             };
             self.expected(index, name, what)
         })
+    }
+
+    /// When a request began that was done at `done_ns` and took `latency_ns`, which is in a field:
+    /// later by an hour, so that it is not before the beginning. Times count from the first one.
+    pub fn begun(&self, done_ns: u64, field: usize, latency_ns: u64) -> Result<u64, TraceError> {
+        let later_ns = LATENCY_NS_MAX.checked_sub(latency_ns);
+        let begun_ns = later_ns.and_then(|later_ns| done_ns.checked_add(later_ns));
+        begun_ns.ok_or_else(|| self.expected(field, "latency", "less than an hour"))
     }
 
     /// A request at `time_ns`; its other facts are to be filled in.

@@ -1,4 +1,6 @@
 //! The letters with which Linux tells what a block request is: `R`, `WS`, `FWFSM`, `D`, ...
+//! (`blk_fill_rwbs` in `kernel/trace/blktrace.c`, `fill_rwbs` in blkparse). Old kernels had barriers,
+//! `WB`; blkparse prints `FN` for a flush that the kernel does not call a write.
 
 use super::{Flags, Operation};
 
@@ -17,7 +19,7 @@ pub(super) fn parse(text: &str, has_data: bool) -> Option<Rwbs> {
     let mut letters = text.as_bytes();
     let mut flags = Flags::default();
     // F before another operation: a flush goes before it.
-    if let [b'F', b'R' | b'W' | b'D' | b'F', ..] = letters {
+    if let [b'F', b'R' | b'W' | b'D' | b'F' | b'N', ..] = letters {
         flags = flags.with(Flags::PREFLUSH);
         letters = &letters[1..];
     }
@@ -27,6 +29,7 @@ pub(super) fn parse(text: &str, has_data: bool) -> Option<Rwbs> {
         // Erased securely is a discard too.
         [b'D', b'E', rest @ ..] | [b'D', rest @ ..] => (Operation::Discard, rest),
         [b'F', rest @ ..] => (Operation::Flush, rest),
+        [b'N', ..] if flags.contains(Flags::PREFLUSH) && !has_data => (Operation::Flush, &[][..]),
         [b'N' | b'Z', ..] => return Some(Rwbs::Other),
         _ => return None,
     };
@@ -36,6 +39,8 @@ pub(super) fn parse(text: &str, has_data: bool) -> Option<Rwbs> {
             b'A' => Flags::READ_AHEAD,
             b'S' => Flags::SYNC,
             b'M' => Flags::METADATA,
+            // What was there before is safe first, then this.
+            b'B' => Flags::PREFLUSH.with(Flags::FUA),
             // Zeroes, or atomic: data all the same.
             b'Z' | b'U' => Flags::default(),
             _ => return None,
@@ -70,7 +75,12 @@ mod tests {
         assert_eq!(parse("DE", true), request(Operation::Discard, 0));
         assert_eq!(parse("N", true), Some(Rwbs::Other));
         assert_eq!(parse("WS", false), Some(Rwbs::Other));
-        for bad in ["", "X", "WX", "r", "8,0"] {
+        assert_eq!(parse("FN", false), request(Operation::Flush, 0));
+        assert_eq!(parse("FNS", false), request(Operation::Flush, 0));
+        assert_eq!(parse("FN", true), Some(Rwbs::Other));
+        assert_eq!(parse("WBS", true), request(Operation::Write, 1 | 2 | 4));
+        assert_eq!(parse("WB", false), request(Operation::Flush, 0));
+        for bad in ["", "X", "WX", "r", "8,0", "B"] {
             assert_eq!(parse(bad, true), None, "{bad}");
         }
     }

@@ -1,16 +1,24 @@
 //! Storage Performance Council, as in the UMass repository: `ASU,LBA,Size,Opcode,Timestamp`, more
-//! fields may follow. LBA in 512 bytes, size in bytes, time in seconds.
+//! fields may follow. LBA in 512 bytes, size in bytes, time in seconds. Some copies name the columns
+//! in a first line.
+//!
+//! Specification: "SPC Trace File Format Specification", revision 1.0.1.
 
 use super::Operation;
 use super::error::TraceError;
 use super::reader::{LineParser, Parsed};
 use super::row::{Line, Range, Row, decimal};
 
-/// Whether it is a row of such a trace.
+/// Whether it is a row, or the header, of such a trace.
 pub(super) fn is_row(row: &Row<'_>) -> bool {
     let number = |index| row.text(index).parse::<u64>().is_ok();
     let time = || decimal(row.text(4), 1).is_some();
-    row.count >= 5 && (0..3).all(number) && operation(row.text(3)).is_some() && time()
+    let typed = (0..3).all(number) && operation(row.text(3)).is_some() && time();
+    row.count >= 5 && (typed || is_header(row))
+}
+
+fn is_header(row: &Row<'_>) -> bool {
+    row.begins_with(["ASU", "LBA"])
 }
 
 fn operation(text: &str) -> Option<Operation> {
@@ -27,6 +35,9 @@ pub(super) struct Spc;
 impl LineParser for Spc {
     fn parse(&mut self, line: &Line<'_>) -> Result<Option<Parsed>, TraceError> {
         let row = line.split_commas();
+        if is_header(&row) {
+            return Ok(None);
+        }
         let device = row.small(0, "ASU")?;
         let range = Range {
             field: 1,
@@ -62,6 +73,9 @@ mod tests {
             (Operation::Write, Operation::Read)
         );
         assert_eq!(requests[1].time_ns, 2_335_000);
+        let headed = format!("\nASU,LBA,Size,Opcode,Timestamp\n{text}");
+        assert_eq!(detected(&headed), TraceFormat::Spc);
+        assert_eq!(read(&headed, None).len(), 2);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! What a trace is like: mix, sizes, bursts, pace, overwrites, working set. Request by request, in
 //! memory that does not grow with the trace.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use serde::Serialize;
 
@@ -20,6 +20,21 @@ pub struct Amount {
     pub count: u64,
     /// Their bytes.
     pub bytes: u64,
+}
+
+/// What a disk was asked for.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct DeviceFacts {
+    /// Its number, as `--device` takes it.
+    pub device: u32,
+    /// What people call it, where that is known.
+    pub name: Option<String>,
+    /// Reads.
+    pub reads: Amount,
+    /// Writes.
+    pub writes: Amount,
+    /// Discards and flushes.
+    pub others: u64,
 }
 
 /// Requests of a size.
@@ -66,8 +81,13 @@ pub struct TraceSummary {
     pub requests: u64,
     /// From the first to the last.
     pub duration_s: f64,
+    /// All times are multiples of so much: the clock of whoever recorded it has no finer ticks,
+    /// as far as is known. None if all requests come at once.
+    pub clock_ns: Option<u64>,
     /// How many disks; 65,536 if more.
     pub devices: u64,
+    /// Each of them, by number.
+    pub by_device: Vec<DeviceFacts>,
     /// The smallest disk that has all addresses.
     pub end_bytes: u64,
     /// Reads.
@@ -112,10 +132,13 @@ pub struct Summarizer {
     end_bytes: u64,
     /// Where the last read or write of each disk ended.
     ends: BTreeMap<u32, u64>,
-    devices: BTreeSet<u32>,
+    /// Reads, writes, and how many others.
+    devices: BTreeMap<u32, ([Amount; 2], u64)>,
     /// Reads and writes by power of two.
     sizes: BTreeMap<u64, [u64; 2]>,
     last_ns: Option<u64>,
+    /// Greatest common divisor of the times; 0 of none.
+    clock_ns: u64,
     inter_arrival: Distribution,
     latency: [Distribution; 2],
     burst: Amount,
@@ -141,9 +164,10 @@ impl Summarizer {
             sequential: 0,
             end_bytes: 0,
             ends: BTreeMap::new(),
-            devices: BTreeSet::new(),
+            devices: BTreeMap::new(),
             sizes: BTreeMap::new(),
             last_ns: None,
+            clock_ns: 0,
             inter_arrival: Distribution::default(),
             latency: Default::default(),
             burst: Amount::default(),
@@ -167,9 +191,7 @@ impl Summarizer {
         let amount = &mut self.counted[request.operation as usize];
         amount.count += 1;
         amount.bytes = amount.bytes.saturating_add(size_bytes);
-        if self.devices.len() < DEVICES_MAX {
-            self.devices.insert(request.device);
-        }
+        self.count_device(request);
         self.count_time(request);
         match request.operation {
             Operation::Read => self.count_data(request, 0),
@@ -186,6 +208,24 @@ impl Summarizer {
         self.working_set.add(request);
     }
 
+    fn count_device(&mut self, request: &Request) {
+        let is_full = self.devices.len() >= DEVICES_MAX;
+        if is_full && !self.devices.contains_key(&request.device) {
+            return;
+        }
+        let (data, others) = self.devices.entry(request.device).or_default();
+        let amount = match request.operation {
+            Operation::Read => &mut data[0],
+            Operation::Write => &mut data[1],
+            Operation::Discard | Operation::Flush => {
+                *others += 1;
+                return;
+            }
+        };
+        amount.count += 1;
+        amount.bytes = amount.bytes.saturating_add(request.size_bytes);
+    }
+
     /// Pace and bursts.
     fn count_time(&mut self, request: &Request) {
         let now_ns = request.time_ns;
@@ -199,6 +239,7 @@ impl Summarizer {
             }
         }
         self.last_ns = Some(now_ns);
+        self.clock_ns = common_divisor(self.clock_ns, now_ns);
         self.burst.count += 1;
         if now_ns / SECOND_NS != self.second {
             self.end_second();
@@ -246,7 +287,7 @@ impl Summarizer {
         let class = size_bytes.max(512).next_power_of_two();
         self.sizes.entry(class).or_default()[direction] += 1;
         self.sequential += u64::from(self.ends.get(&device) == Some(&offset_bytes));
-        if self.devices.contains(&device) {
+        if self.devices.contains_key(&device) {
             self.ends.insert(device, end_bytes);
         }
         if let Some(latency_ns) = request.latency_ns {
@@ -271,7 +312,9 @@ impl Summarizer {
         Some(TraceSummary {
             requests,
             duration_s: duration_ns as f64 / 1e9,
+            clock_ns: (self.clock_ns > 0).then_some(self.clock_ns),
             devices: self.devices.len() as u64,
+            by_device: self.devices.into_iter().map(device_facts).collect(),
             end_bytes: self.end_bytes,
             reads,
             writes,
@@ -304,6 +347,19 @@ impl Summarizer {
             working_set: self.working_set.facts(),
         })
     }
+}
+
+fn device_facts((device, (data, others)): (u32, ([Amount; 2], u64))) -> DeviceFacts {
+    let [reads, writes] = data;
+    DeviceFacts { device, name: None, reads, writes, others }
+}
+
+/// Greatest common divisor. Nearly always `divisor` it is, after one division.
+fn common_divisor(mut divisor: u64, mut number: u64) -> u64 {
+    while divisor > 0 {
+        (divisor, number) = (number % divisor, divisor);
+    }
+    number
 }
 
 #[cfg(test)]
@@ -357,6 +413,24 @@ mod tests {
         assert_eq!(found.peak, peak);
         assert_eq!(found.mean.requests_per_second, 2.5);
         assert_eq!(found.inter_arrival_ms.unwrap().max, 1700.0);
+    }
+
+    #[test]
+    fn disks_are_told_apart_and_the_clock_is_found() {
+        let mut summarizer = Summarizer::new(1);
+        let text = "t_us,op,dev,off,len\n0,R,7,0,512\n3000000,W,8388608,0,1024\n5000000,R,7,0,512\n\
+                    9000000,F,7,0,0\n";
+        read(text, None).iter().for_each(|request| summarizer.add(request));
+        let found = summarizer.finish().unwrap();
+        let facts: Vec<_> = found
+            .by_device
+            .iter()
+            .map(|d| (d.device, d.reads.bytes, d.writes.count, d.others))
+            .collect();
+        assert_eq!(facts, [(7, 1024, 0, 1), (8 << 20, 0, 1, 0)]);
+        assert_eq!((found.devices, found.clock_ns), (2, Some(1_000_000_000)));
+        assert_eq!(summary("5,R,0,512,0,\n5,R,0,512,0,\n").clock_ns, None);
+        assert_eq!(summary("5,R,0,512,0,\n17.004,R,0,512,0,\n23,R,0,512,0,\n").clock_ns, Some(4));
     }
 
     #[test]

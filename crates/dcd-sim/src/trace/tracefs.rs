@@ -1,9 +1,12 @@
-//! Block tracepoints as text: `/sys/kernel/tracing/trace` or `trace_pipe`, and `trace-cmd report`.
+//! Block tracepoints as text: `/sys/kernel/tracing/trace` or `trace_pipe`, `trace-cmd report`, and
+//! `perf script`, where the name of an event has `block:` before it. What they print of a request is
+//! the kernel's `TP_printk` (`include/trace/events/block.h`).
 //!
 //! ```text
 //! task-pid [cpu] flags seconds: block_bio_queue: 8,0 WS 1234 + 8 [task]
 //! task-pid [cpu] flags seconds: block_rq_issue: 8,0 WS 4096 () 1234 + 8 [task]
 //! task-pid [cpu] flags seconds: block_rq_complete: 8,0 WS () 1234 + 8 [0]
+//! task pid [cpu] seconds:       block:block_rq_issue: 8,0 WS 4096 () 1234 + 8 [task]
 //! ```
 //!
 //! Only one kind counts: if the first 64 KiB have any, those queued, else those issued, else those
@@ -16,11 +19,24 @@ use super::row::{Line, Row};
 use super::rwbs::{self, Rwbs};
 
 /// Best first.
-const EVENTS: [&str; 3] = [": block_bio_queue:", ": block_rq_issue:", ": block_rq_complete:"];
+const EVENTS: [&str; 3] = ["block_bio_queue:", "block_rq_issue:", "block_rq_complete:"];
 
 /// Whether there is such an event.
 pub(super) fn is_beginning(text: &str) -> bool {
-    text.starts_with("# tracer:") || EVENTS.iter().any(|event| text.contains(event))
+    let is_event = |line: &str| EVENTS.iter().any(|event| place(line, event).is_some());
+    text.starts_with("# tracer:") || text.lines().any(is_event)
+}
+
+/// Bytes at which the time of an event ends, and at which begins what is told of it; none if the
+/// line is not of this event.
+fn place(line: &str, event: &str) -> Option<(usize, usize)> {
+    let mut names = line.match_indices(event);
+    names.find_map(|(at, _)| {
+        let before = &line[..at];
+        let before = before.strip_suffix("block:").unwrap_or(before);
+        let time = before.trim_end().strip_suffix(':')?;
+        (time.len() + 1 < before.len()).then_some((time.len(), at + event.len()))
+    })
 }
 
 /// Reads such text.
@@ -31,7 +47,8 @@ pub(super) struct Tracefs {
 impl Tracefs {
     /// For text that begins so.
     pub fn new(beginning: &str) -> Tracefs {
-        let found = EVENTS.into_iter().find(|event| beginning.contains(event));
+        let has = |event: &&str| beginning.lines().any(|line| place(line, event).is_some());
+        let found = EVENTS.into_iter().find(has);
         Tracefs { event: found.unwrap_or(EVENTS[0]) }
     }
 
@@ -51,13 +68,13 @@ impl LineParser for Tracefs {
         if line.text.trim_start().starts_with('#') {
             return Ok(None);
         }
-        let Some(end_of_time) = line.text.find(self.event) else { return Ok(None) };
+        let Some((end_of_time, begin)) = place(line.text, self.event) else { return Ok(None) };
         let before = &line.text[..end_of_time];
         let time_byte = before.rfind([' ', '\t']).map_or(0, |blank| blank + 1);
         let head = Line { text: before, ..*line }.split_blanks();
         let time_ns = head.time(head.count.saturating_sub(1), "time", 1_000_000_000)?;
 
-        let row = line.split_blanks_from(end_of_time + self.event.len());
+        let row = line.split_blanks_from(begin);
         let device = blkparse::device(row.get(0, "device")?)
             .ok_or_else(|| row.expected(0, "device", "a device like 8,0"))?;
         let letters = row.get(1, "RWBS")?;
@@ -113,6 +130,35 @@ mod tests {
         let completed: String =
             SAMPLE.lines().filter(|l| !l.contains("issue")).map(|l| format!("{l}\n")).collect();
         assert_eq!(read(&completed, None)[0].offset_bytes, 1234 * 512);
+    }
+
+    #[test]
+    fn what_perf_script_prints_is_read() {
+        let text = "# ========
+# captured on    : Mon Jan  5 10:00:00 2026
+#
+             fio  4242 [003]  5432.123456:      block:block_bio_queue: 259,0 WS 2048 + 8 [fio]
+             fio  4242 [003]  5432.123460:       block:block_rq_issue: 259,0 WS 4096 () 2048 + 8 be,0,4 [fio]
+        ffff8000 blk_mq_start_request ([kernel.kallsyms])
+
+ kworker/u8:1-ev    71 [000]  5432.123500000: block:block_bio_queue: 8,16 FF 0 + 0 [kworker/u8:1]
+         swapper     0 [003]  5432.123999:    block:block_rq_complete: 259,0 WS () 2048 + 8 [0]
+";
+        assert_eq!(detected(text), TraceFormat::Tracefs);
+        let facts = |text: &str| -> Vec<_> {
+            read(text, None).iter().map(|r| (r.operation, r.device, r.time_ns, r.line)).collect()
+        };
+        let write = (Operation::Write, 259 << 20, 0, 4);
+        assert_eq!(facts(text), [write, (Operation::Flush, 8 << 20 | 16, 44_000, 8)]);
+        let issued: String = text
+            .lines()
+            .filter(|line| !line.contains("bio_queue"))
+            .map(|l| format!("{l}\n"))
+            .collect();
+        assert_eq!(facts(&issued), [(write.0, write.1, 0, 4)]);
+        // A program may be called like an event.
+        let text = "block_rq_issue: 1 [0] 1.5: block:block_rq_issue: 8,0 R 512 () 1 + 1 [x]\n";
+        assert_eq!(facts(text).len(), 1);
     }
 
     #[test]

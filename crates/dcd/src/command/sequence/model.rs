@@ -6,6 +6,7 @@ use dcd_sim::disk::profile::Profile;
 use dcd_sim::plot::page;
 use dcd_sim::sequence_pictures::{AccessTotals, SequencePictures, reads_of};
 use dcd_sim::sequence_runs::{SequenceRunError, setup_for};
+use dcd_sim::trace::is_standard;
 use serde_json::json;
 
 use super::show::Saved;
@@ -54,7 +55,9 @@ impl ModelArguments {
             };
             let file = PageFile::check(&plot.path, "dcd sequence show", BEGINNING)?;
             file.write(&format!("{BEGINNING}{page}"))?;
-            text.push_str(&format!("drawn in {}\n", plot.path.display()));
+            if !is_standard(&plot.path) {
+                text.push_str(&format!("drawn in {}\n", plot.path.display()));
+            }
         }
         Ok(Some(Saved { text, without: json!(without), with: json!(with) }))
     }

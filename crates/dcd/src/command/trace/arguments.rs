@@ -13,16 +13,17 @@ use crate::page_file::{PlotFile, parse_plot_file};
 
 /// Record traces of disk requests, look at them, convert and replay them, and make some up.
 ///
-/// The format is told by the content: the project's CSV, blkparse, blktrace, tracefs, fio's iolog,
-/// SPC (UMass), MSR Cambridge, Alibaba, Tencent, HP's SRT, Parquet; plain or compressed (zstd,
-/// gzip). docs/traces.md describes them.
+/// The format is told by the content: the project's CSV, blkparse, blktrace, tracefs and perf,
+/// fio's iolog and latency log, biosnoop, SPC (UMass), MSR Cambridge, SYSTOR '17, FIU, Alibaba,
+/// Tencent, CloudPhysics, oracleGeneral, DiskSim, HP's SRT, Parquet; plain, compressed (zstd, gzip,
+/// xz, bzip2, lz4) or in a tar. docs/traces.md describes them. `-` is standard input or output.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
   dcd trace summary load.csv.zst
   dcd trace summary Financial1.spc.gz --device 0 --json
   dcd trace plot load.csv.zst --out load.html
-  blktrace -d /dev/sdb -o - -w 60 | blkparse -i - > load.txt; dcd trace summary load.txt
+  blktrace -d /dev/sdb -o - -w 60 | blkparse -i - | dcd trace summary -
   dcd trace convert load.txt load.csv
   dcd trace convert load.csv load.parquet
   dcd trace record /dev/sdb load.csv --for 1h
@@ -40,7 +41,7 @@ pub struct TraceArguments {
 pub enum TraceWhat {
     /// Mix, sizes, bursts, pace, overwrites, working set
     Summary {
-        /// The trace.
+        /// The trace; - is standard input.
         #[arg(value_name = "FILE")]
         file: PathBuf,
         /// How it is read.
@@ -56,7 +57,7 @@ pub enum TraceWhat {
     /// Draw it: requests over time and address, rates, sizes, gaps, bursts, overwrites, growth of
     /// the working set
     Plot {
-        /// The trace.
+        /// The trace; - is standard input.
         #[arg(value_name = "FILE")]
         file: PathBuf,
         /// How it is read.
@@ -66,7 +67,7 @@ pub enum TraceWhat {
         #[arg(long, value_name = "TIME", default_value = "100ms", value_parser = parse_duration)]
         burst_gap: std::time::Duration,
         /// The file to write, NAME.html or NAME.svg; an earlier one of dcd trace plot is replaced,
-        /// nothing else is.
+        /// nothing else is. - is standard output, for HTML.
         #[arg(long, value_name = "FILE", value_parser = parse_plot_file)]
         out: PlotFile,
     },
@@ -89,7 +90,7 @@ pub enum TraceWhat {
             conflicts_with = "control"
         )]
         device: Option<PathBuf>,
-        /// The file to write, as CSV or as NAME.parquet; must not exist.
+        /// The file to write, as CSV or as NAME.parquet; must not exist. - is standard output.
         #[arg(value_name = "OUT", required = true)]
         out: PathBuf,
         /// Record a running dcd instead: its control socket.
@@ -107,7 +108,7 @@ pub enum TraceWhat {
     /// Writes zeroes to it: what is on the disk is lost. The pace is as with `dcd simulate`, so the
     /// two can be compared.
     Replay {
-        /// The trace.
+        /// The trace; - is standard input.
         #[arg(value_name = "FILE")]
         file: PathBuf,
         /// How it is read.
@@ -135,13 +136,14 @@ pub enum TraceWhat {
     },
     /// Write the trace as CSV or Parquet
     Convert {
-        /// The trace.
+        /// The trace; - is standard input.
         #[arg(value_name = "FILE")]
         file: PathBuf,
         /// How it is read.
         #[command(flatten)]
         input: TraceInputArguments,
         /// The file to write, as CSV, or as Parquet if its name ends with .parquet; must not exist.
+        /// - is standard output.
         #[arg(value_name = "OUT")]
         out: PathBuf,
     },
@@ -151,7 +153,7 @@ pub enum TraceWhat {
         /// docs/workloads.md tells what they are and which keys they have.
         #[arg(value_name = "WORKLOAD", value_parser = parse_workload)]
         workload: WorkloadSpec,
-        /// The file to write, as CSV or as NAME.parquet; must not exist.
+        /// The file to write, as CSV or as NAME.parquet; must not exist. - is standard output.
         #[arg(value_name = "OUT")]
         out: PathBuf,
     },
@@ -161,10 +163,11 @@ pub enum TraceWhat {
 #[derive(Args, Debug)]
 pub struct TraceInputArguments {
     /// The format of the trace, where its content does not tell it: csv, blkparse, blktrace,
-    /// tracefs, fio, spc, msr, alibaba, tencent, srt, srt-256, parquet.
+    /// tracefs, fio, spc, msr, alibaba, tencent, srt, srt-256, parquet, systor, fiu, disksim,
+    /// biosnoop, fio-lat, vscsi, oracle-general.
     #[arg(long, value_name = "FORMAT")]
     pub format: Option<TraceFormat>,
-    /// Only requests for this disk: its number in the trace, or MAJOR,MINOR.
+    /// Only requests for this disk: its number, as `dcd trace summary` lists it, or MAJOR,MINOR.
     #[arg(long, value_name = "NUMBER", value_parser = parse_trace_device)]
     pub device: Option<u32>,
 }

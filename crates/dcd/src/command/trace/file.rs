@@ -1,7 +1,8 @@
-//! A trace that is being written: a new file, which goes again if it does not come to its end.
+//! A trace that is being written: a new file, which goes again if it does not come to its end; or
+//! the standard output.
 
 use std::fs::File;
-use std::io::BufWriter;
+use std::io::{BufWriter, Write};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -9,19 +10,22 @@ use std::thread::JoinHandle;
 
 use dcd_daemon::process::signals::Signals;
 use dcd_daemon::serve::ServeError;
-use dcd_sim::trace::Request;
 use dcd_sim::trace::write_csv::CsvWriter;
 #[cfg(feature = "parquet")]
 use dcd_sim::trace::write_parquet::ParquetWriter;
+use dcd_sim::trace::{Request, is_standard};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 
 use crate::error::CommandError;
 use crate::error::lab::LabError;
+use crate::stdout::stdout_error;
 
 /// A trace that is being written.
 pub struct TraceFile {
     path: PathBuf,
+    /// It is to be removed if it does not come to its end: a file that was made here.
+    is_removed: bool,
     /// None when it has come to its end.
     writer: Option<Writer>,
 }
@@ -45,7 +49,9 @@ impl SignalGuard {
             while poll(&mut events, None) == Err(Errno::INTR) {}
             if events[0].revents().contains(PollFlags::IN) {
                 // Half a trace would look like a whole one.
-                let _ = std::fs::remove_file(&path);
+                if !is_standard(&path) {
+                    let _ = std::fs::remove_file(&path);
+                }
                 let error = CommandError::Lab(LabError::TraceCancelled { path });
                 error.report();
                 std::process::exit(error.exit_code().into());
@@ -66,32 +72,53 @@ impl Drop for SignalGuard {
 }
 
 enum Writer {
-    Csv(CsvWriter<BufWriter<File>>),
+    Csv(CsvWriter<BufWriter<Box<dyn Write>>>),
     #[cfg(feature = "parquet")]
     Parquet(Box<ParquetWriter<BufWriter<File>>>),
 }
 
 impl TraceFile {
-    /// Makes the file: Parquet if its name ends so, else CSV.
+    /// Makes the file: Parquet if its name ends so, else CSV. `-` is the standard output.
     pub fn create(path: &Path) -> Result<TraceFile, CommandError> {
+        if is_standard(path) {
+            let trace = TraceFile { path: path.to_owned(), is_removed: false, writer: None };
+            return trace.with_csv(Box::new(std::io::stdout()));
+        }
         let is_parquet = path.extension().is_some_and(|extension| extension == "parquet");
         if is_parquet && !cfg!(feature = "parquet") {
             return Err(CommandError::Lab(LabError::NoParquet { path: path.to_owned() }));
         }
         // What is there is not overwritten: it may be the only copy of a recording.
         let file = File::create_new(path).map_err(CommandError::file("create", path))?;
-        let out = BufWriter::new(file);
         // From here on the file goes when this does.
-        let mut trace = TraceFile { path: path.to_owned(), writer: None };
+        let trace = TraceFile { path: path.to_owned(), is_removed: true, writer: None };
         #[cfg(feature = "parquet")]
         if is_parquet {
-            let writer = ParquetWriter::new(out).map_err(|error| trace.parquet(&error))?;
-            trace.writer = Some(Writer::Parquet(Box::new(writer)));
-            return Ok(trace);
+            return trace.with_parquet(file);
         }
-        let writer = CsvWriter::new(out).map_err(CommandError::file("write", path))?;
-        trace.writer = Some(Writer::Csv(writer));
-        Ok(trace)
+        trace.with_csv(Box::new(file))
+    }
+
+    fn with_csv(mut self, out: Box<dyn Write>) -> Result<TraceFile, CommandError> {
+        let writer = CsvWriter::new(BufWriter::new(out)).map_err(|error| self.failed(error))?;
+        self.writer = Some(Writer::Csv(writer));
+        Ok(self)
+    }
+
+    #[cfg(feature = "parquet")]
+    fn with_parquet(mut self, file: File) -> Result<TraceFile, CommandError> {
+        let writer =
+            ParquetWriter::new(BufWriter::new(file)).map_err(|error| self.parquet(&error))?;
+        self.writer = Some(Writer::Parquet(Box::new(writer)));
+        Ok(self)
+    }
+
+    /// What is said when it cannot be written.
+    fn failed(&self, source: std::io::Error) -> CommandError {
+        match is_standard(&self.path) {
+            true => stdout_error(source),
+            false => CommandError::file("write", &self.path)(source),
+        }
     }
 
     /// The same; until the guard goes, Ctrl-C and SIGTERM end the process and take the file with
@@ -109,7 +136,8 @@ impl TraceFile {
     pub fn write(&mut self, request: &Request) -> Result<(), CommandError> {
         match self.writer.as_mut().expect("it has not come to its end") {
             Writer::Csv(writer) => {
-                writer.write(request).map_err(CommandError::file("write", &self.path))
+                let written = writer.write(request);
+                written.map_err(|error| self.failed(error))
             }
             #[cfg(feature = "parquet")]
             Writer::Parquet(writer) => {
@@ -121,20 +149,18 @@ impl TraceFile {
 
     /// Its end.
     pub fn finish(mut self) -> Result<(), CommandError> {
-        let error = CommandError::file("write", &self.path);
         let finished = match self.writer.take().expect("it has not come to its end") {
-            Writer::Csv(writer) => writer.finish().map_err(error),
+            Writer::Csv(writer) => writer.finish().map(drop).map_err(|error| self.failed(error)),
             #[cfg(feature = "parquet")]
             Writer::Parquet(writer) => {
                 let out = writer.finish().map_err(|problem| self.parquet(&problem));
                 let flushed =
                     |out: BufWriter<File>| out.into_inner().map_err(|full| full.into_error());
-                out.and_then(|out| flushed(out).map(BufWriter::new).map_err(error))
+                out.and_then(|out| flushed(out).map(drop).map_err(|error| self.failed(error)))
             }
         };
         finished?;
-        // Nothing to be removed any more.
-        self.path.clear();
+        self.is_removed = false;
         Ok(())
     }
 
@@ -149,7 +175,7 @@ impl TraceFile {
 
 impl Drop for TraceFile {
     fn drop(&mut self) {
-        if !self.path.as_os_str().is_empty() {
+        if self.is_removed {
             // Half a trace would look like a whole one.
             let _ = std::fs::remove_file(&self.path);
         }

@@ -14,8 +14,8 @@ use dcd_sim::distribution::Percentiles;
 use dcd_sim::pace::Pace;
 use dcd_sim::plot::page;
 use dcd_sim::trace::picture::Pictures;
-use dcd_sim::trace::summary::{Rates, Summarizer, TraceSummary};
-use dcd_sim::trace::{Request, TraceError, TraceFormat, TraceReader};
+use dcd_sim::trace::summary::{DeviceFacts, Rates, Summarizer, TraceSummary};
+use dcd_sim::trace::{Request, TraceError, TraceFormat, TraceReader, is_standard};
 use file::TraceFile;
 use replay::ReplayOptions;
 use serde_json::json;
@@ -30,6 +30,11 @@ use crate::stdout::{print, print_json};
 
 /// How all pictures of `dcd trace plot` begin, HTML and SVG.
 const PLOT_BEGINNING: &str = "<!-- dcd trace plot -->\n";
+
+/// Disks that are shown one by one.
+const DISKS_SHOWN_MAX: usize = 20;
+/// A clock that is worth a word: gaps and bursts are its own.
+const COARSE_CLOCK_NS: u64 = 1_000_000;
 
 pub fn run(arguments: &TraceArguments) -> Result<(), CommandError> {
     match &arguments.what {
@@ -69,13 +74,14 @@ pub fn run(arguments: &TraceArguments) -> Result<(), CommandError> {
     }
 }
 
-/// Gives each request of a trace to `take`, with progress on stderr.
+/// Gives each request of a trace to `take`, with progress on stderr; then the reader, which knows
+/// format and disks.
 pub fn for_each_request(
     path: &Path,
     input: &TraceInputArguments,
     what: &'static str,
     mut take: impl FnMut(&TraceReader, &Request) -> Result<(), CommandError>,
-) -> Result<TraceFormat, CommandError> {
+) -> Result<TraceReader, CommandError> {
     let mut reader = TraceReader::open(path, input.format)?;
     let mut progress = Progress::new(what, Unit::Bytes);
     let mut count = 0u64;
@@ -91,7 +97,7 @@ pub fn for_each_request(
         }
     }
     progress.finish();
-    Ok(reader.format())
+    Ok(reader)
 }
 
 fn summary(
@@ -101,13 +107,17 @@ fn summary(
     as_json: bool,
 ) -> Result<(), CommandError> {
     let mut summarizer = Summarizer::new(burst_gap_ns);
-    let format = for_each_request(path, input, "reading", |_, request| {
+    let reader = for_each_request(path, input, "reading", |_, request| {
         summarizer.add(request);
         Ok(())
     })?;
-    let Some(summary) = summarizer.finish() else {
+    let Some(mut summary) = summarizer.finish() else {
         return Err(TraceError::Empty { path: path.to_owned() }.into());
     };
+    let format = reader.format();
+    for device in &mut summary.by_device {
+        device.name = reader.device_name(device.device);
+    }
     if as_json {
         let mut facts = json!(summary);
         facts["trace"] = json!(path.display().to_string());
@@ -125,7 +135,7 @@ fn plot(
 ) -> Result<(), CommandError> {
     let page_file = PageFile::check(&out.path, "dcd trace plot", PLOT_BEGINNING)?;
     let mut pictures = Pictures::new(burst_gap_ns);
-    let format = for_each_request(path, input, "reading", |_, request| {
+    let reader = for_each_request(path, input, "reading", |_, request| {
         pictures.add(request);
         Ok(())
     })?;
@@ -134,10 +144,13 @@ fn plot(
     };
     let title = path.display().to_string();
     let text = match out.is_html {
-        true => page::html(&title, &facts(&summary, format), &drawings),
+        true => page::html(&title, &facts(&summary, reader.format()), &drawings),
         false => page::svg(&title, &drawings),
     };
     page_file.write(&format!("{PLOT_BEGINNING}{text}"))?;
+    if is_standard(&out.path) {
+        return Ok(());
+    }
     print(&format!("{} requests in {}\n", summary.requests, out.path.display()))
 }
 
@@ -168,7 +181,44 @@ fn in_words(summary: &TraceSummary, format: TraceFormat) -> String {
         sizes.row(vec![format_size(class.up_to_bytes), reads, writes]);
     }
     let paint = Paint::for_stdout();
-    format!("{text}\n{}\n{}", table.render(paint), sizes.render(paint))
+    let tables = [table.render(paint), sizes.render(paint)].join("\n");
+    let named = summary.by_device.iter().any(|device| device.name.is_some());
+    let disks = if summary.devices > 1 || named { disks(summary, paint) } else { String::new() };
+    format!("{text}\n{tables}{disks}")
+}
+
+/// Disks by the number that `--device` takes, those with most requests; behind an empty line.
+fn disks(summary: &TraceSummary, paint: Paint) -> String {
+    let requests = |device: &DeviceFacts| device.reads.count + device.writes.count + device.others;
+    let mut shown: Vec<&DeviceFacts> = summary.by_device.iter().collect();
+    shown.sort_by_key(|device| std::cmp::Reverse(requests(device)));
+    let left_out = shown.len().saturating_sub(DISKS_SHOWN_MAX);
+    shown.truncate(DISKS_SHOWN_MAX);
+    let mut table = Table::new(&[
+        ("device", Align::Right),
+        ("name", Align::Left),
+        ("requests", Align::Right),
+        ("reads", Align::Right),
+        ("read", Align::Right),
+        ("writes", Align::Right),
+        ("written", Align::Right),
+    ]);
+    for device in shown {
+        table.row(vec![
+            device.device.to_string(),
+            device.name.clone().unwrap_or_default(),
+            requests(device).to_string(),
+            device.reads.count.to_string(),
+            format_size(device.reads.bytes),
+            device.writes.count.to_string(),
+            format_size(device.writes.bytes),
+        ]);
+    }
+    let more = match left_out {
+        0 => String::new(),
+        more => format!("and {more} more; --json tells all\n"),
+    };
+    format!("\n{}{more}", table.render(paint))
 }
 
 /// What there is to tell in one line each.
@@ -179,6 +229,10 @@ fn facts(summary: &TraceSummary, format: TraceFormat) -> Vec<(&'static str, Stri
     line("format", format.name().to_owned());
     line("requests", summary.requests.to_string());
     line("duration", format!("{:.3} s", summary.duration_s));
+    if let Some(clock_ns) = summary.clock_ns.filter(|clock_ns| *clock_ns >= COARSE_CLOCK_NS) {
+        let clock_s = clock_ns as f64 / 1e9;
+        line("clock", format!("{clock_s} s: all times are multiples of it"));
+    }
     line("disks", summary.devices.to_string());
     line("addresses end at", format_size(summary.end_bytes));
     line("reads", format!("{}, {}", reads.count, format_size(reads.bytes)));

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use dcd_daemon::process::signals::Signals;
 use dcd_daemon::serve::ServeError;
-use dcd_sim::trace::{Request, TraceFormat, TraceReader};
+use dcd_sim::trace::{Request, TraceFormat, TraceReader, is_standard};
 use serde_json::json;
 
 use super::file::TraceFile;
@@ -40,6 +40,11 @@ impl Recorded {
     /// Tells it.
     pub fn tell(&self, out: &Path, as_json: bool) -> Result<(), CommandError> {
         let Recorded { requests, lost } = *self;
+        if is_standard(out) {
+            // The trace is on stdout.
+            eprintln!("dcd: {requests} requests, {lost} were lost");
+            return Ok(());
+        }
         if as_json {
             let trace = out.display().to_string();
             return print_json(&json!({ "requests": requests, "lost": lost, "trace": trace }));
