@@ -71,13 +71,16 @@ impl Log {
         let (_, slot_in_segment) = self.geometry.locate(slot);
         let open = self.open.as_mut().expect("it has the slot");
         let (buffer, header_slot) = (open.buffer, open.header_slot);
-        let (index, spare) = (open.entries + open.staged, open.staged as u32);
+        let (entries, replaced) = (open.entries, open.entry_of(slot_in_segment - header_slot - 1));
+        let (index, spare) = (entries + open.staged, open.staged as u32);
         open.staged += 1;
         let spare = self.buffers[buffer.0 as usize].used_slots + spare;
         let header = self.memory_offset(buffer, header_slot);
         let from = self.memory_offset(buffer, slot_in_segment);
         let to = self.memory_offset(buffer, spare);
         let memory = self.memory.bytes_mut();
+        let last = (0..entries).rfind(|old| record::is_data_of(&memory[header..], *old, line));
+        assert!(last.is_some() && last == replaced, "the last of its line is replaced");
         if !mask.is_full() {
             memory.copy_within(from..from + SLOT, to);
         }
