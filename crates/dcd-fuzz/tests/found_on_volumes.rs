@@ -1280,7 +1280,13 @@ fn raid0_seed_8000455() {
     replay(VolumeScript {
         kind: VolumeKind::Raid0,
         seed: 8000455,
-        plain: vec![Plain::BusyMembers, Plain::CacheDiskStumbles, Plain::IoErrors, Plain::SelectiveCaching, Plain::TemporaryRegion],
+        plain: vec![
+            Plain::BusyMembers,
+            Plain::CacheDiskStumbles,
+            Plain::IoErrors,
+            Plain::SelectiveCaching,
+            Plain::TemporaryRegion,
+        ],
         start: 0xf519f86ee2b26f39,
         events: vec![
             // a disk is put in the place of MemberIndex(2)

@@ -22,7 +22,7 @@ use crate::toml_values::{
 };
 
 /// Every key, in the order of the help text.
-pub const KEYS: [&str; 62] = [
+pub const KEYS: [&str; 63] = [
     "cache-disk",
     "share",
     "data-disk",
@@ -69,6 +69,7 @@ pub const KEYS: [&str; 62] = [
     "no-hot-blocks",
     "no-detect",
     "read-only",
+    "witness",
     "memory-directory",
     "nvram",
     "nvram-survives",
@@ -195,6 +196,7 @@ fn set(settings: &mut Settings, key: &str, value: &DeValue<'_>) -> Result<bool, 
         "no-hot-blocks" => settings.no_hot_blocks = Some(boolean(value)?),
         "no-detect" => settings.no_detect = Some(boolean(value)?),
         "read-only" => settings.read_only = Some(boolean(value)?),
+        "witness" => settings.witness = Some(text(value)?),
         "memory-directory" => settings.memory_directory = Some(text(value)?),
         "nvram" => settings.nvram = Some(text(value)?),
         "nvram-survives" => settings.nvram_survives = Some(choice(value)?),

@@ -786,3 +786,131 @@ fn what_cannot_be_made_is_refused() {
         .fails(1, "at most 4 legs", "fewer");
     assert!(!site.path("a").exists() && !site.path("1").exists());
 }
+
+fn site_with_witness() -> Site {
+    Site::with("4M", VOLUME, "--segment-size 64k --cache-disk e --witness w")
+}
+
+/// Name and state of the witness.
+fn witness(site: &Site) -> (String, String) {
+    let told = site.dcd("cache-disk status --control ctl --json").ok();
+    let told: Value = serde_json::from_str(&told).unwrap();
+    let text = |key: &str| told["witness"][key].as_str().unwrap().to_owned();
+    (text("witness"), text("state"))
+}
+
+fn votes(site: &Site) -> Option<()> {
+    (witness(site).1 == "votes").then_some(())
+}
+
+/// With the witness a start with one leg of two needs nobody; a stale leg is refused with it, and
+/// with one that was away meanwhile.
+#[test]
+fn one_leg_and_the_witness_start_by_themselves() {
+    let site = site_with_witness();
+    let mut load = Load::new(21);
+    let flags = format!("{LEGS} --witness w {LAZY}");
+    let daemon = site.serve(&flags);
+    assert_eq!(votes(&site), Some(()));
+    load.run(&site, 60);
+    let [(first, _), (second, _)] = <[_; 2]>::try_from(legs(&site)).unwrap();
+    let (name, _) = witness(&site);
+    daemon.kill();
+    let label = site.dcd("inspect leg --cache-disk w --json").ok();
+    assert!(label.contains("\"witness\"") && label.contains(&second), "{label}");
+
+    // 1. One is away. Without the witness too, both have to be done without by name.
+    let away = site.path("away");
+    std::fs::rename(site.path("e"), &away).unwrap();
+    let start = format!("serve --data-disk d --nbd unix:sock --memory-directory . {LAZY}");
+    site.dcd(&format!("{start} --cache-disk c")).fails(1, &name, "--witness");
+    site.dcd(&format!("{start} --cache-disk c --without-leg {second}")).fails(1, &name, "");
+    let daemon = site.serve(&flags);
+    load.compare(&site, &daemon);
+    load.run(&site, 20);
+    assert!(daemon.log().contains("as the witness says"), "{}", daemon.log());
+    daemon.kill();
+
+    // 2. The other comes back alone: the witness knows that it is stale.
+    std::fs::rename(&away, site.path("e")).unwrap();
+    site.dcd(&format!("{start} --cache-disk e --witness w")).fails(1, &first, "");
+    let daemon = site.serve(&flags);
+    until("it is filled", || all_in_sync(&site));
+    load.compare(&site, &daemon);
+    daemon.kill();
+
+    // 3. The witness is away, and a leg is taken out: what the witness knows is nothing any more.
+    std::fs::rename(site.path("w"), &away).unwrap();
+    let daemon = site.serve(&flags);
+    assert_eq!(witness(&site).1, "missing");
+    load.run(&site, 20);
+    site.dcd(&format!("cache-disk take-out {second} --control ctl")).ok();
+    load.run(&site, 20);
+    daemon.kill();
+    std::fs::rename(&away, site.path("w")).unwrap();
+    site.dcd(&format!("{start} --cache-disk e --witness w")).fails(1, &first, "");
+    let daemon = site.serve(&flags);
+    until("both are back", || all_in_sync(&site).and(votes(&site)));
+    load.compare(&site, &daemon);
+    daemon.assert_no_panic();
+    daemon.stop();
+}
+
+/// A witness that fails costs nothing, and has a say again when it answers; another takes its place
+/// while dcd serves.
+#[test]
+fn a_witness_fails_goes_and_comes() {
+    let site = site_with_witness();
+    let mut load = Load::new(22);
+    let daemon = site.serve(&format!("{LEGS} --witness faulty:w,control=of-w {LAZY}"));
+    load.run(&site, 20);
+    let (name, _) = witness(&site);
+    // 1. Its next label is that of a leg that joins.
+    site.faults("of-w", "write eio");
+    site.folder.disk("n", 8 << 20);
+    site.dcd("cache-disk add n --control ctl").ok();
+    until("it is done without", || (witness(&site).1 == "failed").then_some(()));
+    load.run(&site, 20);
+    until("all legs count", || all_in_sync(&site));
+    assert!(site.dcd("status --control ctl").ok().contains("failed"));
+    site.faults("of-w", "");
+    site.dcd(&format!("cache-disk fill {name} --no-wait --control ctl")).ok();
+    until("it is back", || votes(&site));
+    // 2. Another one.
+    site.dcd("cache-disk add-witness other --control ctl").fails(1, "a witness already", "");
+    site.dcd("cache-disk remove-witness --control ctl").ok();
+    assert_eq!(witness(&site).1, "taken-out");
+    std::fs::write(site.path("full"), vec![7; 80 << 10]).unwrap();
+    site.dcd("cache-disk add-witness full --control ctl").fails(1, "", "");
+    assert!(std::fs::read(site.path("full")).unwrap() == vec![7; 80 << 10]);
+    site.dcd("cache-disk add-witness new --control ctl").ok();
+    until("the new one has a say", || votes(&site));
+    load.run(&site, 20);
+    daemon.kill();
+    for away in ["e", "n", "w"] {
+        std::fs::remove_file(site.path(away)).unwrap();
+    }
+    let daemon = site.serve(&format!("--witness new {LAZY}"));
+    load.compare(&site, &daemon);
+    daemon.assert_no_panic();
+    daemon.stop();
+}
+
+#[test]
+fn a_witness_of_nothing_is_refused() {
+    let site = Site::with("4M", VOLUME, "--segment-size 64k");
+    let start = format!("serve --data-disk d --nbd unix:sock --memory-directory . {LAZY}");
+    site.folder.disk("w", 72 << 10);
+    site.dcd(&format!("{start} --cache-disk c --witness w")).fails(1, "one disk", "--new-leg");
+    site.folder.disk("d2", VOLUME);
+    site.dcd("create --cache-disk x --cache-size 4M --data-disk d2 --witness y")
+        .fails(1, "one", "");
+    assert!(!site.path("x").exists() && !site.path("y").exists());
+    let site = site_with_witness();
+    // A leg is no witness, nor the other way round.
+    site.dcd(&format!("{start} --cache-disk c --witness e")).fails(1, "it is leg", "--witness");
+    site.dcd(&format!("{start} --cache-disk c --cache-disk w")).fails(1, "it is the witness", "");
+    site.folder.disk("small", 64 << 10);
+    site.dcd(&format!("{start} --cache-disk c --cache-disk e --witness small"))
+        .fails(1, "needs", "");
+}

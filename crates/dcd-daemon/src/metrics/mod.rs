@@ -245,6 +245,9 @@ pub const METRICS: &[Metric] = &[
     Metric::new("dcd_leg_mended_reads", Counter, None, &["leg"], "Reads that failed, were done by another leg, and written again.",
         |report, to| each_leg(report, |leg, of| to.whole(&[("leg", leg)], of.mended))),
 
+    Metric::new("dcd_leg_witness_votes", Gauge, None, &[], "1 if the witness of the legs has a say: a start may do with one of them.",
+        |report, to| if let Some(witness) = &report.leg_witness { to.whole(&[], u64::from(witness.state == "votes")) }),
+
     // A memory in front of the log; without one there are no samples.
     nvram!("dcd_nvram_capacity_bytes", Gauge, BYTES, "Bytes of blocks that the memory in front of the log may hold.", capacity_bytes),
     nvram!("dcd_nvram_dirty_bytes", Gauge, BYTES, "Bytes of blocks that are in it, and perhaps nowhere else.", dirty_bytes),

@@ -97,6 +97,10 @@ fn facts(report: &StatusReport, paint: Paint) -> String {
         let colour = if leg.is_in_sync() { Colour::Good } else { Colour::Bad };
         text += &line("leg", &paint.paint(colour, &words));
     }
+    if let Some(witness) = &report.leg_witness {
+        let colour = if witness.state == "votes" { Colour::Good } else { Colour::Bad };
+        text += &line("witness", &paint.paint(colour, &cache_disk::witness_words(witness)));
+    }
     if let Some(nvram) = &report.nvram {
         text += &line("in front", &nvram_words(nvram, paint));
     }

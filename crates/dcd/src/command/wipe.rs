@@ -189,11 +189,11 @@ pub fn disks_of_served(status: &StatusReport) -> Vec<PathBuf> {
 
 /// Whether a leg holds what is older, by the labels of all.
 fn is_stale(label: &LegLabel, labels: &[LegLabel]) -> bool {
-    let missing = match choose(labels, &[]) {
-        Err(LegsError::Missing { missing }) => missing,
+    let missing = match choose(labels, None, &[]) {
+        Err(LegsError::Missing { missing, .. }) => missing,
         _ => Vec::new(),
     };
-    choose(labels, &missing).is_ok_and(|choice| {
+    choose(labels, None, &missing).is_ok_and(|choice| {
         let mut roles = labels.iter().zip(&choice.roles);
         roles.any(|(it, role)| it.leg == label.leg && *role == Role::Stale)
     })
