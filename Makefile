@@ -30,7 +30,7 @@ bench-starts: build
 bench-volumes: build
 	$$([ "$$(id -u)" = 0 ] || echo sudo) scripts/bench-volumes $(BENCH_VOLUMES)
 
-# The NBD server against nbdkit, with TLS and without, and with a crowd of hostile clients: ten minutes. Needs fio, nbdkit and
+# The NBD server against nbdkit, with TLS and without, and with a crowd of hostile clients: a quarter of an hour. Needs fio, nbdkit and
 # openssl; BENCH_NBD="crowd --rounds 3" for a part.
 bench-nbd: build
 	scripts/bench-nbd $(BENCH_NBD)

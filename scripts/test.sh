@@ -20,10 +20,11 @@ run scripts/deny.sh
 run scripts/test-programs build "$programs" --workspace --exclude dcd-fuzz
 # The fuzzer's seeds are far slower without optimisation.
 run scripts/test-programs build "$programs" --release --package dcd-fuzz
-# Mistakes made on purpose, which the fuzzer must find, in a copy of the sources. Its packages from outside are the same.
+# Mistakes made on purpose, which the fuzzer must find, in a copy of the sources. In a folder of its own: Cargo gives its
+# libraries the names of ours, and the next run would link tests with those of the copy.
 run cargo run --locked --quiet --package dcd-mistakes
 run scripts/test-programs build "$programs" --release --manifest-path target/seeded-src/Cargo.toml --package dcd-fuzz \
-    --test seeded --target-dir target
+    --test seeded --target-dir target/seeded
 run scripts/test-programs run "$programs"
 run cargo test --locked --workspace --exclude dcd-fuzz --doc
 

@@ -7,6 +7,13 @@ pub fn crc32c(bytes: &[u8]) -> u32 {
     crc_fast::checksum(Crc32Iscsi, bytes) as u32
 }
 
+/// CRC-32C of bytes of which `before` is that of all but the last, `bytes`.
+pub fn crc32c_more(before: u32, bytes: &[u8]) -> u32 {
+    let mut digest = crc_fast::Digest::new_with_init_state(Crc32Iscsi, u64::from(!before));
+    digest.update(bytes);
+    digest.finalize() as u32
+}
+
 /// CRC-32C of bytes that come in pieces.
 pub struct Crc32c(crc_fast::Digest);
 
@@ -83,6 +90,8 @@ mod tests {
             let mut checksum = Crc32c::default();
             bytes.chunks(size).for_each(|piece| checksum.update(piece));
             assert_eq!(checksum.finish(), crc32c(&bytes), "pieces of {size}");
+            let more = bytes.chunks(size).fold(crc32c(&[]), crc32c_more);
+            assert_eq!(more, crc32c(&bytes), "pieces of {size}");
         }
     }
 

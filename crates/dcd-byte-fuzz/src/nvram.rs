@@ -4,9 +4,11 @@
 //!
 //! ```text
 //! kind       0 xor of a byte anywhere, 1 a header with a good checksum, 2 a commit word, 3 a head
-//! place      three bytes: where, or slot and copy
+//! place      three bytes: where, or slot and copy; the highest bit: the value is far from 0
 //! value      two bytes
 //! ```
+//!
+//! What is taken is read, compared with what `dcd inspect` would show, written to, and stopped.
 
 use dcd_engine::format::nvram::{
     COMMIT_OFFSETS, NVRAM_HEAD_OFFSETS, NvramHead, NvramIdentity, NvramLayout, SlotHeader,
@@ -14,7 +16,7 @@ use dcd_engine::format::nvram::{
 };
 use dcd_engine::nvram::NvramConfig;
 use dcd_engine::nvram::durable::{
-    DurableConfig, DurableNvram, DurableOutput, MediumPersist, NvramMedium, NvramPicture,
+    DurableConfig, DurableNvram, DurableOutput, MediumPersist, MemoryMedium, NvramPicture,
     NvramStart,
 };
 use dcd_engine::{Buffer, LbaRange, Operation, Reply, Request, RequestId, Time, Uuid};
@@ -25,28 +27,6 @@ const SLOTS: u32 = 128;
 const BLOCKS: u64 = 256;
 const CHANGE_BYTES: usize = 6;
 const CHANGES_MAX: usize = 200;
-
-struct Memory(Vec<u8>);
-
-impl NvramMedium for Memory {
-    fn bytes(&self) -> &[u8] {
-        &self.0
-    }
-
-    fn store(&mut self, at: usize, bytes: &[u8]) {
-        self.0[at..at + bytes.len()].copy_from_slice(bytes);
-    }
-
-    fn store_word(&mut self, at: usize, word: u64) {
-        self.store(at, &word.to_le_bytes());
-    }
-
-    fn persist(&self) -> MediumPersist {
-        MediumPersist::Now
-    }
-
-    fn fence(&mut self) {}
-}
 
 /// Four blocks in a memory of 128 slots.
 fn memory() -> Vec<u8> {
@@ -73,6 +53,7 @@ pub(crate) fn run(input: &[u8]) {
     for change in input.chunks_exact(CHANGE_BYTES).take(CHANGES_MAX) {
         let place = u32::from_le_bytes([change[1], change[2], change[3], 0]);
         let value = u64::from(u16::from_le_bytes([change[4], change[5]]));
+        let sequence = if place >> 23 == 1 { value << 32 | 0xffff_ffff } else { value };
         let mut put = |at: usize, part: &[u8]| bytes[at..at + part.len()].copy_from_slice(part);
         match change[0] % 4 {
             0 => {
@@ -81,13 +62,13 @@ pub(crate) fn run(input: &[u8]) {
             }
             1 => {
                 let slot = place % SLOTS;
-                let header = SlotHeader { sequence: value, block: value, data_checksum: place };
+                let header = SlotHeader { sequence, block: value, data_checksum: place };
                 let copy = (place >> 16) as usize % 2;
                 put(NvramLayout::header_at(slot, copy), &header.encode(ID, slot));
             }
             2 => put(
                 COMMIT_OFFSETS[place as usize % 2] as usize,
-                &commit_word(ID, value).to_le_bytes(),
+                &commit_word(ID, sequence).to_le_bytes(),
             ),
             _ => {
                 let identity = NvramIdentity { id: ID, generation: value };
@@ -103,33 +84,52 @@ pub(crate) fn run(input: &[u8]) {
         expected: Some(NvramIdentity { id: ID, generation: 5 }),
         new_id: Uuid([3; 16]),
         volume_blocks: BLOCKS,
+        unit_blocks: 1,
         may_be_lost: false,
     };
     let config = DurableConfig { nvram, group_blocks: 16 };
-    let Ok(mut tier) = DurableNvram::open(Time::ZERO, config, Box::new(Memory(bytes)), &start)
-    else {
+    let medium = Box::new(MemoryMedium::new(bytes, MediumPersist::Now));
+    let Ok(mut tier) = DurableNvram::open(Time::ZERO, config, medium, &start) else {
         return;
     };
     let picture = picture.expect("what a start takes can be shown");
+    tier.begin();
     assert!(tier.is_open());
     let shown: u64 = picture.ranges.iter().map(|range| range.blocks).sum();
     assert_eq!(tier.blocks(), shown);
     assert_eq!(tier.status().damaged_blocks, picture.damaged.len() as u64);
+    for range in picture.ranges {
+        for block in range.start.0..range.end() {
+            let reply = read(&mut tier, LbaRange::new(block, 1));
+            let is_damaged = picture.damaged.iter().any(|lba| lba.0 == block);
+            assert_eq!(reply.result.is_err(), is_damaged, "block {block} is what is shown");
+        }
+    }
     let range = LbaRange::new(0, BLOCKS);
-    let read = Operation::Read { range, buffer: Buffer::default() };
-    let mut replies = ask(&mut tier, 1, read);
-    replies += ask(&mut tier, 2, Operation::Shutdown);
-    assert_eq!(replies, 2, "each request is answered");
+    let is_damaged = !picture.damaged.is_empty();
+    assert_eq!(read(&mut tier, range).result.is_err(), is_damaged, "all of it");
+    let range = LbaRange::new(2, 3);
+    let data = Buffer::copy_of(&[0x77; 3 * 512]);
+    let written = ask(&mut tier, Operation::Write { start: range.start, data });
+    assert_eq!(written.result, Ok(()));
+    let found = read(&mut tier, range).buffer.expect("a read brings its buffer");
+    assert!(found.bytes() == [0x77; 3 * 512], "what was written is read");
+    assert_eq!(ask(&mut tier, Operation::Shutdown).result, Ok(()));
     assert_eq!(tier.blocks(), tier.status().damaged_blocks, "all that is good is below");
 }
 
-/// Asks, with a disk below that does everything at once. How many replies come.
-fn ask(tier: &mut DurableNvram, id: u64, operation: Operation) -> u32 {
-    tier.request(Time::ZERO, Request { id: RequestId(id), operation, fua: false });
-    let mut replies = 0;
+fn read(tier: &mut DurableNvram, range: LbaRange) -> Reply {
+    ask(tier, Operation::Read { range, buffer: Buffer::default() })
+}
+
+/// Asks, with a disk below that does everything at once.
+fn ask(tier: &mut DurableNvram, operation: Operation) -> Reply {
+    let id = RequestId(1);
+    tier.request(Time::ZERO, Request { id, operation, fua: false });
+    let mut replies = Vec::new();
     while let Some(output) = tier.poll_output() {
         match output {
-            DurableOutput::Reply(_) => replies += 1,
+            DurableOutput::Reply(reply) => replies.push(reply),
             DurableOutput::Persist(_) => unreachable!("memory is durable at once"),
             DurableOutput::Below(Request { id, operation, .. }) => {
                 let buffer = match operation {
@@ -145,7 +145,8 @@ fn ask(tier: &mut DurableNvram, id: u64, operation: Operation) -> u32 {
             }
         }
     }
-    replies
+    assert_eq!(replies.len(), 1, "each request is answered");
+    replies.remove(0)
 }
 
 /// Meaningful inputs.
@@ -167,6 +168,9 @@ pub(crate) fn seeds() -> Vec<Vec<u8>> {
         // A newer header of a block, of a batch that was not committed; then it was.
         vec![1, 9, 0, 0, 5, 0],
         vec![1, 9, 0, 0, 5, 0, 2, 0, 0, 0, 5, 0],
+        // Commits as far as nobody gets: the last that is believed, and the last that there is.
+        vec![2, 0, 0, 0x80, 0xff, 0xfe],
+        vec![2, 0, 0, 0x80, 0xff, 0xff, 2, 1, 0, 0x80, 0xff, 0xff],
         // A later start; an earlier one; more slots than there are.
         vec![3, 0, 0, 0, 6, 0],
         vec![3, 0, 0, 0, 4, 0, 3, 1, 0, 0, 4, 0],

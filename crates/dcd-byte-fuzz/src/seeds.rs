@@ -23,7 +23,7 @@ use dcd_engine::volume::format::header::VolumeHeader;
 use dcd_engine::volume::format::journal::{self, JournalItem};
 use dcd_engine::volume::format::label::{DiskTag, MemberLabel, Standing, TwinLabel};
 use dcd_engine::volume::format::page::{self, PageIndex};
-use dcd_engine::volume::format::root::{MemberState, Root};
+use dcd_engine::volume::format::root::{MISSED_BYTES, MemberState, MissedBits, Root};
 use dcd_engine::volume::members::MemberMask;
 use dcd_engine::volume::placement::{Placement, RaidLevel};
 use dcd_engine::volume::raid::SetLine;
@@ -400,12 +400,17 @@ fn volume_structures() -> Vec<Vec<u8>> {
         members: vec![MemberState::UpToDate, MemberState::Stale, rebuilding],
         label_epochs: vec![2, 0, 1],
         disks: vec![DiskTag(0), DiskTag(7), DiskTag(0)],
+        missed: Some(MissedBits {
+            members: 0b110,
+            region_bytes: 64 << 10,
+            bits: vec![5; MISSED_BYTES],
+        }),
     };
     let items = [
         JournalItem::Lines { set: 1, stripe: 3, row: 2, column: 1, lines: 1 },
         JournalItem::Extent { extent: 1, packed: 0 },
         JournalItem::Pointer { slot: 1, packed: 1 << 32 | 2 },
-        JournalItem::Member { member: MemberIndex(2), state: rebuilding },
+        JournalItem::Member { member: MemberIndex(2), state: rebuilding, is_noted: true },
         JournalItem::Epoch { epoch: 2, labelled: Some(MemberMask(0b101)) },
         JournalItem::Lost { set: 1, stripe: 3, row: 0, column: 1, lines: 1 },
         JournalItem::Found { set: 0, first: SetLine(3), lines: 2 },

@@ -4,6 +4,7 @@
 //!
 //! | folder | who lives there |
 //! |---|---|
+//! | `clock.rs` | the monotonic clock in the words of the engine |
 //! | `units_text.rs` | sizes and times as people write them |
 //! | `process/` | what a process is to its machine: signals, rights, a service manager, what it sees of others |
 //! | `memory/` | segment memory that outlives the process: the file, where it lies, which one, and that it stays |
@@ -13,7 +14,7 @@
 //! | `pair/` | a cache-disk and what it belongs to: labelled, remembered by the host, members of volumes |
 //! | `caretaker.rs` | the second process, which keeps the rights that the daemon gives up |
 //! | `frontend/` | who asks for blocks: NBD, FUSE, ublk, vhost-user, each with its server or thread |
-//! | `event_loop/` | the loop: inputs to the core, outputs to disks and clients; its clock, its requests from other threads, what it counts |
+//! | `event_loop/` | the loop: inputs to the core, outputs to disks and clients; its requests from other threads, what it counts |
 //! | `users.rs` | who would lose something if the disk went away |
 //! | `report/` | what is told of a daemon and its cache, and in which words |
 //! | `metrics/` | what is exported, in which form, and over HTTP |
@@ -33,6 +34,7 @@ macro_rules! eprintln {
 }
 
 pub mod caretaker;
+pub mod clock;
 pub mod control;
 pub mod device;
 pub mod disk;

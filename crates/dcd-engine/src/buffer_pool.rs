@@ -7,66 +7,96 @@ use crate::buffer::Buffer;
 /// It grows with the data, so that a client has to send something to make us hold something.
 const FIRST_RECEIVED: usize = 64 << 10;
 
+/// Room of the smallest buffers; those of each further class have twice as much.
+const ROOM_MIN: usize = 4 << 10;
+const SMALL_CLASSES: usize = 5;
+const CLASSES: usize = 9;
+
 /// Buffers for the next requests of somebody, from requests that are done.
 #[derive(Default)]
 pub struct BufferPool {
-    small: Vec<Buffer>,
-    large: Vec<Buffer>,
+    /// By class: each with at least its room.
+    classes: [Vec<Buffer>; CLASSES],
+    /// Bytes that are kept in small ones, and in large ones.
+    small_bytes: usize,
+    large_bytes: usize,
 }
 
 impl BufferPool {
-    const SMALL_LENGTH_MAX: usize = 64 << 10;
-    const SMALL_MAX: usize = 64;
+    const SMALL_LENGTH_MAX: usize = ROOM_MIN << (SMALL_CLASSES - 1);
+    const SMALL_BYTES_MAX: usize = 4 << 20;
     /// No longer buffer is kept.
-    pub const LARGE_LENGTH_MAX: usize = 1 << 20;
-    const LARGE_MAX: usize = 8;
+    pub const LARGE_LENGTH_MAX: usize = ROOM_MIN << (CLASSES - 1);
+    const LARGE_BYTES_MAX: usize = 8 << 20;
     /// Most bytes that are kept.
-    pub const BYTES_MAX: usize =
-        Self::SMALL_MAX * Self::SMALL_LENGTH_MAX + Self::LARGE_MAX * Self::LARGE_LENGTH_MAX;
+    pub const BYTES_MAX: usize = Self::SMALL_BYTES_MAX + Self::LARGE_BYTES_MAX;
 
     /// A buffer of any length for a read of `length` bytes; empty if there is none, and none is
     /// made.
     pub fn spare(&mut self, length: usize) -> Buffer {
-        self.class(length).pop_if(|buffer| buffer.room() >= length).unwrap_or_default()
+        let first = class_for(length);
+        // A small read leaves the large ones to others.
+        let end = if first < SMALL_CLASSES { SMALL_CLASSES } else { CLASSES };
+        for class in first..end {
+            if let Some(buffer) = self.classes[class].pop() {
+                *self.bytes_of(class) -= buffer.room();
+                return buffer;
+            }
+        }
+        Buffer::default()
     }
 
     /// A buffer of `length` bytes that hold anything, and so must be overwritten.
     pub fn take(&mut self, length: usize) -> Buffer {
-        match self.class(length).pop() {
-            Some(mut buffer) => {
-                buffer.set_any(length);
-                buffer
-            }
-            None => Buffer::zeroed(length),
+        let mut buffer = self.spare(length);
+        if buffer.room() == 0 && length <= Self::LARGE_LENGTH_MAX {
+            // With the room of its class, so that others of that class can have it afterwards.
+            buffer = Buffer::zeroed(ROOM_MIN << class_for(length));
         }
+        buffer.set_any(length);
+        buffer
     }
 
     /// A buffer, longer than `filled`, in which to receive the rest of `length` bytes. It may have
     /// to grow, because new memory is given only to a client that has sent about as much.
     pub fn take_for_receiving(&mut self, length: usize, filled: usize) -> Buffer {
-        if length > Self::SMALL_LENGTH_MAX && !self.large.is_empty() {
-            return self.take(length.min(Self::LARGE_LENGTH_MAX));
+        if length > Self::SMALL_LENGTH_MAX {
+            let length = length.min(Self::LARGE_LENGTH_MAX);
+            let mut buffer = self.spare(length);
+            if buffer.room() > 0 {
+                buffer.set_any(length);
+                return buffer;
+            }
         }
         Buffer::zeroed(length.min(FIRST_RECEIVED.max(2 * filled)))
     }
 
     /// Keeps the memory of a request that is done, if that is worth while.
     pub fn put(&mut self, buffer: Option<Buffer>) {
-        let Some(buffer) = buffer.filter(|buffer| buffer.room() > 0) else { return };
-        let count_max = match buffer.room() {
-            room if room <= Self::SMALL_LENGTH_MAX => Self::SMALL_MAX,
-            room if room <= Self::LARGE_LENGTH_MAX => Self::LARGE_MAX,
-            _ => return,
+        let Some(buffer) = buffer else { return };
+        if !(ROOM_MIN..=Self::LARGE_LENGTH_MAX).contains(&buffer.room()) {
+            return;
+        }
+        let class = (buffer.room() / ROOM_MIN).ilog2() as usize;
+        let bytes_max = match class < SMALL_CLASSES {
+            true => Self::SMALL_BYTES_MAX,
+            false => Self::LARGE_BYTES_MAX,
         };
-        let buffers = self.class(buffer.room());
-        if buffers.len() < count_max {
-            buffers.push(buffer);
+        let bytes = self.bytes_of(class);
+        if *bytes + buffer.room() <= bytes_max {
+            *bytes += buffer.room();
+            self.classes[class].push(buffer);
         }
     }
 
-    fn class(&mut self, length: usize) -> &mut Vec<Buffer> {
-        if length <= Self::SMALL_LENGTH_MAX { &mut self.small } else { &mut self.large }
+    fn bytes_of(&mut self, class: usize) -> &mut usize {
+        if class < SMALL_CLASSES { &mut self.small_bytes } else { &mut self.large_bytes }
     }
+}
+
+/// The class of which each buffer has that much room; behind all for more than any has.
+fn class_for(length: usize) -> usize {
+    length.div_ceil(ROOM_MIN).next_power_of_two().ilog2() as usize
 }
 
 #[cfg(test)]
@@ -94,6 +124,7 @@ mod tests {
             pool.put(Some(Buffer::zeroed(64 << 10)));
             pool.put(Some(Buffer::zeroed(1 << 20)));
         }
-        assert_eq!((pool.small.len(), pool.large.len()), (64, 8));
+        assert_eq!(pool.classes.map(|buffers| buffers.len()), [0, 0, 0, 0, 64, 0, 0, 0, 8]);
+        assert_eq!(pool.small_bytes + pool.large_bytes, BufferPool::BYTES_MAX);
     }
 }

@@ -122,6 +122,7 @@ fn first_root(header: &VolumeHeader, area: &VolumeArea) -> [(u64, Buffer); 2] {
         members: vec![MemberState::UpToDate; header.config.members],
         label_epochs: vec![0; header.config.members],
         disks: vec![DiskTag::default(); header.config.members],
+        missed: None,
     };
     [(area.root_offset(1), root.encode()), (area.root_offset(0), Buffer::zeroed(4096))]
 }

@@ -424,3 +424,14 @@ pub struct IoDone {
     /// The buffer of the [`Io`], if it had one; of a read that succeeded, filled.
     pub buffer: Option<Buffer>,
 }
+
+/// Whether all that is lost lies within what somebody has accepted.
+pub(crate) fn all_is_accepted(lost: &[LbaRange], accepted: &[LbaRange]) -> bool {
+    // Ascending, as it was said; of what is not, nothing is found, and nothing is given up.
+    let is_accepted = |lost: &LbaRange| {
+        let at = accepted.partition_point(|range| range.end() < lost.end());
+        let range = accepted.get(at);
+        range.is_some_and(|range| range.start <= lost.start && lost.end() <= range.end())
+    };
+    lost.iter().all(is_accepted)
+}

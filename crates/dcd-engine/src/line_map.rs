@@ -93,6 +93,11 @@ impl<V: LineValue> LineMap<V> {
         self.lines
     }
 
+    /// Buckets, used or not.
+    pub(crate) fn buckets(&self) -> usize {
+        self.buckets.len()
+    }
+
     /// Bytes of memory.
     pub(crate) fn memory_bytes(&self) -> usize {
         self.buckets.len() * size_of::<Option<Box<[Entry<V>]>>>()
@@ -108,6 +113,31 @@ impl<V: LineValue> LineMap<V> {
         let entries = self.buckets[bucket].as_deref()?;
         let (index, is_known) = position(entries, line, spread);
         is_known.then(|| entries[index].value)
+    }
+
+    /// What is held for each of these lines. Nobody knows where the next line lies before it is
+    /// asked for, so one look-up after the other waits for memory each time; these wait together.
+    #[inline]
+    pub(crate) fn get_each<const N: usize>(&self, lines: &[Line; N]) -> [Option<V>; N] {
+        let places = lines.map(|line| self.hash.bucket(line.0, self.buckets.len()));
+        let buckets = places.map(|(bucket, _)| self.buckets[bucket].as_deref().unwrap_or(&[]));
+        let at_home: [Entry<V>; N] = std::array::from_fn(|i| {
+            let entries = buckets[i];
+            match entries.is_empty() {
+                true => Entry::UNUSED,
+                false => entries[home(places[i].1, entries.len())],
+            }
+        });
+        std::array::from_fn(|i| {
+            if at_home[i].value.is_none() {
+                return None;
+            }
+            if at_home[i].line == PackedLine::new(lines[i]) {
+                return Some(at_home[i].value);
+            }
+            let (index, is_known) = position(buckets[i], lines[i], places[i].1);
+            is_known.then(|| buckets[i][index].value)
+        })
     }
 
     /// The same, to be changed: to anything but [`LineValue::NONE`].
@@ -344,6 +374,8 @@ mod tests {
             for line in 0..300 {
                 prop_assert_eq!(map.get(Line(line)), model.get(&line).copied());
                 prop_assert_eq!(map.get_mut(Line(line)).copied(), model.get(&line).copied());
+                let several = [line, 299 - line, 300, line].map(Line);
+                prop_assert_eq!(map.get_each(&several), several.map(|line| map.get(line)));
             }
             let listed: BTreeMap<u64, Value> = map.iter().map(|(line, value)| (line.0, value)).collect();
             prop_assert_eq!(map.iter().count(), model.len());

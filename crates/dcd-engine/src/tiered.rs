@@ -24,13 +24,18 @@ use crate::error::OpenError;
 use crate::format::leg_label::LegLabel;
 use crate::io::{
     Device, Input, Io, IoData, IoDone, IoError, IoId, IoOperation, IoOwner, LegError, Operation,
-    Output, Request,
+    Output, Request, all_is_accepted,
 };
 use crate::legs::witness::WitnessParts;
 use crate::nvram::durable::{DurableNvram, DurableOutput, NvramStatus};
+use crate::patience::Patience;
 use crate::stats::Status;
 use crate::units::{Duration, LbaRange, LegIndex, MemberIndex, Time, Uuid};
 use crate::volume::{NewDisk, ReplaceError};
+
+/// Writes of the medium under way at once: few enough that one of them ends soon, however many are
+/// to be done.
+const PERSIST_IOS_MAX: usize = 32;
 
 static OPENING: Phase = Phase::Opening;
 static RUNNING: Phase = Phase::Running;
@@ -46,6 +51,7 @@ struct Tier {
     persist: Option<Persist>,
     next_io: u64,
     io_timeout: Duration,
+    patience: Patience,
     /// The engine has been told that it may begin.
     has_begun: bool,
     /// The medium failed before the tier was open.
@@ -59,12 +65,14 @@ struct Tier {
 struct Persist {
     /// Its I/Os have this number or a later one.
     first_io: u64,
-    ios_left: usize,
+    /// What is not being written yet, the last first.
+    left: Vec<Range<usize>>,
+    ios_under_way: usize,
     is_flushing: bool,
     /// The first error.
     error: Option<IoError>,
-    /// It has failed by then.
-    deadline: Time,
+    /// Since when none of its I/Os has ended.
+    waits_since: Time,
 }
 
 impl TieredEngine {
@@ -77,25 +85,17 @@ impl TieredEngine {
     ///
     /// # Panics
     /// If it was not.
-    pub fn with(engine: Engine, nvram: DurableNvram) -> TieredEngine {
+    pub fn with(engine: Engine, mut nvram: DurableNvram) -> TieredEngine {
         assert_eq!(engine.config().nvram, Some(nvram.identity()), "the superblock names it");
-        let io_timeout = engine.config().io_timeout;
-        let tier = Tier {
-            nvram,
-            persist: None,
-            next_io: 0,
-            io_timeout,
-            has_begun: false,
-            failed: None,
-            below: VecDeque::new(),
-            outputs: VecDeque::new(),
-        };
+        nvram.begin();
+        let tier = Tier::new(nvram, engine.config().io_timeout);
         TieredEngine { engine, tier: Some(Box::new(tier)) }
     }
 
     /// What happened at `now`, which never goes back.
     pub fn handle_input(&mut self, now: Time, input: Input) {
         let Some(tier) = &mut self.tier else { return self.engine.handle_input(now, input) };
+        tier.patience.pass(now, matches!(input, Input::Timeout));
         match input {
             Input::Request(request) => tier.nvram.request(now, request),
             Input::IoDone(done) if done.id.owner() == IoOwner::Nvram => tier.io_done(now, done),
@@ -120,7 +120,7 @@ impl TieredEngine {
                 has_moved = true;
                 match output {
                     DurableOutput::Reply(reply) => tier.outputs.push_back(Output::Reply(reply)),
-                    DurableOutput::Persist(ranges) => tier.start_persist(now, ranges),
+                    DurableOutput::Persist(ranges) => tier.start_persist(ranges),
                     DurableOutput::Below(request) => tier.below.push_back(request),
                 }
             }
@@ -171,7 +171,9 @@ impl TieredEngine {
     /// Until when it waits then.
     pub fn next_wake_up(&self) -> Option<Time> {
         let Some(tier) = &self.tier else { return self.engine.next_wake_up() };
-        let persist = tier.persist.as_ref().map(|persist| persist.deadline);
+        let wake_up =
+            |persist: &Persist| tier.patience.wake_up(persist.waits_since, tier.io_timeout);
+        let persist = tier.persist.as_ref().map(wake_up);
         let engine = self.engine.next_wake_up().filter(|_| tier.has_begun);
         persist.into_iter().chain(tier.nvram.wake_up()).chain(engine).min()
     }
@@ -221,8 +223,31 @@ impl TieredEngine {
         self.engine.configure(config)?;
         if let Some(tier) = &mut self.tier {
             tier.io_timeout = self.engine.config().io_timeout;
+            tier.patience.shortest_limit_is(tier.io_timeout);
         }
         Ok(())
+    }
+
+    /// What is lost, in the tier and below it, ascending; pieces that touch are one.
+    pub fn lost(&self) -> Vec<LbaRange> {
+        let mut lost = self.engine.lost();
+        let Some(tier) = &self.tier else { return lost };
+        lost.extend(tier.nvram.lost());
+        lost.sort_unstable_by_key(|range| range.start);
+        lost.dedup_by(|next, last| {
+            let touches = next.start.0 <= last.end();
+            if touches {
+                last.blocks = last.end().max(next.end()) - last.start.0;
+            }
+            touches
+        });
+        lost
+    }
+
+    /// Whether all that is lost lies within `accepted`, which is what [`TieredEngine::lost`] said
+    /// before.
+    pub fn all_lost_is_within(&self, accepted: &[LbaRange]) -> bool {
+        all_is_accepted(&self.lost(), accepted)
     }
 
     /// A disk becomes a leg: see [`Engine::add_leg`].
@@ -268,23 +293,52 @@ impl Deref for TieredEngine {
 }
 
 impl Tier {
-    /// The writes of a persist, all at once; behind them a flush.
-    fn start_persist(&mut self, now: Time, ranges: Vec<Range<usize>>) {
+    fn new(nvram: DurableNvram, io_timeout: Duration) -> Tier {
+        Tier {
+            nvram,
+            persist: None,
+            next_io: 0,
+            io_timeout,
+            patience: Patience::new(Time::ZERO, io_timeout),
+            has_begun: false,
+            failed: None,
+            below: VecDeque::new(),
+            outputs: VecDeque::new(),
+        }
+    }
+
+    /// The writes of a persist, by address; behind them a flush.
+    fn start_persist(&mut self, mut ranges: Vec<Range<usize>>) {
         assert!(self.persist.is_none(), "one at a time");
+        ranges.reverse();
         self.persist = Some(Persist {
             first_io: self.next_io,
-            ios_left: ranges.len(),
+            left: ranges,
+            ios_under_way: 0,
             is_flushing: false,
             error: None,
-            deadline: now.after(self.io_timeout),
+            waits_since: self.patience.now(),
         });
-        if ranges.is_empty() {
-            return self.flush_persist();
-        }
-        for range in ranges {
+        self.go_on_persisting();
+    }
+
+    /// Starts as many writes as may be under way; when all are done, the flush.
+    fn go_on_persisting(&mut self) {
+        loop {
+            let persist = self.persist.as_mut().expect("under way");
+            if persist.ios_under_way == PERSIST_IOS_MAX {
+                return;
+            }
+            let Some(range) = persist.left.pop() else { break };
+            persist.ios_under_way += 1;
             let offset = range.start as u64;
             let data = IoData::SegmentMemory(range);
             self.start_io(IoOperation::Write { offset, data, fua: false });
+        }
+        let persist = self.persist.as_mut().expect("under way");
+        if persist.ios_under_way == 0 {
+            (persist.is_flushing, persist.ios_under_way) = (true, 1);
+            self.start_io(IoOperation::Flush);
         }
     }
 
@@ -301,22 +355,15 @@ impl Tier {
         }
         if let Err(error) = done.result {
             persist.error.get_or_insert(error);
+            persist.left.clear();
         }
-        persist.ios_left -= 1;
-        if persist.ios_left > 0 {
-            return;
-        }
+        persist.ios_under_way -= 1;
+        persist.waits_since = self.patience.now();
         match persist.error {
-            None if !persist.is_flushing => self.flush_persist(),
-            error => self.end_persist(now, error),
+            None if !persist.is_flushing => self.go_on_persisting(),
+            error if persist.ios_under_way == 0 => self.end_persist(now, error),
+            _ => {}
         }
-    }
-
-    /// All is written.
-    fn flush_persist(&mut self) {
-        let persist = self.persist.as_mut().expect("under way");
-        (persist.is_flushing, persist.ios_left) = (true, 1);
-        self.start_io(IoOperation::Flush);
     }
 
     fn end_persist(&mut self, now: Time, error: Option<IoError>) {
@@ -329,7 +376,9 @@ impl Tier {
     }
 
     fn give_up_late_persist(&mut self, now: Time) {
-        if self.persist.as_ref().is_some_and(|persist| persist.deadline <= now) {
+        let (patience, limit) = (self.patience, self.io_timeout);
+        let is_late = |persist: &Persist| patience.is_over(persist.waits_since, limit);
+        if self.persist.as_ref().is_some_and(is_late) {
             self.end_persist(now, Some(IoError::TimedOut));
         }
     }
@@ -340,4 +389,99 @@ fn is_end(request: &Request) -> bool {
         request.operation,
         Operation::Shutdown | Operation::Detach | Operation::DetachAccepting { .. }
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::format::nvram::NvramLayout;
+    use crate::nvram::durable::{DurableConfig, MediumPersist, MemoryMedium, NvramStart};
+
+    const IO_TIMEOUT: Duration = Duration::from_secs(2);
+
+    /// A tier that is not to have begun.
+    fn tier() -> Tier {
+        let start = NvramStart {
+            cache: Uuid([1; 16]),
+            expected: None,
+            new_id: Uuid([2; 16]),
+            volume_blocks: 1 << 20,
+            unit_blocks: 1,
+            may_be_lost: false,
+        };
+        let medium = Box::new(MemoryMedium::new(
+            vec![0; NvramLayout { slots: 256 }.bytes() as usize],
+            MediumPersist::Io { sector_bytes: 512 },
+        ));
+        let opened = DurableNvram::open(Time::ZERO, DurableConfig::default(), medium, &start);
+        Tier::new(opened.expect("it is blank"), IO_TIMEOUT)
+    }
+
+    /// The I/Os that it wants now.
+    fn take(tier: &mut Tier) -> VecDeque<IoId> {
+        let ios = tier.outputs.drain(..).map(|output| match output {
+            Output::Io(io) => io.id,
+            other => panic!("{other:?}"),
+        });
+        ios.collect()
+    }
+
+    fn end(tier: &mut Tier, now: Time, id: IoId) {
+        tier.patience.pass(now, false);
+        tier.io_done(now, IoDone { id, result: Ok(()), buffer: None });
+    }
+
+    fn look(tier: &mut Tier, now: Time) {
+        tier.patience.pass(now, true);
+        tier.give_up_late_persist(now);
+    }
+
+    fn ranges(count: usize) -> Vec<Range<usize>> {
+        (0..count).map(|index| index * 4096..index * 4096 + 512).collect()
+    }
+
+    /// 1,000 writes of 100 ms each, which is far more than the limit for one.
+    #[test]
+    fn a_persist_may_take_long_while_its_writes_end() {
+        let mut tier = tier();
+        tier.nvram.begin();
+        while tier.nvram.poll_output().is_some() {}
+        tier.start_persist(ranges(1000));
+        let (mut under_way, mut now, mut done) = (take(&mut tier), Time::ZERO, 0);
+        assert_eq!(under_way.len(), PERSIST_IOS_MAX, "not all at once");
+        while let Some(id) = under_way.pop_front() {
+            now = now.after(Duration::from_millis(100));
+            look(&mut tier, now);
+            end(&mut tier, now, id);
+            done += 1;
+            under_way.extend(take(&mut tier));
+            assert!(under_way.len() <= PERSIST_IOS_MAX);
+        }
+        assert_eq!(done, 1001, "with the flush");
+        assert!(tier.persist.is_none() && tier.failed.is_none());
+    }
+
+    /// C26: a pause of an hour is not the device's, wherever it comes; two seconds without an answer
+    /// while dcd runs are.
+    #[test]
+    fn a_pause_fails_no_persist() {
+        let mut tier = tier();
+        tier.nvram.begin();
+        while tier.nvram.poll_output().is_some() {}
+        tier.start_persist(ranges(2));
+        let mut now = Time::ZERO;
+        let writes = take(&mut tier);
+        now = now.after(Duration::from_secs(3600));
+        look(&mut tier, now);
+        writes.into_iter().for_each(|id| end(&mut tier, now, id));
+        assert_eq!(take(&mut tier).len(), 1, "the flush");
+        now = now.after(Duration::from_secs(3600));
+        look(&mut tier, now);
+        assert!(tier.persist.is_some());
+        for _ in 0..100 {
+            now = now.after(Duration::from_millis(50));
+            look(&mut tier, now);
+        }
+        assert!(tier.persist.is_none() && tier.failed.is_some(), "it does not answer");
+    }
 }

@@ -48,7 +48,7 @@ use dcd_engine::volume::format::journal::{self, JournalItem, JournalRecord};
 use dcd_engine::volume::format::label::{DiskTag, MemberLabel, Standing, TwinLabel};
 use dcd_engine::volume::format::page::{self, PageIndex};
 use dcd_engine::volume::format::page_map::{self, PageCopy};
-use dcd_engine::volume::format::root::{MemberState, Root};
+use dcd_engine::volume::format::root::{MISSED_BYTES, MemberState, MissedBits, Root};
 use dcd_engine::volume::members::MemberMask;
 use dcd_engine::volume::placement::{Placement, RaidLevel};
 use dcd_engine::volume::raid::SetLine;
@@ -745,6 +745,7 @@ fn volume_root() -> Root {
         twin_since: 3,
         label_epochs: vec![0; members.len()],
         disks: vec![DiskTag::default(); members.len()],
+        missed: None,
         members,
     }
 }
@@ -767,6 +768,17 @@ fn member_label_released() -> MemberLabel {
 fn volume_root_with_disks() -> Root {
     let disks = [0, 0x0102_0304_0506_0708, 0, u64::MAX].map(DiskTag).to_vec();
     Root { disks, ..volume_root_with_labels() }
+}
+
+/// With what members have missed that are away.
+fn volume_root_with_missed() -> Root {
+    let bits = pattern(3, MISSED_BYTES);
+    let missed = Some(MissedBits { members: 0b0110, region_bytes: 64 << 10, bits });
+    Root { missed, ..volume_root_with_disks() }
+}
+
+fn journal_items_with_missed() -> [JournalItem; 1] {
+    [JournalItem::Member { member: MemberIndex(1), state: MemberState::Stale, is_noted: true }]
 }
 
 fn journal_items_with_disk() -> [JournalItem; 1] {
@@ -802,14 +814,18 @@ fn journal_items() -> [JournalItem; 7] {
         JournalItem::Lines { set: 1, stripe: 9, row: 3, column: 2, lines: 1 },
         JournalItem::Extent { extent: 5, packed: 0x0010_0100_0000_0007 },
         JournalItem::Pointer { slot: 6, packed: 0x0000_0002_0000_0003 },
-        JournalItem::Member { member: MemberIndex(2), state: volume_root().members[2] },
+        JournalItem::Member {
+            member: MemberIndex(2),
+            state: volume_root().members[2],
+            is_noted: false,
+        },
         JournalItem::Epoch { epoch: 4, labelled: None },
         JournalItem::Lost { set: 1, stripe: 9, row: 1, column: 2, lines: 1 },
         JournalItem::Found { set: 2, first: SetLine(70), lines: 130 },
     ]
 }
 
-fn volume_images() -> [(&'static str, Vec<u8>); 13] {
+fn volume_images() -> [(&'static str, Vec<u8>); 15] {
     let bytes = |buffer: Buffer| buffer.bytes().to_vec();
     let superblock = Superblock { volume_bytes: 5 << 20, ..superblock() };
     [
@@ -832,6 +848,11 @@ fn volume_images() -> [(&'static str, Vec<u8>); 13] {
         ("member-label-released", bytes(member_label_released().encode())),
         ("volume-root-disks", bytes(volume_root_with_disks().encode())),
         ("volume-journal-disk", bytes(journal::encode(UUID, 502, &journal_items_with_disk(), &[]))),
+        ("volume-root-missed", bytes(volume_root_with_missed().encode())),
+        (
+            "volume-journal-missed",
+            bytes(journal::encode(UUID, 502, &journal_items_with_missed(), &[])),
+        ),
     ]
 }
 
@@ -868,6 +889,10 @@ fn structures_of_a_volume_are_read_as_ever() {
     assert_eq!(root, Ok(volume_root_with_disks()));
     let record = JournalRecord::decode(&read_image("volume-journal-disk"), UUID).unwrap();
     assert_eq!(record.items, journal_items_with_disk());
+    let root = Root::decode(&read_image("volume-root-missed"), UUID);
+    assert_eq!(root, Ok(volume_root_with_missed()));
+    let record = JournalRecord::decode(&read_image("volume-journal-missed"), UUID).unwrap();
+    assert_eq!(record.items, journal_items_with_missed());
     let image = read_image("volume-page");
     let (checkpoint, content) = page::decode(&image, UUID, PageIndex(3)).unwrap();
     assert_eq!((checkpoint, &content[..]), (8, &pattern(9, 4032)[..]));

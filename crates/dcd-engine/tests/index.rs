@@ -78,17 +78,23 @@ fn what_is_not_in_memory_is_read_and_written_as_ever() {
     assert_eq!(d.status().dirty_lines, 0);
 }
 
-/// Reads of lines that a large discard covers, whose pages come amid it.
+/// Reads of lines that a large discard covers, whose pages come amid it, or amid another that has
+/// joined it.
 #[test]
 fn lines_that_are_read_amid_their_discard_are_counted_once() {
-    for parts in (0..120).step_by(7) {
+    for (parts, is_joined) in (0..120).step_by(7).flat_map(|parts| [(parts, false), (parts, true)])
+    {
         let mut d = mostly_listed();
         // Memory is looked through first.
         for line in 0..150 {
             d.done(|d| d.write(line, of(line)));
         }
         let line = read_that_waits(&mut d, (0..LINES).rev());
-        let discard = d.discard(0, LINES * 8);
+        let first = if is_joined { 150 } else { 0 };
+        let mut discard = d.discard(first * 8, (LINES - first) * 8);
+        if is_joined {
+            discard = d.discard(0, first * 8);
+        }
         (0..parts).for_each(|_| d.tick());
         d.release();
         d.run_until(|d| d.is_answered(discard));
@@ -101,6 +107,30 @@ fn lines_that_are_read_amid_their_discard_are_counted_once() {
         assert_eq!(d.status().dirty_lines, 0);
         assert_eq!((d.data_disk.line(line), d.data_disk.line((line + 1) % LINES)), (7, 0));
     }
+}
+
+/// Discards that come one behind the other share what they read of the index.
+#[test]
+fn discards_that_follow_each_other_share_their_passes() {
+    const LINES_OF_EACH: u64 = 15;
+    let mut d = mostly_listed();
+    let before = d.status().counters.index_pages_read;
+    let checkpoints = d.status().counters.checkpoints;
+    for first in (0..LINES).step_by(LINES_OF_EACH as usize) {
+        let discard = d.discard(first * 8, LINES_OF_EACH * 8);
+        d.run_until(|d| d.is_answered(discard));
+        assert_eq!(d.read(first), 0, "line {first} is being discarded");
+    }
+    // A write waits for the end of all.
+    d.done(|d| d.write(LINES - 1, 9));
+    assert_eq!((d.status().dirty_lines, d.status().counters.checkpoints), (1, checkpoints));
+    let pages = d.status().counters.index_pages_read - before;
+    let pages_of_pass = (LINES * 16).div_ceil(4096);
+    assert!(pages <= LINES / LINES_OF_EACH + 3 * pages_of_pass, "{pages} pages were read");
+    d.kill_and_reopen();
+    assert_eq!((d.read(LINES - 2), d.read(LINES - 1)), (0, 9));
+    d.drain();
+    assert_eq!(d.status().dirty_lines, 0);
 }
 
 /// A page that has rotted is never believed: without the index there is no cache.
@@ -120,6 +150,58 @@ fn a_page_that_has_rotted_is_an_error() {
     assert_eq!(failure.error, IoError::Failed);
     // What was right on the data-disk all the time is still read.
     assert_eq!(d.read(LINES + 50), 0);
+}
+
+/// A page that is there for somebody who waits for the next one, too, is there for all: whoever
+/// came meanwhile was never told of it.
+#[test]
+fn pages_that_are_there_are_there_for_those_who_come_later() {
+    let mut d = mostly_listed();
+    read_that_waits(&mut d, 0..LINES);
+    let read_all = |d: &mut Driver| -> Vec<_> {
+        let read = |d: &mut Driver, line: u64| {
+            let (range, buffer) = (LbaRange::new(line * 8, 8), Buffer::zeroed(4096));
+            d.submit(Operation::Read { range, buffer }, false)
+        };
+        (0..LINES).map(|line| read(d, line)).collect()
+    };
+    let mut asked = read_all(&mut d);
+    let pages = d.ios_of(Device::CacheDisk, Kind::Read);
+    assert!(pages.len() > 2, "lines on two pages, too");
+    for page in pages {
+        d.finish(page);
+        d.finish_all();
+        asked.extend(read_all(&mut d));
+    }
+    d.release();
+    d.finish_all();
+    assert!(asked.into_iter().all(|id| d.result(id).is_ok()));
+}
+
+/// An SSD that has become read-only: changes fail, and whatever can be read is (C22).
+#[test]
+fn reads_go_on_when_the_cache_disk_takes_no_writes() {
+    let mut d = mostly_listed();
+    // Some wait for a page at that moment.
+    let waiting = read_that_waits(&mut d, 0..LINES);
+    d.fail_always(Device::CacheDisk, Kind::Write, 0..u64::MAX, IoError::Failed);
+    let change = d.write(LINES + 7, 9);
+    let flush = d.flush();
+    (0..200).for_each(|_| d.tick());
+    d.release();
+    d.finish_all();
+    assert!(d.engine().cache_disk_failure().is_some());
+    assert!(d.is_answered(change) && d.result(flush) == Err(RequestError::Io));
+    for line in (0..LINES).chain([waiting]) {
+        assert_eq!(d.read(line), of(line));
+    }
+    for line in LINES..LINES + 90 {
+        assert!(matches!(d.read(line), 0 | 9));
+    }
+    // And if it answers nothing any more, what is not known is an error and nothing hangs.
+    d.fail_always(Device::CacheDisk, Kind::Read, 0..u64::MAX, IoError::Gone);
+    let results: Vec<_> = (0..LINES).map(|line| d.try_read(line * 8, 8)).collect();
+    assert!(results.iter().all(|result| *result == Err(RequestError::Io)));
 }
 
 /// One that could not be read once is read again.

@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use dcd_engine::nvram::durable::{
-    DurableConfig, DurableNvram, DurableOutput, MediumPersist, NvramMedium, NvramStart,
+    DurableConfig, DurableNvram, DurableOutput, MediumPersist, MemoryMedium, NvramStart,
 };
 use dcd_engine::nvram::{
     BelowId, LastAddress, Nvram, NvramConfig, NvramCounters, NvramInput, NvramOperation,
@@ -14,28 +14,6 @@ use dcd_engine::nvram::{
 };
 use dcd_engine::units::Lba;
 use dcd_engine::{Buffer, Duration, LbaRange, Operation, Reply, Request, RequestId, Time, Uuid};
-
-struct Memory(Vec<u8>);
-
-impl NvramMedium for Memory {
-    fn bytes(&self) -> &[u8] {
-        &self.0
-    }
-
-    fn store(&mut self, at: usize, bytes: &[u8]) {
-        self.0[at..at + bytes.len()].copy_from_slice(bytes);
-    }
-
-    fn store_word(&mut self, at: usize, word: u64) {
-        self.store(at, &word.to_le_bytes());
-    }
-
-    fn persist(&self) -> MediumPersist {
-        MediumPersist::Now
-    }
-
-    fn fence(&mut self) {}
-}
 
 const BYTES: usize = 1 << 20;
 const GROUP_BLOCKS: u64 = 64;
@@ -94,11 +72,13 @@ fn counts_with_bytes(config: NvramConfig) -> (NvramCounters, u64) {
         expected: None,
         new_id: Uuid([2; 16]),
         volume_blocks: 1 << 20,
+        unit_blocks: 1,
         may_be_lost: false,
     };
     let config = DurableConfig { nvram: config, group_blocks: GROUP_BLOCKS };
-    let medium = Box::new(Memory(vec![0; BYTES]));
+    let medium = Box::new(MemoryMedium::new(vec![0; BYTES], MediumPersist::Now));
     let mut tier = DurableNvram::open(Time::ZERO, config, medium, &start).unwrap();
+    tier.begin();
     let mut below: VecDeque<Request> = VecDeque::new();
     let (mut replies, mut now) = (0, Time::ZERO);
     let mut take = |tier: &mut DurableNvram, below: &mut VecDeque<_>| {

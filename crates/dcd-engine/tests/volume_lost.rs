@@ -30,6 +30,9 @@ fn with_lost_lines() -> (Bench, Vec<u64>) {
     let missing = MemberIndex(0);
     assert_eq!(status(&bench).redundant_lines_lost, 0);
     assert_eq!(bench.volume_request(VolumeRequest::FailMember { member: missing }), Ok(None));
+    // It misses all that is written now.
+    fill(&mut bench, 1);
+    bench.drain();
     let at = |bench: &Bench, line: u64| bench.volume().place(Lba(line * 8)).unwrap();
     let places: Vec<_> = written.iter().map(|(line, _)| at(&bench, *line)).collect();
     for at in places.iter().filter(|at| at.member != missing).step_by(20) {

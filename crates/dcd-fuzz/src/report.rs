@@ -111,6 +111,10 @@ pub struct VolumeUse {
     pub members_older: u64,
     /// Rebuilds that had ended, and were compared at once.
     pub rebuilds_compared: u64,
+    /// Members that left to come back ...
+    pub members_left: u64,
+    /// ... and those that were brought up to date by what they had missed.
+    pub members_caught_up: u64,
     /// Writes of members that were reported as done and were not, or landed elsewhere.
     pub writes_lost: u64,
     /// Checkpoints of volumes.
@@ -143,6 +147,7 @@ impl VolumeUse {
         self.lines_redone += counters.lines_redone;
         self.lines_repaired += counters.lines_repaired;
         self.lines_lost += counters.lines_lost;
+        self.members_caught_up += counters.members_caught_up;
     }
 
     /// Adds another.
@@ -167,6 +172,8 @@ impl VolumeUse {
         self.crash_points_degraded += other.crash_points_degraded;
         self.members_older += other.members_older;
         self.rebuilds_compared += other.rebuilds_compared;
+        self.members_left += other.members_left;
+        self.members_caught_up += other.members_caught_up;
         self.writes_lost += other.writes_lost;
         self.checkpoints += other.checkpoints;
         self.extents_moved += other.extents_moved;

@@ -1367,3 +1367,124 @@ fn raid0_seed_8000455() {
         ],
     });
 }
+
+// A stripe that a member had not missed was written over itself, because a read was under way there
+// when the rebuild came by. A power cut tore it, and no mark said so.
+#[test]
+fn raid5_seed_5011() {
+    replay(VolumeScript {
+        kind: VolumeKind::Raid5,
+        seed: 5011,
+        plain: vec![Plain::CannotZero],
+        start: 0xf519f86ee2386f05,
+        events: vec![
+            // write 160+56
+            // write 224+416
+            // write 136+8
+            CalmOp(0x7d85630625f3a1fe),
+            // volume(scrub)
+            CalmOp(0x206458dfce07bc2a),
+            // the next write of MemberIndex(3): Misdirect
+            CalmOp(0x1aa39743b3d4a4d0),
+            // write 96+32
+            // write 112+24
+            CalmOp(0xc5f650fae288578),
+            // the process dies
+            CalmOp(0xa2437a329175a399),
+            // write 512+8
+            CalmOp(0x47b51306bb54045f),
+            // 1 I/Os end
+            CalmOp(0x3970e0d2b5a7e507),
+            // volume(scrub)
+            // 7 I/Os end
+            CalmOp(0x50864172321c5170),
+            // 6 I/Os end
+            CalmOp(0xd23556c3a60e8ed5),
+            // the next write of MemberIndex(2): Lose
+            // 4 I/Os end
+            CalmOp(0x177578a21b6bd410),
+            // write 152+8
+            CalmOp(0x73fb07215cb92fbe),
+            // write 288+24
+            CalmOp(0xc3d372bd648ed474),
+            // rest
+            CalmOp(0x70cce87fc4505efe),
+            // the next write of MemberIndex(0): Lose
+            // read 680+456
+            CalmOp(0x376e61dc22509c8b),
+            // write 200+8
+            CalmOp(0x88901ef56b0b648e),
+            // 8 I/Os end
+            CalmOp(0x7a4becc1655f4536),
+            // 7 I/Os end
+            CalmOp(0xfbfb0212d951829b),
+            // discard 1360+8
+            // write 288+8
+            // discard 256+8, FUA
+            // write 216+24
+            // discard 1144+8
+            // write 1048+8, FUA
+            CalmOp(0xb97d8f30353a2e04),
+            // write 720+32
+            CalmOp(0xab395cfc2f8e0eac),
+            // all I/Os end
+            CalmOp(0x36376a8df513883f),
+            // discard 8+312
+            CalmOp(0x5cda4edeb819374d),
+            // the next write of MemberIndex(0): Misdirect
+            // write 8+24
+            CalmOp(0xbf9e68ceee649972),
+            // 5 I/Os end
+            CalmOp(0x13a086b64438ed22),
+            // write 64+16
+            // write 136+256
+            // write 360+16
+            // write 552+8
+            CalmOp(0x2ab5e755c0ad598b),
+            // 11 I/Os end
+            // power cut, of a copy
+            CalmOp(0x1c71b521bb013a33),
+            // volume(failmember { member: memberindex(3) })
+            // 208975 us pass
+            CalmOp(0x8fdc983f29475840),
+            // zero 8+16
+            CalmOp(0x141e508b1f03dc3f),
+            // 5 I/Os end
+            CalmOp(0x20cb736e587b9337),
+            // 231423 us pass
+            CalmOp(0x40b202794bb84cb1),
+            // 12 I/Os end
+            CalmOp(0x8884c75242dfd886),
+            // write 64+8
+            CalmOp(0x890291271daac7a3),
+            // write 80+8
+            CalmOp(0x7e9a536adaae1232),
+            // the next write of MemberIndex(0): Misdirect
+            // volume(rebuild { member: memberindex(3) })
+            // volume(setattributes { ranges: [lbarange { start: lba(1408), blocks: 32 }], change: attributechange { set: random,hot, clear: sequential,read-most } })
+            CalmOp(0x70562136d501f2da),
+            // write 96+80
+            // write 112+8
+            CalmOp(0xc69d244521514811),
+            // the next write of MemberIndex(0): Misdirect
+            // the process dies
+            CalmOp(0x77728e7f43c23c82),
+            CalmOp(0xa3b88299e52767e1),
+            // the next write of MemberIndex(1): Misdirect
+            // zero 1392+48
+            CalmOp(0x1c96697fe2515835),
+            // read 304+160
+            CalmOp(0xac89b1055befb4f2),
+            // 12 I/Os end
+            CalmOp(0x8b0c12a99c7e9318),
+            // read 64+104
+            CalmOp(0x3ae5e93a0959a94f),
+            // 12 I/Os end
+            CalmOp(0xf032c393051891cd),
+            // 5 I/Os end
+            CalmOp(0xfe2937f37f756c12),
+            // power cut, of a copy
+            CalmProbe(0x6021ca3b4fa69a07),
+        ],
+    });
+}

@@ -25,9 +25,9 @@ fn nothing_acknowledged_is_lost_in_front_of_the_log() {
         &violations[..violations.len().min(5)]
     );
     if runs >= 300 {
-        let NvramReport { ends, rotted, damaged, refused, failed_media, stalled, drains, .. } =
-            report;
-        let all = [ends, rotted, damaged, refused, failed_media, stalled, drains];
+        let NvramReport { ends, rotted, damaged, refused, failed_media, .. } = report;
+        let NvramReport { stalled, drains, broken, .. } = report;
+        let all = [ends, rotted, damaged, refused, failed_media, stalled, drains, broken];
         assert!(all.iter().all(|count| *count > 0), "{report:?}");
         assert!(report.crashes_in_starts > 0);
     }

@@ -113,3 +113,13 @@ fn an_index_within_a_budget_loses_nothing() {
     println!("{} crash points", report.crash_points);
     assert!(failures.is_empty(), "{failures:#?}");
 }
+
+/// The cache-disk was taken away while a mode was being switched, and a change that had waited for
+/// the index was admitted before the switch had ended: it waited for that, and failed.
+#[test]
+fn what_is_admitted_behind_a_failure_waits_for_no_switch() {
+    use dcd_fuzz::script::PAGED_FROM;
+    if let Err(failure) = replay(&Script::of_paged_seed(PAGED_FROM + 200_161), false) {
+        panic!("{}", failure.violation);
+    }
+}

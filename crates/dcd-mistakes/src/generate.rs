@@ -96,6 +96,7 @@ fn variant(runs: &str) -> &'static str {
         "witness" => "Runs::Witness",
         "twin" => "Runs::Twin",
         "replacing" => "Runs::Replacing",
+        "returning" => "Runs::Returning",
         "resizing" => "Runs::Resizing",
         "paged" => "Runs::Paged",
         "nvram" => "Runs::Nvram",

@@ -19,6 +19,7 @@ pub const RUNS: &[&str] = &[
     "witness",
     "twin",
     "replacing",
+    "returning",
     "resizing",
     "paged",
     "nvram",

@@ -4,11 +4,14 @@
 
 mod harness;
 
+use std::collections::BTreeMap;
 use std::fs;
+use std::thread;
+use std::time::Duration;
 
 use harness::nbd::Client;
 use harness::random::Random;
-use harness::{Daemon, Site, Value};
+use harness::{Daemon, Site, Value, cycles, seed};
 
 const MIB: u64 = 1 << 20;
 const SETS: &str = "extent = \"64k\"\ntemporary = \"25%\"\njournal = \"2M\"\n\
@@ -141,6 +144,102 @@ fn what_was_flushed_past_the_log_is_there_after_each_kill() {
     }
     let _daemon = serve(&site, &cache_disk, "");
     verify(&site, 6, "at the end");
+}
+
+/// Lines of 4 KiB that a load writes to: in all sets.
+const LINES: u64 = 2048;
+const LINE: usize = 4096;
+
+/// What a line may hold: what the members had for sure, and each version that was sent since. 0:
+/// zeroes.
+#[derive(Clone, Default)]
+struct Versions {
+    may_be: BTreeMap<u64, Vec<u64>>,
+    next: u64,
+}
+
+impl Versions {
+    fn content(line: u64, version: u64) -> Vec<u8> {
+        let word = if version == 0 { 0 } else { version << 20 | line };
+        word.to_le_bytes().repeat(LINE / 8)
+    }
+
+    /// A write somewhere; whether it was answered.
+    fn write(&mut self, client: &mut Client, random: &mut Random) -> bool {
+        let lines = (1 + random.below(16)).min(LINES);
+        let first = random.below(LINES - lines + 1);
+        self.next += 1;
+        let version = self.next;
+        for line in first..first + lines {
+            self.may_be.entry(line).or_insert_with(|| vec![0]).push(version);
+        }
+        let content: Vec<u8> =
+            (first..first + lines).flat_map(|line| Versions::content(line, version)).collect();
+        let written = client.write(first * LINE as u64, &content);
+        let is_flushed = !random.once_in(20) || client.flush().is_ok();
+        written.is_ok() && is_flushed
+    }
+
+    /// The members have the newest of all.
+    fn drained(&mut self) {
+        self.may_be
+            .values_mut()
+            .for_each(|versions| *versions = vec![versions[versions.len() - 1]]);
+    }
+
+    /// Each line is what it may be; from now on it is what it is.
+    fn check(&mut self, client: &mut Client, what: &str) {
+        for (line, versions) in &mut self.may_be {
+            let found = client
+                .read(line * LINE as u64, LINE)
+                .unwrap_or_else(|error| panic!("{what}: line {line} cannot be read: {error:?}"));
+            let is_it = |version: &u64| Versions::content(*line, *version) == found;
+            let version = versions.iter().copied().find(is_it).unwrap_or_else(|| {
+                panic!("{what}: line {line} is none of {versions:?}: {:x?}", &found[..16])
+            });
+            *versions = vec![version];
+        }
+    }
+}
+
+/// At any moment of a load that goes through the log: what the members had is there, verified, and
+/// what was newer in the log is there or not. `DCD_CYCLES` says how many moments.
+#[test]
+fn a_lost_cache_disk_costs_what_was_dirty() {
+    let site = made("twin = true\n");
+    let mut cache_disk = "c".to_owned();
+    let mut versions = Versions::default();
+    let seed = seed();
+    let mut random = Random::new(seed ^ 0x10_57);
+    for round in 0..cycles(5, 1000) {
+        let what = format!("seed {seed}, moment {round}");
+        let daemon = serve(&site, &cache_disk, "");
+        let mut client = Client::connect(&site.socket());
+        versions.check(&mut client, &what);
+        until_twin_is_whole(&site);
+        if random.once_in(2) {
+            for _ in 0..random.below(60) {
+                assert!(versions.write(&mut client, &mut random), "{what}");
+            }
+            site.dcd("drain --control ctl").ok();
+            versions.drained();
+        }
+        let mut of_load = random.clone();
+        let load = thread::spawn(move || {
+            while versions.write(&mut client, &mut of_load) {}
+            versions
+        });
+        random.next();
+        thread::sleep(Duration::from_micros(random.below(150_000))); // the moment, drawn
+        daemon.kill();
+        versions = load.join().unwrap();
+        fs::remove_file(site.path(&cache_disk)).unwrap();
+        cache_disk = format!("c{round}");
+        let told = import(&site, &cache_disk);
+        assert_eq!(told["lines_lost"], 0, "{what}: {told}");
+    }
+    let _daemon = serve(&site, &cache_disk, "");
+    versions.check(&mut Client::connect(&site.socket()), "at the end");
 }
 
 #[test]

@@ -103,8 +103,7 @@ fn resize_cancelled() -> Value {
 /// What to say when something is lost. The list is remembered: it may be accepted by who was told
 /// of it.
 pub(super) fn lost(shared: &Shared, job: Long, lines: u64, listed: &mut Vec<LbaRange>) -> Value {
-    let ranges = |snapshot: &Snapshot<'_>| snapshot.core.engine().map(|engine| engine.lost());
-    let ranges = shared.submitter.ask(ranges).flatten();
+    let ranges = shared.submitter.ask(|snapshot: &Snapshot<'_>| snapshot.core.lost());
     *listed = ranges.unwrap_or_default();
     let report = LostReport::of(lines, listed);
     let (what, hint) = match job {

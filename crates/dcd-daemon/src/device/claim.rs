@@ -23,6 +23,8 @@ use std::iter;
 use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, TryLockError};
+use std::time::{Duration, Instant};
 
 use dcd_engine::format::share_directory::{Window, Windows};
 use rustix::fs::{FlockOperation, Mode, OFlags, Stat};
@@ -212,10 +214,36 @@ impl Claim {
     }
 
     /// Gives back what closing alone may not give back at once (see `DeviceFile`).
-    pub(crate) fn release(&self, opened: &OwnedFd) {
+    /// `is_share`: what one of our threads is about to write to its directory is written under a
+    /// lock that is of this descriptor, too.
+    pub(crate) fn release(&self, opened: &OwnedFd, is_share: bool) {
+        let _alone = is_share.then(|| alone_with_directories(RELEASE_PATIENCE));
         for held in self.below.iter().chain([opened]) {
             unlock_range(held);
             let _ = rustix::fs::flock(held, FlockOperation::Unlock);
+        }
+    }
+}
+
+/// Who changes a directory through what a share is open as: all descriptors of that share have one
+/// lock between them, which keeps other processes away and not our own threads.
+static DIRECTORIES: Mutex<()> = Mutex::new(());
+/// How long a thread that is about to write to one is waited for, by who closes the disk; and how
+/// often it is tried.
+const RELEASE_PATIENCE: Duration = Duration::from_secs(1);
+const ALONE_INTERVAL: Duration = Duration::from_millis(5);
+
+/// The right to change directories, among the threads of this process; `None`: somebody has had it
+/// all the time.
+pub(crate) fn alone_with_directories(patience: Duration) -> Option<MutexGuard<'static, ()>> {
+    let until = Instant::now() + patience;
+    loop {
+        match DIRECTORIES.try_lock() {
+            Ok(guard) => return Some(guard),
+            // Nothing is behind it that could be half done.
+            Err(TryLockError::Poisoned(poisoned)) => return Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) if Instant::now() >= until => return None,
+            Err(TryLockError::WouldBlock) => std::thread::sleep(ALONE_INTERVAL),
         }
     }
 }

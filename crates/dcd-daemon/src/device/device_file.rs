@@ -320,7 +320,8 @@ impl DeviceError {
 }
 
 /// ext4, XFS, btrfs, tmpfs: their magic numbers (linux/magic.h).
-const FILE_SYSTEMS_WITH_DSYNC: [u64; 4] = [0xef53, 0x5846_5342, 0x9123_683e, 0x0102_1994];
+const FILE_SYSTEMS_WITH_DSYNC: [u64; 4] = [0xef53, 0x5846_5342, 0x9123_683e, TMPFS];
+const TMPFS: u64 = 0x0102_1994;
 
 /// What a disk is opened for.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -382,6 +383,8 @@ pub struct DeviceFile {
     /// asynchronous direct writes to FUSE files (seen on 6.18), so only what is known to be right
     /// is trusted; elsewhere a write is followed by fdatasync.
     pub honours_dsync: bool,
+    /// A file of tmpfs: what is read and written is copied, and nothing is waited for.
+    pub is_in_memory: bool,
     /// Device number, if it is a block device; else 0.
     number: u64,
     /// Device number of the whole disk below (of a file: below its file system).
@@ -394,7 +397,7 @@ impl Drop for DeviceFile {
         // the background, and a program that is being started by this one shares our descriptors
         // for a moment. An I/O that hangs keeps its `DeviceFile`, and so the lock.
         if !self.is_handed_over {
-            self.claim.release(&self.file);
+            self.claim.release(&self.file, self.share().is_some());
         }
     }
 }
@@ -651,6 +654,7 @@ impl DeviceFile {
             logical_block_size: self.logical_block_size,
             physical_sector_size: self.physical_sector_size,
             honours_dsync: self.honours_dsync,
+            is_in_memory: self.is_in_memory,
             number: self.number,
             physical_disk: self.physical_disk,
         })
@@ -782,6 +786,7 @@ impl DeviceFile {
             physical_sector_size: 4096,
             serial: String::new(),
             honours_dsync: is_block_device,
+            is_in_memory: false,
             number: 0,
             physical_disk: whole_disk(if is_block_device { stat.st_rdev } else { stat.st_dev }),
         };
@@ -937,6 +942,7 @@ impl DeviceFile {
     fn look_at_file(&mut self) -> Result<(), DeviceError> {
         let kind = rustix::fs::fstatfs(&self.file).map(|fs| fs.f_type as u64);
         self.honours_dsync = kind.is_ok_and(|kind| FILE_SYSTEMS_WITH_DSYNC.contains(&kind));
+        self.is_in_memory = kind == Ok(TMPFS);
         if !self.is_direct {
             return Ok(());
         }

@@ -33,6 +33,7 @@ use std::io;
 use std::ops::Range;
 use std::os::unix::fs::{FileExt, FileTypeExt};
 use std::path::{Path, PathBuf};
+use std::sync::MutexGuard;
 use std::time::{Duration, Instant};
 
 use dcd_engine::format::creation_mark::CreationMark;
@@ -45,6 +46,7 @@ use dcd_engine::units::Uuid;
 use dcd_engine::{Buffer, FormatError};
 use rustix::io::Errno;
 
+use crate::device::claim::alone_with_directories;
 pub use crate::device::claim::parts_locked;
 use crate::device::device_file::{DeviceError, DeviceFile};
 
@@ -300,6 +302,23 @@ pub fn directory_at(disk: &Path) -> io::Result<Result<ShareDirectory, FormatErro
     read_directory(|offset, bytes| file.read_exact_at(bytes, offset))
 }
 
+/// What is wrong with copies of the directory of a disk, each with its offset; nothing is locked.
+///
+/// # Errors
+/// If the disk cannot be opened.
+pub fn directory_problems(disk: &Path) -> io::Result<Vec<(u64, String)>> {
+    let file = open_disk(disk)?;
+    let problem = |offset: u64| {
+        let mut bytes = vec![0; DIRECTORY_COPY_BYTES];
+        let problem = match file.read_exact_at(&mut bytes, offset) {
+            Ok(()) => ShareDirectory::decode(&bytes).err().map(|problem| problem.to_string()),
+            Err(error) => Some(error.to_string()),
+        };
+        problem.map(|problem| (offset, problem))
+    };
+    Ok(DIRECTORY_OFFSETS.into_iter().filter_map(problem).collect())
+}
+
 /// The share that a path names, or what is wrong with it; nothing is locked.
 ///
 /// # Errors
@@ -330,6 +349,14 @@ pub fn directory_of(disk: &DeviceFile) -> Result<Result<ShareDirectory, FormatEr
     found.map_err(|source| {
         let path = disk.path().to_owned();
         problem.unwrap_or(DeviceError::Io { path, operation: "read", source })
+    })
+}
+
+/// Whether each copy of the directory can be read, and is one.
+fn are_both_copies_well(disk: &DeviceFile) -> bool {
+    DIRECTORY_OFFSETS.into_iter().all(|offset| {
+        let read = disk.read_at(offset, DIRECTORY_COPY_BYTES);
+        read.is_ok_and(|read| ShareDirectory::decode(read.bytes()).is_ok())
     })
 }
 
@@ -494,6 +521,10 @@ pub fn make_directory(disk: &DeviceFile, uuid: Uuid) -> Result<(), DeviceError> 
 /// A directory that nobody else changes or looks anything up in, until this is dropped.
 pub struct DirectoryChange {
     file: DeviceFile,
+    /// Whether both copies can be read: else the older may count, and say less.
+    is_whole: bool,
+    /// Among our own threads, for who has the lock of an open share.
+    _alone: Option<MutexGuard<'static, ()>>,
     /// What it is to be; [`DirectoryChange::write`] makes it so.
     pub directory: ShareDirectory,
 }
@@ -511,26 +542,37 @@ impl DirectoryChange {
     /// # Errors
     /// If there is none, it is damaged, somebody has all of the disk, or is changing it for long.
     pub fn begin(disk: &Path) -> Result<DirectoryChange, DeviceError> {
-        DirectoryChange::of(DeviceFile::open_directory(disk)?)
+        DirectoryChange::of(DeviceFile::open_directory(disk)?, None)
     }
 
     /// The same through what a share is open as ([`DeviceFile::directory_beside`]).
     pub(crate) fn begin_beside(file: DeviceFile) -> Result<DirectoryChange, DeviceError> {
+        let locked = || DeviceError::Locked { path: file.path().to_owned(), pid: None };
         let until = Instant::now() + CHANGE_PATIENCE;
-        while !file.hold_directory() {
+        let alone = loop {
+            // Not while others are waited for: who closes a share waits for it.
+            let alone = alone_with_directories(CHANGE_PATIENCE).ok_or_else(locked)?;
+            if file.hold_directory() {
+                break alone;
+            }
+            drop(alone);
             if Instant::now() >= until {
-                return Err(DeviceError::Locked { path: file.path().to_owned(), pid: None });
+                return Err(locked());
             }
             std::thread::sleep(CHANGE_INTERVAL);
-        }
-        DirectoryChange::of(file)
+        };
+        DirectoryChange::of(file, Some(alone))
     }
 
-    fn of(file: DeviceFile) -> Result<DirectoryChange, DeviceError> {
+    fn of(
+        file: DeviceFile,
+        alone: Option<MutexGuard<'static, ()>>,
+    ) -> Result<DirectoryChange, DeviceError> {
         // From here on dropping it gives the directory back.
         let disk = file.path().to_owned();
         let empty = ShareDirectory::new(Uuid([0; 16]), 0);
-        let mut change = DirectoryChange { file, directory: empty };
+        let is_whole = are_both_copies_well(&file);
+        let mut change = DirectoryChange { file, is_whole, _alone: alone, directory: empty };
         change.directory =
             directory_of(&change.file)?.map_err(|problem| match is_no_directory(&problem) {
                 true => ShareProblem::NotShared { disk, share: "directory".into() },
@@ -564,6 +606,11 @@ impl DirectoryChange {
     /// Takes the room of shares that hold nothing and that nobody has: what a creation or a detach
     /// has left that was cut off. Not written yet.
     pub fn drop_left_over(&mut self) {
+        // What the newer said of them may be that they are in use. The next change writes to the
+        // damaged copy, and then both are well.
+        if !self.is_whole {
+            return;
+        }
         let holds_nothing = |share: &&Share| share.state != ShareState::InUse;
         let left: Vec<Share> =
             self.directory.shares().iter().filter(holds_nothing).cloned().collect();
@@ -578,13 +625,16 @@ impl DirectoryChange {
     }
 }
 
-/// Says what has become of a share that the caller has open.
+/// Says what has become of a share that the caller has open, in both copies: with one, damage of
+/// that would bring back what the share was before, and a cache in use would be one that is being
+/// made, of which the room is free.
 ///
 /// # Errors
 /// If the directory cannot be changed.
 pub fn set_state(disk: &Path, cache: Uuid, state: ShareState) -> Result<(), DeviceError> {
     let mut change = DirectoryChange::begin(disk)?;
     change.directory.set_state(cache, state).map_err(ShareProblem::rule(disk))?;
+    change.write()?;
     change.write()
 }
 

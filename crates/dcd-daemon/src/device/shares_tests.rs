@@ -244,6 +244,61 @@ fn room_that_was_left_over_is_taken() {
     assert_eq!(change.directory.free_bytes(), 13 * MIB);
 }
 
+/// Damage of either copy brings nothing back of which the room would be free: what a share was
+/// before it was in use, or one that the newer copy may know to be in use.
+#[test]
+fn a_damaged_copy_frees_no_share() {
+    let folder = Folder::new("damaged");
+    folder.make("c", 1);
+    set_state(&folder.disk(), cache("c"), ShareState::InUse).unwrap();
+    folder.make("d", 1);
+    let whole = folder.bytes();
+    for offset in DIRECTORY_OFFSETS {
+        let mut bytes = whole.clone();
+        bytes[offset as usize + 40] ^= 1;
+        fs::write(folder.disk(), &bytes).unwrap();
+        let mut change = DirectoryChange::begin(&folder.disk()).unwrap();
+        let state = |change: &DirectoryChange, name: &str| {
+            change.directory.find(name).map(|share| share.state)
+        };
+        for name in ["a", "b", "c"] {
+            assert_eq!(state(&change, name), Some(ShareState::InUse), "{name}, {offset}");
+        }
+        let is_known = state(&change, "d").is_some();
+        change.drop_left_over();
+        assert_eq!(state(&change, "d").is_some(), is_known, "what is left over stays");
+        assert_eq!(directory_problems(&folder.disk()).unwrap().len(), 1);
+        // The next change makes both copies well.
+        change.write().unwrap();
+        drop(change);
+        assert_eq!(directory_problems(&folder.disk()).unwrap(), []);
+        let mut change = DirectoryChange::begin(&folder.disk()).unwrap();
+        change.drop_left_over();
+        assert_eq!(state(&change, "d"), None);
+    }
+}
+
+/// Two threads that speak for the same share: the locks of the system are one for both.
+#[test]
+fn one_thread_at_a_time_changes_the_directory() {
+    let folder = Folder::new("threads");
+    let share = DeviceFile::open(&folder.share("a")).unwrap();
+    let first = DirectoryChange::begin_beside(share.directory_beside().unwrap()).unwrap();
+    let beside = share.directory_beside().unwrap();
+    let second = std::thread::spawn(move || {
+        let mut second = DirectoryChange::begin_beside(beside).unwrap();
+        second.write().unwrap();
+        second.directory.generation
+    });
+    std::thread::sleep(Duration::from_millis(100)); // the other comes to its lock
+    let mut first = first;
+    first.write().unwrap();
+    let generation = first.directory.generation;
+    assert!(!second.is_finished());
+    drop(first);
+    assert_eq!(second.join().unwrap(), generation + 1);
+}
+
 /// A write of the directory that is cut off anywhere leaves it as it was before or behind it; so
 /// does one of the two copies that cannot be read.
 #[test]
@@ -262,7 +317,12 @@ fn a_change_that_is_cut_off_has_been_or_not() {
         let before = read(&seen);
         match step % 3 {
             0 => folder.make("c", 1),
-            1 => set_state(&folder.disk(), cache("c"), ShareState::InUse).unwrap(),
+            // One of the two writes of `set_state`.
+            1 => {
+                let mut change = DirectoryChange::begin(&folder.disk()).unwrap();
+                change.directory.set_state(cache("c"), ShareState::InUse).unwrap();
+                change.write().unwrap();
+            }
             _ => give_back(&folder.disk(), cache("c")).unwrap(),
         }
         let bytes = folder.bytes();

@@ -431,6 +431,7 @@ pub fn io_error(error: DiskError) -> IoError {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::clock::Clock;
     use std::path::PathBuf;
     use std::time::{Duration, Instant};
 
@@ -443,23 +444,24 @@ mod tests {
     struct Run {
         disk: Disk,
         ring: Ring<DiskKey>,
-        start: Instant,
+        clock: Clock,
         next: u64,
     }
 
     impl Run {
         fn new(spec: &str) -> Run {
             let disk = Disk::open(Device::DataDisk, &spec.parse().unwrap()).unwrap();
+            let clock = Clock::start();
             Run {
                 disk,
-                ring: Ring::new(crate::ring::kernel::linux().unwrap()),
-                start: Instant::now(),
+                ring: Ring::new(crate::ring::kernel::linux().unwrap(), clock),
+                clock,
                 next: 0,
             }
         }
 
         fn now(&self) -> Time {
-            Time(self.start.elapsed().as_nanos() as u64)
+            self.clock.now()
         }
 
         fn start(&mut self, operation: IoOperation) {
@@ -471,8 +473,7 @@ mod tests {
         fn next_done(&mut self, patience: Duration) -> Option<IoDone> {
             let until = Instant::now() + patience;
             while Instant::now() < until {
-                self.ring.wait(Some(Duration::from_millis(1))).unwrap();
-                let now = self.now();
+                let now = self.ring.wait(Some(Duration::from_millis(1)), self.now()).unwrap();
                 while let Some(completed) = self.ring.next_completed() {
                     let (Completed::Disk { key, .. } | Completed::Zero { key, .. }) = completed
                     else {

@@ -96,6 +96,14 @@ pub trait Core {
     fn memory_use(&self) -> MemoryUse {
         MemoryUse::NotBegun
     }
+    /// What is lost: [`TieredEngine::lost`].
+    fn lost(&self) -> Vec<LbaRange> {
+        Vec::new()
+    }
+    /// Whether all that is lost lies within what somebody has accepted.
+    fn all_lost_is_within(&self, _accepted: &[LbaRange]) -> bool {
+        true
+    }
     /// Requests so far, where they are counted: on a disk without a cache.
     fn request_counts(&self) -> Option<RequestCounts> {
         None
@@ -141,6 +149,14 @@ impl Core for TieredEngine {
 
     fn destage_trouble(&self) -> Option<DestageTrouble> {
         Engine::destage_trouble(self)
+    }
+
+    fn lost(&self) -> Vec<LbaRange> {
+        TieredEngine::lost(self)
+    }
+
+    fn all_lost_is_within(&self, accepted: &[LbaRange]) -> bool {
+        TieredEngine::all_lost_is_within(self, accepted)
     }
 
     fn holds_newer_data(&self) -> bool {

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! turn:  wait for completions        one io_uring_enter; it also submits what the last turn queued
-//!        now = clock                 read once
+//!        now = clock                 read once, and again when answers have been sent
 //!        completions -> core         each input is followed by all its outputs
 //!        requests of clients and other threads -> core
 //!        timers -> core              only behind all completions: what has ended is not late
@@ -13,7 +13,6 @@
 //! What a turn brings to the end of its life (whoever runs the loop, see [`crate::serve`]) decides:
 //! the loop itself only turns.
 
-pub mod clock;
 pub mod core;
 pub mod pass_through;
 pub mod request_counts;
@@ -40,9 +39,9 @@ use dcd_engine::{
 };
 use rustix::event::PollFlags;
 
+use crate::clock::Clock;
 use crate::device::share_room::ShareRoom;
 use crate::disk::{Disk, DiskKey};
-use crate::event_loop::clock::Clock;
 use crate::event_loop::core::Core;
 use crate::event_loop::request_ring::{AskedRequest, RecordedRequest, RequestRing};
 use crate::event_loop::response_times::{RequestKind, ResponseTimes};
@@ -143,6 +142,8 @@ pub struct EventLoop<C> {
     label: Option<LabelKeeper>,
     clock: Clock,
     now: Time,
+    /// When the last turn ended, if anybody looked.
+    ended: Option<Time>,
     /// When the core wants [`Input::Timeout`], if that is known.
     deadline: Option<Option<Time>>,
     nbd: NbdServer,
@@ -287,7 +288,7 @@ impl<C: Core> EventLoop<C> {
             signals,
             quiet,
         } = parts;
-        let mut ring = Ring::new(kernel);
+        let mut ring = Ring::new(kernel, clock);
         let (mailbox, submitter) = Mailbox::new(clock)?;
         ring.poll(Key::Mailbox, Rc::new(mailbox.event()), PollFlags::IN);
         if let Some(signals) = &signals {
@@ -302,6 +303,7 @@ impl<C: Core> EventLoop<C> {
             label,
             clock,
             now: clock.now(),
+            ended: None,
             deadline: None,
             nbd: NbdServer::new(export, clients_max, quiet),
             ublk: None,
@@ -510,9 +512,13 @@ impl<C: Core> EventLoop<C> {
 
     /// One turn: waits until something happens, but no longer than `wait_max`, and deals with it.
     pub fn turn(&mut self, wait_max: Option<std::time::Duration>) -> io::Result<()> {
-        let wait = self.wait_time(wait_max);
-        self.ring.wait(wait)?;
-        self.now = self.clock.now();
+        let ended = self.ended.take();
+        // What this thread does itself is a part of the turn that has asked for it.
+        if !self.ring.work() {
+            let began = ended.unwrap_or_else(|| self.clock.now());
+            let wait = self.wait_time(wait_max, began);
+            self.now = self.ring.wait(wait, began)?;
+        }
         self.look_at_memory();
         self.take_completed();
         self.nbd.timeout(self.now, &mut self.ring);
@@ -539,6 +545,7 @@ impl<C: Core> EventLoop<C> {
         if !self.answered.is_empty() {
             // Replies have left by now; the time of the whole turn is part of the answer.
             let sent = self.clock.now();
+            self.ended = Some(sent);
             for Answered { kind, received, asked } in self.answered.drain(..) {
                 self.response_times.record(kind, sent.since(received));
                 if let Some(asked) = asked {
@@ -566,8 +573,12 @@ impl<C: Core> EventLoop<C> {
         time.is_some_and(|time| time <= self.now)
     }
 
-    /// How long the next wait may be.
-    fn wait_time(&mut self, wait_max: Option<std::time::Duration>) -> Option<std::time::Duration> {
+    /// How long the next wait may be, which begins now.
+    fn wait_time(
+        &mut self,
+        wait_max: Option<std::time::Duration>,
+        began: Time,
+    ) -> Option<std::time::Duration> {
         let deadline = self.deadline();
         let due = self
             .disks
@@ -577,7 +588,7 @@ impl<C: Core> EventLoop<C> {
             .chain(self.nbd.next_due())
             .chain(self.memory.as_ref().filter(|_| !self.is_closing).and_then(MemoryWatch::due))
             .min();
-        let due = due.map(|due| std::time::Duration::from_nanos(due.since(self.clock.now()).0));
+        let due = due.map(|due| std::time::Duration::from_nanos(due.since(began).0));
         due.into_iter().chain(wait_max).min()
     }
 

@@ -15,7 +15,7 @@ use dcd_engine::{EngineConfig, Operation, Reply, RequestError, RequestId, Time};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 
-use crate::event_loop::clock::Clock;
+use crate::clock::Clock;
 use crate::event_loop::core::Core;
 use crate::event_loop::request_ring::RequestRing;
 use crate::event_loop::response_times::ResponseTimes;

@@ -269,6 +269,8 @@ pub const METRICS: &[Metric] = &[
         |report, to| each_member(report, |member, of| {
             to.state(&[("member", member)], &["up-to-date", "late", "stale", "rebuilding", "missing"], &of.state);
         })),
+    Metric::new("dcd_member_missing_bytes", Gauge, BYTES, &["member"], "Bytes that a member has to get before it is up to date: what it has missed, or all that belongs there.",
+        |report, to| each_member(report, |member, of| to.whole(&[("member", member)], of.bytes_to_rebuild))),
     Metric::new("dcd_member_errors", Counter, None, &["member"], "I/Os of a member that failed.",
         |report, to| each_member(report, |member, of| to.whole(&[("member", member)], of.errors))),
     Metric::new("dcd_member_read_errors", Counter, None, &["member"], "Of them, reads.",
@@ -313,6 +315,7 @@ pub const METRICS: &[Metric] = &[
     volume!("dcd_volume_moved_extents", Counter, None, "Extents moved to another set.", counters.extents_moved),
     volume!("dcd_volume_failed_members", Counter, None, "Members that have failed.", counters.members_failed),
     volume!("dcd_volume_rebuilt_members", Counter, None, "Members that were rebuilt.", counters.members_rebuilt),
+    volume!("dcd_volume_caught_up_members", Counter, None, "Of them, those that got what they had missed while they were away, and no more.", counters.members_caught_up),
     volume!("dcd_volume_replaced_members", Counter, None, "Members that another disk has taken the place of.", counters.members_replaced),
 ];
 

@@ -29,6 +29,7 @@ fn full_report() -> StatusReport {
     let work = WorkReport {
         kind: "scrub".into(),
         member: None,
+        is_of_missed: false,
         done: 1,
         total: 4,
         bytes_done: 1 << 20,
@@ -41,6 +42,8 @@ fn full_report() -> StatusReport {
         member,
         disk: None,
         state: state.into(),
+        bytes_to_rebuild: 7_000_040 + u64::from(member),
+        is_missed_known: false,
         errors: 7_000_000 + u64::from(member),
         read_errors: 7_000_010 + u64::from(member),
         lines_rotten: 7_000_020 + u64::from(member),

@@ -21,10 +21,12 @@ pub(crate) fn supervise(command: &mut Command) {
 /// Who passes signals on to this process, if somebody does. From now on its end is ours.
 pub(crate) fn supervisor() -> Option<Pid> {
     let said = std::env::var(VARIABLE).ok()?.parse().ok().and_then(Pid::from_raw)?;
+    // First: it may be killed between the two.
+    let _ = set_parent_process_death_signal(Some(Signal::TERM));
     // Programs that we start see the variable, too.
     if getppid() != Some(said) {
+        let _ = set_parent_process_death_signal(None);
         return None;
     }
-    let _ = set_parent_process_death_signal(Some(Signal::TERM));
     Some(said)
 }

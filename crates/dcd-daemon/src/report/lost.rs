@@ -39,7 +39,7 @@ impl LostReport {
         // Where they are may not be known any more.
         let bytes = if self.ranges.is_empty() { lines * LINE_SIZE } else { self.bytes() };
         format!(
-            "{lines} line{s} ({}) of what was acknowledged {} lost: the newest copy, on the cache-disk, is damaged",
+            "{lines} line{s} ({}) of what was acknowledged {} lost: the newest copy is damaged",
             format_size(bytes),
             if lines == 1 { "is" } else { "are" }
         )

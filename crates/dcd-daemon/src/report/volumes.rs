@@ -91,6 +91,8 @@ impl VolumeReport {
             member: index as u8,
             disk: names.get(member.disk),
             state: member_word(member).into(),
+            bytes_to_rebuild: member.bytes_to_rebuild,
+            is_missed_known: member.is_missed_known,
             errors: member.errors,
             read_errors: member.read_errors,
             lines_rotten: member.lines_rotten,
@@ -154,7 +156,7 @@ report_of! {
     VolumeCountersReport of VolumeCounters {
         member_reads, member_writes, member_write_bytes, stripe_jobs, journal_records, journal_bytes, checkpoints,
         records_replayed, lines_redone, lines_bad, lines_repaired, lines_lost, extents_mapped, extents_unmapped,
-        extents_moved, moves_failed, moves_without_room, members_failed, members_rebuilt, members_replaced,
+        extents_moved, moves_failed, moves_without_room, members_failed, members_rebuilt, members_caught_up, members_replaced,
         blocks_allocated, blocks_freed, pages_unreadable, twin_checkpoints,
     }
 }
@@ -200,6 +202,12 @@ pub struct MemberReport {
     pub disk: Option<String>,
     /// `up-to-date`, `late`, `stale`, `rebuilding`, `missing`.
     pub state: String,
+    /// Bytes that it has to get before it is up to date.
+    #[serde(default)]
+    pub bytes_to_rebuild: u64,
+    /// They are what it has missed while it was away; else all that belongs there.
+    #[serde(default)]
+    pub is_missed_known: bool,
     /// I/Os that failed, since the start.
     pub errors: u64,
     /// Of them, reads.
@@ -247,6 +255,9 @@ pub struct WorkReport {
     pub kind: String,
     /// The member that is rebuilt, or whose place another disk takes.
     pub member: Option<u8>,
+    /// It gets what it has missed while it was away, and no more.
+    #[serde(default)]
+    pub is_of_missed: bool,
     /// Stripes that are done.
     pub done: u64,
     /// Of how many.
@@ -277,6 +288,7 @@ impl WorkReport {
         WorkReport {
             kind: kind.into(),
             member,
+            is_of_missed: work.is_of_missed,
             done: work.stripes_done,
             total: work.stripes_total,
             bytes_done: work.bytes_done,

@@ -25,10 +25,11 @@ use std::rc::Rc;
 use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
-use dcd_engine::Buffer;
+use dcd_engine::{Buffer, Time};
 use rustix::event::PollFlags;
 use rustix::io::Errno;
 
+use crate::clock::Clock;
 use crate::device::device_file::DeviceFile;
 use crate::memory::segment_memory::Mapping;
 use crate::ring::busy_poll::BusyPoll;
@@ -72,6 +73,8 @@ pub unsafe trait Receiver {
     fn socket(&self) -> std::os::fd::BorrowedFd<'_>;
     /// Where to put what arrives.
     fn space(&self) -> (*mut u8, usize);
+    /// Whether nothing can be done before all of the space is filled. Asked behind `space`.
+    fn waits_for_all(&self) -> bool;
 }
 
 /// What an ended operation leaves.
@@ -215,6 +218,12 @@ impl<K: Copy> Entry<K> {
     /// The submission for (the rest of) this operation.
     fn submission(&mut self, name: u32) -> Submission {
         let fd = |file: &Rc<DeviceFile>| file.descriptor();
+        let in_memory = match self {
+            Entry::Read { file, .. } | Entry::Write { file, .. } | Entry::Flush { file, .. } => {
+                file.is_in_memory
+            }
+            _ => false,
+        };
         let (file, work) = match self {
             Entry::Read { file, offset, buffer, done, .. } => {
                 let rest = &mut buffer.bytes_mut()[*done..];
@@ -249,7 +258,8 @@ impl<K: Copy> Entry<K> {
             Entry::Receive { receiver, .. } => {
                 let (address, length) = receiver.space();
                 let length = length.min(TRANSFER_BYTES_MAX) as u32;
-                (receiver.socket().as_raw_fd(), Work::Receive { address, length })
+                let flags = if receiver.waits_for_all() { libc::MSG_WAITALL } else { 0 };
+                (receiver.socket().as_raw_fd(), Work::Receive { address, length, flags })
             }
             Entry::Command { file, code, head, buffer, .. } => {
                 let address = buffer.bytes_mut().as_mut_ptr() as u64;
@@ -262,7 +272,7 @@ impl<K: Copy> Entry<K> {
                 (file.as_fd().as_raw_fd(), Work::Poll { flags: u32::from(flags.bits()) })
             }
         };
-        Submission { name, file, work }
+        Submission { name, file, work, in_memory }
     }
 
     /// What is known after a completion: the end of the operation, or that it must go on.
@@ -361,12 +371,15 @@ pub struct Ring<K> {
     /// The kernel has no more of them.
     has_seen_all: bool,
     disk_operations: usize,
+    clock: Clock,
     busy_poll: BusyPoll,
+    /// [`Ring::work`] has left what was queued to the next [`Ring::wait`].
+    has_put_off: bool,
 }
 
 impl<K: Copy> Ring<K> {
     /// Makes a ring on this kernel, to be used by this thread only. It does not poll busily.
-    pub fn new(kernel: Box<dyn Kernel>) -> Ring<K> {
+    pub fn new(kernel: Box<dyn Kernel>, clock: Clock) -> Ring<K> {
         Ring {
             kernel: Some(kernel),
             slab: Vec::new(),
@@ -376,7 +389,9 @@ impl<K: Copy> Ring<K> {
             seen: VecDeque::new(),
             has_seen_all: false,
             disk_operations: 0,
+            clock,
             busy_poll: BusyPoll::new(Duration::ZERO),
+            has_put_off: false,
         }
     }
 
@@ -543,9 +558,21 @@ impl<K: Copy> Ring<K> {
         &mut **self.kernel.as_mut().expect("it is taken only by drop")
     }
 
-    /// Submits what is queued, and waits until something has ended or the time is over. `None`
-    /// waits without end.
-    pub fn wait(&mut self, timeout: Option<Duration>) -> io::Result<()> {
+    /// Does some of what this thread does itself. True: that has ended, and answers to it come before
+    /// the next [`Ring::wait`]. What is queued waits for that one, but not for another one behind it.
+    pub fn work(&mut self) -> bool {
+        self.push_waiting();
+        let works = !self.has_put_off && self.kernel().work() && !self.kernel().has_more();
+        self.has_put_off = works;
+        if works {
+            self.take_completions();
+        }
+        works
+    }
+
+    /// Submits what is queued, and waits until something has ended or the time is over; `None` waits
+    /// without end. `now` is the caller's last look at the clock; returns the next one.
+    pub fn wait(&mut self, timeout: Option<Duration>, now: Time) -> io::Result<Time> {
         self.push_waiting();
         let timeout = if self.seen.is_empty() && self.waiting.is_empty() {
             timeout
@@ -553,13 +580,14 @@ impl<K: Copy> Ring<K> {
             Some(Duration::ZERO)
         };
         let is_idle = timeout != Some(Duration::ZERO) && self.busy_poll.is_on();
-        let began = is_idle.then(Instant::now);
-        let found = began.map_or(Look::Nothing, |began| self.look(began, timeout));
+        let (found, looked) = match is_idle {
+            true => self.look(now, timeout),
+            false => (Look::Nothing, Duration::ZERO),
+        };
         let result = match (found, timeout) {
             (Look::Ended, _) => Ok(()),
             (Look::Waits, _) => self.kernel().enter(Wait::No),
             (Look::Nothing, timeout) => {
-                let looked = began.map_or(Duration::ZERO, |began| began.elapsed());
                 let left = timeout.map(|timeout| timeout.saturating_sub(looked));
                 self.kernel().enter(Wait::Until(left))
             }
@@ -571,10 +599,12 @@ impl<K: Copy> Ring<K> {
             Err((_, error)) => return Err(error),
         }
         self.take_completions();
-        if let Some(began) = began {
-            self.busy_poll.waited((!self.seen.is_empty()).then(|| began.elapsed()));
+        let then = self.clock.now();
+        if is_idle {
+            let waited = Duration::from_nanos(then.since(now).0);
+            self.busy_poll.waited((!self.seen.is_empty()).then_some(waited));
         }
-        Ok(())
+        Ok(then)
     }
 
     /// Takes the completions that are in the queue.
@@ -612,25 +642,27 @@ impl<K: Copy> Ring<K> {
     }
 
     /// Submits what is queued, and looks for something that has ended, for as long as that is worth
-    /// it and there is time.
-    fn look(&mut self, began: Instant, timeout: Option<Duration>) -> Look {
+    /// it and there is time. And how long that took, if it found nothing.
+    fn look(&mut self, began: Time, timeout: Option<Duration>) -> (Look, Duration) {
         let window = self.busy_poll.window().min(timeout.unwrap_or(Duration::MAX));
         // An error leaves what is queued for the system call that waits.
         if window.is_zero() || self.kernel().enter(Wait::No).is_err() {
-            return Look::Nothing;
+            return (Look::Nothing, Duration::ZERO);
         }
+        let mut looked = Duration::ZERO;
         loop {
             let kernel = self.kernel();
             if kernel.has_completion() {
-                return Look::Ended;
+                return (Look::Ended, looked);
             }
             if kernel.has_more() {
-                return Look::Waits;
+                return (Look::Waits, looked);
             }
-            if began.elapsed() >= window {
-                return Look::Nothing;
+            if looked >= window {
+                return (Look::Nothing, looked);
             }
             std::thread::yield_now();
+            looked = Duration::from_nanos(self.clock.now().since(began).0);
         }
     }
 
@@ -681,7 +713,8 @@ impl<K: Copy> Ring<K> {
         let mut cancelled = false;
         loop {
             let left = until.saturating_duration_since(Instant::now());
-            if self.wait(Some(left.min(Duration::from_millis(20)))).is_err() {
+            let now = self.clock.now();
+            if self.wait(Some(left.min(Duration::from_millis(20))), now).is_err() {
                 return false;
             }
             // Freed here, not given out: nobody waits for them any more. What would go on ends.
@@ -718,7 +751,7 @@ mod tests {
     use super::*;
 
     fn ring() -> Ring<u32> {
-        Ring::new(crate::ring::kernel::linux().unwrap())
+        Ring::new(crate::ring::kernel::linux().unwrap(), Clock::start())
     }
 
     fn disk(name: &str, size: u64) -> Rc<DeviceFile> {
@@ -734,7 +767,7 @@ mod tests {
             if let Some(completed) = ring.next_completed() {
                 return completed;
             }
-            ring.wait(Some(Duration::from_secs(5))).unwrap();
+            ring.wait(Some(Duration::from_secs(5)), ring.clock.now()).unwrap();
         }
     }
 
@@ -882,7 +915,7 @@ mod tests {
     #[test]
     fn flushes_of_a_buffered_file_do_not_overlap() {
         let kernel = Hand::default();
-        let mut ring: Ring<u32> = Ring::new(Box::new(kernel.clone()));
+        let mut ring: Ring<u32> = Ring::new(Box::new(kernel.clone()), Clock::start());
         let mut file = Rc::into_inner(disk("buffered", 8192)).unwrap();
         file.is_direct = false;
         let file = Rc::new(file);
@@ -895,7 +928,7 @@ mod tests {
         };
         (1..=3).for_each(|key| ring.flush(key, &file));
         kernel.end(-libc::EINTR);
-        ring.wait(None).unwrap();
+        ring.wait(None, ring.clock.now()).unwrap();
         assert!(ring.next_completed().is_none(), "it goes on");
         kernel.end(0);
         assert_eq!(ended(&mut ring, 1), [(1, true)]);
@@ -906,6 +939,82 @@ mod tests {
         kernel.end(0);
         assert_eq!(ended(&mut ring, 1), [(5, true)]);
         assert_eq!(ring.disk_operations(), 0);
+    }
+
+    /// What is short is done by this thread, what is long by the ring.
+    #[test]
+    fn files_in_memory_are_as_others() {
+        let path = std::path::PathBuf::from(format!("/dev/shm/dcd-uring-{}", std::process::id()));
+        let Ok(file) = std::fs::File::create(&path) else {
+            return println!("skipped: there is no /dev/shm");
+        };
+        file.set_len(4 << 20).unwrap();
+        let file = Rc::new(DeviceFile::open(&path).unwrap());
+        std::fs::remove_file(&path).unwrap();
+        assert!(file.is_in_memory && !disk("not-in-memory", 512).is_in_memory);
+        let mut ring = ring();
+        let lengths = [512, 4096, 1 << 20, 2 << 20];
+        let mut offset = 0;
+        for (key, length) in (0..).zip(lengths) {
+            let source = WriteSource::Owned(Buffer::copy_of(&vec![key as u8 + 1; length]));
+            ring.write(key, &file, offset, source, key % 2 == 0);
+            ring.flush(key, &file);
+            offset += length as u64;
+        }
+        assert_eq!(ring.disk_operations(), 2 * lengths.len());
+        for _ in 0..2 * lengths.len() {
+            assert!(matches!(next(&mut ring), Completed::Disk { result: Ok(()), .. }));
+        }
+        offset = 0;
+        for (key, length) in (0..).zip(lengths) {
+            ring.read(key, &file, offset, Buffer::zeroed(length));
+            offset += length as u64;
+        }
+        for _ in lengths {
+            let Completed::Disk { key, result: Ok(()), buffer: Some(buffer) } = next(&mut ring)
+            else {
+                panic!("a read failed");
+            };
+            let whole = buffer.len() == lengths[key as usize];
+            assert!(whole && buffer.bytes().iter().all(|byte| *byte == key as u8 + 1));
+        }
+        ring.read(9, &file, (4 << 20) - 512, Buffer::zeroed(8192));
+        let Completed::Disk { key: 9, result, .. } = next(&mut ring) else { panic!() };
+        assert_eq!(result, Err(DiskError::EndOfDisk));
+        assert_eq!(ring.disk_operations(), 0);
+    }
+
+    /// A kernel that always leaves something to this thread.
+    struct Busy;
+
+    impl Kernel for Busy {
+        unsafe fn push(&mut self, _: &Submission) -> bool {
+            true
+        }
+        fn work(&mut self) -> bool {
+            true
+        }
+        fn enter(&mut self, _: Wait) -> io::Result<()> {
+            Ok(())
+        }
+        fn next_completion(&mut self) -> Option<(u32, i32)> {
+            None
+        }
+        fn has_completion(&mut self) -> bool {
+            true
+        }
+        fn has_more(&mut self) -> bool {
+            false
+        }
+        fn cancel_all(&mut self) {}
+    }
+
+    /// Clients are heard, however much there is to do.
+    #[test]
+    fn what_is_queued_is_put_off_once() {
+        let mut ring: Ring<u32> = Ring::new(Box::new(Busy), Clock::start());
+        let works: Vec<bool> = (0..6).map(|_| ring.work()).collect();
+        assert_eq!(works, [true, false, true, false, true, false]);
     }
 
     #[test]

@@ -39,11 +39,11 @@ use dcd_engine::{
 };
 use rustix::io::Errno;
 
+use crate::clock::Clock;
 use crate::device::device_file::{DeviceError, DeviceFile};
 use crate::device::device_spec::DeviceSpec;
 use crate::device::shares::{DirectoryChange, directory_at, make_directory, share_at};
 use crate::event_loop::EventLoop;
-use crate::event_loop::clock::Clock;
 use crate::event_loop::submitter::Completion;
 use crate::pair::book::PairBook;
 use crate::pair::{DataDiskSize, DataDisks, PairOptions};
@@ -334,6 +334,8 @@ impl Run {
 
     fn habits(&mut self) -> Habits {
         let random = &mut self.random;
+        // Looked at, not drawn: what else a seed stands for stays.
+        let has_memory = random.clone().one_in(4);
         let refused = [
             0,
             libc::FALLOC_FL_PUNCH_HOLE,
@@ -347,6 +349,7 @@ impl Run {
             short_in: random.pick(&[3, 20]),
             refused_modes: random.pick(&refused),
             slow: IO_TIMEOUT.as_nanos() as u64,
+            has_memory,
         }
     }
 

@@ -9,7 +9,7 @@ use dcd_engine::nvram::durable::NvramOpenError;
 use dcd_engine::units::BLOCK_SIZE;
 use dcd_engine::{FormatError, OpenError, RequestError, Uuid};
 
-use crate::device::device_file::DeviceError;
+use crate::device::device_file::{DeviceError, quoted};
 use crate::device::shares::ShareProblem;
 use crate::frontend::error::FrontendError;
 use crate::frontend::nbd::listen::ListenError;
@@ -466,8 +466,8 @@ const NVRAM_MISSING_HINT: &str = "start `dcd serve` with --nvram and that memory
      is gone for good, --nvram-lost goes on without what only it held";
 
 fn nvram_hint(error: &NvramError) -> String {
-    let source = match error {
-        NvramError::Open { source, .. } => source,
+    let (path, source) = match error {
+        NvramError::Open { path, source } => (path, source),
         NvramError::NotDeclared { .. } => {
             return "what is acknowledged there is gone with the power, so a flush would be a lie: \
                     give a device or a file on a disk; or say --nvram-survives power, if a battery keeps this memory"
@@ -477,9 +477,26 @@ fn nvram_hint(error: &NvramError) -> String {
         NvramError::NotYet { .. } => return "serve it without --nvram".into(),
     };
     match source {
-        NvramOpenError::Size { .. } | NvramOpenError::TooSmallForWrites { .. } => {
+        NvramOpenError::Size { .. } => {
             "give it another size (truncate -s 64M FILE), from 1 MiB to 64 GiB; only while it is empty, behind a \
              stop in order"
+                .into()
+        }
+        NvramOpenError::TooSmallForWrites { slots, .. } => format!(
+            "lower --nvram-bypass, to {} at most with this memory; or, behind a stop in order, give a larger one",
+            format_size(slots / 4 * BLOCK_SIZE / 4096 * 4096)
+        ),
+        NvramOpenError::Resized { expected, found } if found > expected => format!(
+            "copy it, and give it the size that it had: truncate -s {expected} {}; a device, {expected} bytes of it",
+            quoted(path)
+        ),
+        NvramOpenError::Resized { expected, .. } => format!(
+            "give it as it was, with {expected} bytes; if the rest is gone for good, --nvram-lost goes on without what \
+             only it held"
+        ),
+        NvramOpenError::Unnamed { .. } => {
+            "is this the cache-disk as it was last? An older copy of it does not know what was written since: give the one that \
+             was used with this memory. If that is gone for good, --nvram-lost goes on without what only the memory held"
                 .into()
         }
         NvramOpenError::Foreign { .. } => {
@@ -487,15 +504,26 @@ fn nvram_hint(error: &NvramError) -> String {
              stopped in order (which wipes it)"
                 .into()
         }
-        NvramOpenError::NotEmpty { .. } => {
+        NvramOpenError::NotEmpty { expected: Some(expected), .. } => format!(
+            "do not wipe it: the cache-disk names the memory {}, which this may be, with both heads damaged; copy it first. \
+             Give the right file or device; if it is gone for good, --nvram-lost with another, empty one goes on without what \
+             only it held",
+            expected.id
+        ),
+        NvramOpenError::NotEmpty { expected: None, .. } => {
             "is it the right file or device? What may be overwritten is wiped first: `wipefs -a`, `blkdiscard -z`, or a \
              new file of zeroes"
                 .into()
         }
-        NvramOpenError::Damaged { .. }
-        | NvramOpenError::NoCommitWord
-        | NvramOpenError::BeyondVolume { .. } => {
-            "copy it first; `dcd inspect nvram` shows what is readable; --nvram-lost goes on without what only it held".into()
+        NvramOpenError::Damaged { .. } | NvramOpenError::NoCommitWord => {
+            "copy it first; `dcd inspect nvram` shows what is readable; --nvram-lost goes on without what only it held, and makes \
+             it empty"
+                .into()
+        }
+        NvramOpenError::BeyondVolume { .. } => {
+            "give the data-disk with the size that it had, and stop in order; --nvram-lost goes on without what only the memory \
+             held, and makes it empty"
+                .into()
         }
         NvramOpenError::Stale { .. } => {
             "give the memory, and the cache-disk, as they were last; --nvram-lost goes on without what only the \

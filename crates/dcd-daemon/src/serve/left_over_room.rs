@@ -3,6 +3,7 @@
 
 use dcd_engine::TieredEngine;
 use dcd_engine::format::share_directory::Windows;
+use dcd_engine::legs::LegStanding;
 
 use crate::event_loop::EventLoop;
 use crate::units_text::format_size;
@@ -10,7 +11,10 @@ use crate::units_text::format_size;
 /// To be called when the cache runs, and both copies of its superblock are of this session.
 pub(crate) fn give_back_left_over(event_loop: &EventLoop<TieredEngine>, is_quiet: bool) {
     let engine = event_loop.core();
-    if engine.config().read_only || engine.cache_disk_failure().is_some() {
+    // A leg that is to be filled has superblocks of an earlier size, and needs that of the others.
+    let is_well = |standing| matches!(standing, None | Some(LegStanding::InSync));
+    let legs_are_well = engine.legs().all(|leg| is_well(leg.standing));
+    if engine.config().read_only || engine.cache_disk_failure().is_some() || !legs_are_well {
         return;
     }
     for (place, share) in event_loop.rooms().unwrap_or_default() {

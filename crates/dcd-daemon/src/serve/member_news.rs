@@ -125,6 +125,8 @@ mod tests {
             disk: MemberIndex(1),
             state,
             is_present: true,
+            bytes_to_rebuild: 0,
+            is_missed_known: false,
             errors: 0,
             read_errors: 0,
             lines_rotten: 0,

@@ -1,5 +1,8 @@
 //! Opening the memory in front of the log: a file in memory that somebody says survives, or a block
 //! device or a file on a disk, which is written and flushed.
+//!
+//! Of what cannot be read of a device the rest is used: heads, commit words and headers are there
+//! twice, and a block without its bytes is a damaged block.
 
 use std::path::PathBuf;
 
@@ -7,10 +10,12 @@ use dcd_engine::format::nvram::{CHUNK_BYTES, NvramLayout};
 use dcd_engine::nvram::durable::{
     DurableNvram, MediumPersist, NvramMedium, NvramOpenError, NvramStart,
 };
-use dcd_engine::{Device, SegmentMemory, Superblock, Time, Uuid};
+use dcd_engine::units::BLOCK_SIZE;
+use dcd_engine::{Buffer, DataDiskInfo, Device, SegmentMemory, Superblock, Time, Uuid};
 use rustix::fs::FallocateFlags;
+use rustix::io::Errno;
 
-use crate::device::device_file::DeviceFile;
+use crate::device::device_file::{DeviceError, DeviceFile};
 use crate::device::device_spec::DeviceSpec;
 use crate::device::identity::same_disks;
 use crate::disk::Disk;
@@ -23,6 +28,10 @@ use crate::serve::error::ServeError;
 const FILE_SYSTEMS_IN_MEMORY: [u64; 3] = [0x0102_1994, 0x8584_58f6, 0x9584_58f6];
 /// Read at once when a device is loaded.
 const LOAD_BYTES: usize = 1 << 20;
+/// More sectors than this are not done without: the device is not there, rather than damaged.
+const UNREADABLE_SECTORS_MAX: usize = 4096;
+/// What stands for bytes that cannot be read: no head, commit word or header is like that.
+const UNREADABLE: u8 = 0xff;
 
 /// Why a memory cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -72,7 +81,7 @@ pub(crate) fn open_nvram(
     options: &PairOptions,
     nvram: &NvramOptions,
     superblock: &Superblock,
-    volume_blocks: u64,
+    volume: DataDiskInfo,
     now: Time,
 ) -> Result<OpenNvram, ServeError> {
     if superblock.volume_bytes > 0 {
@@ -96,7 +105,8 @@ pub(crate) fn open_nvram(
         cache: superblock.uuid,
         expected: superblock.nvram,
         new_id: new_id()?,
-        volume_blocks,
+        volume_blocks: volume.blocks,
+        unit_blocks: (u64::from(volume.logical_block_size) / BLOCK_SIZE).max(1),
         may_be_lost: options.nvram_lost,
     };
     let opened = DurableNvram::open(now, nvram.config, Box::new(medium), &start);
@@ -134,24 +144,74 @@ fn medium(
         _ => {}
     }
     let map = |file| Mapping::of_medium(file, bytes).map_err(std::io::Error::from);
-    if is_memory {
+    if !file.is_block_device {
         // What is not there yet is zeroes, and nobody else may take the room.
         let room = rustix::fs::fallocate(descriptor, FallocateFlags::empty(), 0, bytes as u64);
-        room.map_err(std::io::Error::from)
-            .map_err(ServeError::system("reserve the room of the memory"))?;
+        match room {
+            // Where a disk's file system cannot, each write asks for its room.
+            Err(Errno::OPNOTSUPP | Errno::NOSYS) if !is_memory => {}
+            room => room
+                .map_err(std::io::Error::from)
+                .map_err(ServeError::system("reserve the room of the memory"))?,
+        }
+    }
+    if is_memory {
         let mapping = map(Some(descriptor)).map_err(ServeError::system("map the memory"))?;
         let (memory, mapping) = SharedSegmentMemory::of_medium(mapping);
         return Ok((MappedMedium { memory, persist: MediumPersist::Now }, mapping));
     }
     let mapping = map(None).map_err(ServeError::system("get memory"))?;
     let (mut memory, mapping) = SharedSegmentMemory::of_medium(mapping);
-    for at in (0..bytes).step_by(LOAD_BYTES) {
-        let length = LOAD_BYTES.min(bytes - at);
-        let read = file.read_at(at as u64, length).map_err(ServeError::device("memory"))?;
-        memory.bytes_mut()[at..at + length].copy_from_slice(&read.bytes()[..length]);
-    }
     let sector_bytes = file.physical_sector_size.max(file.logical_block_size) as usize;
+    let read = |at: usize, length| file.read_at(at as u64, length);
+    let unreadable = load(&mut memory.bytes_mut()[..bytes], sector_bytes, read)
+        .map_err(ServeError::device("memory"))?;
+    if unreadable > 0 {
+        eprintln!(
+            "dcd: {unreadable} sectors of the memory {} cannot be read: what they held is read from its copy, \
+             or fails until it is written",
+            path.display()
+        );
+    }
     Ok((MappedMedium { memory, persist: MediumPersist::Io { sector_bytes } }, mapping))
+}
+
+/// Reads all of a device. How many of its sectors cannot be read.
+fn load(
+    memory: &mut [u8],
+    sector_bytes: usize,
+    read: impl Fn(usize, usize) -> Result<Buffer, DeviceError>,
+) -> Result<usize, DeviceError> {
+    let mut unreadable = 0;
+    for (number, piece) in memory.chunks_mut(LOAD_BYTES).enumerate() {
+        let start = number * LOAD_BYTES;
+        match read(start, piece.len()) {
+            Ok(found) => {
+                piece.copy_from_slice(&found.bytes()[..piece.len()]);
+                continue;
+            }
+            Err(error) if !is_of_a_sector(&error) => return Err(error),
+            Err(_) => {}
+        }
+        for (sector, at) in piece.chunks_mut(sector_bytes).zip((start..).step_by(sector_bytes)) {
+            match read(at, sector.len()) {
+                Ok(found) => sector.copy_from_slice(&found.bytes()[..sector.len()]),
+                Err(error) if is_of_a_sector(&error) && unreadable < UNREADABLE_SECTORS_MAX => {
+                    unreadable += 1;
+                    sector.fill(UNREADABLE);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+    Ok(unreadable)
+}
+
+/// Whether other sectors may be read all the same.
+fn is_of_a_sector(error: &DeviceError) -> bool {
+    let DeviceError::Io { source, .. } = error else { return false };
+    let errno = Errno::from_io_error(source);
+    errno.is_some_and(|errno| [Errno::IO, Errno::NODATA, Errno::ILSEQ].contains(&errno))
 }
 
 /// A mapping of a file in memory, or memory that stands for a device.
@@ -180,5 +240,45 @@ impl NvramMedium for MappedMedium {
     fn fence(&mut self) {
         // What dies is the process: the memory has what the processor has stored.
         std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECTOR: usize = 512;
+
+    fn fails(errno: Errno) -> DeviceError {
+        DeviceError::Io { path: "n".into(), operation: "read", source: errno.into() }
+    }
+
+    /// Sectors that fail with this, of a device that is 7 everywhere.
+    fn read(bad: Vec<usize>, errno: Errno) -> impl Fn(usize, usize) -> Result<Buffer, DeviceError> {
+        move |at, length| match bad.iter().any(|it| (at..at + length).contains(&(it * SECTOR))) {
+            true => Err(fails(errno)),
+            false => Ok(Buffer::copy_of(&vec![7; length])),
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_read_costs_nothing_else() {
+        let mut memory = vec![0; LOAD_BYTES + 8 * SECTOR];
+        let bad = vec![3, 4, LOAD_BYTES / SECTOR + 7];
+        let unreadable = load(&mut memory, SECTOR, read(bad.clone(), Errno::IO)).unwrap();
+        assert_eq!(unreadable, 3);
+        for (number, sector) in memory.chunks(SECTOR).enumerate() {
+            let expected = if bad.contains(&number) { UNREADABLE } else { 7 };
+            assert!(sector.iter().all(|byte| *byte == expected), "sector {number}");
+        }
+    }
+
+    #[test]
+    fn a_device_that_is_not_there_is_not_damaged() {
+        let mut memory = vec![0; LOAD_BYTES];
+        assert!(load(&mut memory, SECTOR, read(vec![3], Errno::NXIO)).is_err());
+        let mut memory = vec![0; 4 * LOAD_BYTES];
+        let all = (0..4 * LOAD_BYTES / SECTOR).collect();
+        assert!(load(&mut memory, SECTOR, read(all, Errno::IO)).is_err());
     }
 }

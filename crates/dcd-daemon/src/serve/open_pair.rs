@@ -15,12 +15,12 @@ use dcd_engine::{
     SegmentMemory, Superblock, TieredEngine, Time,
 };
 
+use crate::clock::Clock;
 use crate::device::device_file::{DeviceError, DeviceFile, share_a_disk};
 use crate::device::device_spec::DeviceSpec;
 use crate::device::identity::same_disks;
 use crate::device::shares::whole_name;
 use crate::disk::Disk;
-use crate::event_loop::clock::Clock;
 use crate::event_loop::{DataSide, EventLoop, MayGrow, Parts};
 use crate::frontend::nbd::Export;
 use crate::frontend::nbd::server::CONNECTIONS_MAX;
@@ -111,7 +111,31 @@ pub(crate) fn open_pair_on(
         EngineConfig { one_disk, data_disk_read_only, hash_seed, ..options.engine.clone() };
     config.validate().map_err(OpenError::Config)?;
 
-    // 4. Memory that may hold what a process that died had acknowledged. Then it decides how many
+    let info = below.info();
+    let data_disk_info = match options.size {
+        DataDiskSize::AsRecorded if info.blocks > superblock.data_disk.blocks => {
+            DataDiskInfo { blocks: superblock.data_disk.blocks, ..info }
+        }
+        _ => info,
+    };
+    config.grow = options.size == DataDiskSize::Grown;
+
+    // 4. The memory in front of the log, before the superblock names it. It knows whether the
+    //    cache-disk is an older copy, to which the segment memory of the last session is nothing.
+    if options.nvram.is_some() {
+        // What does not go with it is refused before anything is written there.
+        let any = NvramIdentity { id: superblock.uuid, generation: 0 };
+        let with = EngineConfig { nvram: Some(any), legs: None, ..config.clone() };
+        with.validate().map_err(OpenError::Config)?;
+    }
+    let nvram = options.nvram.as_ref();
+    let nvram =
+        nvram.map(|nvram| open_nvram(options, nvram, &superblock, data_disk_info, clock.now()));
+    let nvram = nvram.transpose()?;
+    config.nvram = nvram.as_ref().map(|nvram| nvram.tier.identity());
+    config.nvram_may_be_lost = options.nvram_lost;
+
+    // 5. Memory that may hold what a process that died had acknowledged. Then it decides how many
     //    segment buffers there are: what they hold must be found where it was put.
     // A segment has one buffer at a time.
     config.segment_buffers = config.segment_buffers.min(superblock.geometry.segments);
@@ -126,29 +150,7 @@ pub(crate) fn open_pair_on(
     let files: Vec<&DeviceFile> = below.disks().map(Disk::file).collect();
     let record = options.pairs.entry(superblock.uuid, found.disk().file(), &files, options.quiet);
 
-    // 5. The engine, which begins with reading.
-    let info = below.info();
-    let data_disk_info = match options.size {
-        DataDiskSize::AsRecorded if info.blocks > superblock.data_disk.blocks => {
-            DataDiskInfo { blocks: superblock.data_disk.blocks, ..info }
-        }
-        _ => info,
-    };
-    config.grow = options.size == DataDiskSize::Grown;
-
-    // The memory in front of the log, before the superblock names it.
-    if options.nvram.is_some() {
-        // What does not go with it is refused before anything is written there.
-        let any = NvramIdentity { id: superblock.uuid, generation: 0 };
-        let with = EngineConfig { nvram: Some(any), legs: None, ..config.clone() };
-        with.validate().map_err(OpenError::Config)?;
-    }
-    let nvram = options.nvram.as_ref();
-    let nvram = nvram
-        .map(|nvram| open_nvram(options, nvram, &superblock, data_disk_info.blocks, clock.now()));
-    let nvram = nvram.transpose()?;
-    config.nvram = nvram.as_ref().map(|nvram| nvram.tier.identity());
-    config.nvram_may_be_lost = options.nvram_lost;
+    // 6. The engine, which begins with reading.
     let data_disk_bytes = info.bytes();
     let cache_disk_bytes = found.size_bytes();
     let read_only = config.read_only;

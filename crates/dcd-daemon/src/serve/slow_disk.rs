@@ -7,9 +7,9 @@ use std::sync::{Arc, OnceLock};
 
 use dcd_engine::{Device, Uuid};
 
+use crate::clock::Clock;
 use crate::device::device_spec::DeviceSpec;
 use crate::disk::Disk;
-use crate::event_loop::clock::Clock;
 use crate::event_loop::pass_through::PassThrough;
 use crate::event_loop::submitter::Submitter;
 use crate::event_loop::{DataSide, EventLoop, Parts};

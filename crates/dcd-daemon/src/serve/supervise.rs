@@ -458,9 +458,7 @@ impl<C: Core> Supervisor<'_, C> {
     fn look_at_drain(&mut self) {
         let Some(draining) = &self.draining else { return };
         let Ok(result) = draining.answer.try_recv() else { return };
-        let engine = self.event_loop.core().engine();
-        let is_accepted =
-            engine.is_some_and(|engine| engine.all_lost_is_within(&draining.terms.accepted));
+        let is_accepted = self.event_loop.core().all_lost_is_within(&draining.terms.accepted);
         let Draining { waiting, terms, .. } = self.draining.take().expect("looked at");
         match result {
             Err(RequestError::Lost { .. }) if is_accepted => {}

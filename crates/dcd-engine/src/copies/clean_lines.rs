@@ -2,6 +2,9 @@
 //! still has them, so they are read from there. Known only in memory, and lost at the end; a start
 //! begins without.
 //!
+//! A line that is logged anew is not taken out: nobody looks for it here while it is in the lookup
+//! table, and it is replaced, or taken out, when it leaves that. A write is spared a look-up.
+//!
 //! Nothing is taken out when a segment is filled again: its serial tells that what was known of its
 //! slots is over. A change of very many lines is noted as a range, whose lines are not found any
 //! more; they are taken out a bucket at a time, with each line that comes. One that comes
@@ -98,7 +101,6 @@ impl CleanLines {
 
     /// The line is in this slot, of a segment with this serial, and on the data-disk.
     pub fn insert(&mut self, line: Line, slot: SlotIndex, serial: SegmentSerial) {
-        self.remove(line);
         self.forget_more();
         let segment = slot.0 / self.slots_per_segment;
         if std::mem::replace(&mut self.serials[segment as usize], serial.0) != serial.0 {
@@ -107,8 +109,10 @@ impl CleanLines {
         }
         self.clear(slot);
         self.lines[slot.0 as usize] = line.0 + 1;
-        let known = self.slots.get_or_insert(line, SlotAndOne::new(slot)).is_some();
-        assert!(!known, "a line is in one slot");
+        if let Some(known) = self.slots.get_or_insert(line, SlotAndOne::new(slot)) {
+            let before = std::mem::replace(known, SlotAndOne::new(slot)).slot();
+            self.lines[before.0 as usize] = EMPTY;
+        }
     }
 
     /// The slot of a line, and the serial that its segment must still have.

@@ -146,10 +146,16 @@ impl Checkpointing {
         matches!(self.state, State::Gathering(..))
     }
 
-    /// A part of the index was gathered, and the next one waits for the next input.
-    pub(super) fn wants_input(&self) -> bool {
-        matches!(&self.state, State::Gathering(_, gathering) if gathering.wants_input())
-            && self.writes_left < GATHERED_WRITES_MAX
+    /// Whether somebody asked for it.
+    pub(super) fn is_waited_for(&self) -> bool {
+        self.waiting.iter().any(|waiting| !waiting.is_empty())
+    }
+
+    /// What it takes over from the one before has been read.
+    pub(super) fn run_came(&mut self) {
+        if let State::Gathering(_, gathering) = &mut self.state {
+            gathering.run_came();
+        }
     }
 
     /// What happens comes from outside: a part may be gathered again.
@@ -262,9 +268,11 @@ impl Engine {
         if matches!(self.checkpoint.state, State::None) {
             return self.begin_checkpoint_if_due();
         }
+        let is_wanted = self.checkpoint.is_gathering() && self.someone_waits_for_run();
         match std::mem::take(&mut self.checkpoint.state) {
             State::Gathering(picture, gathering)
-                if !gathering.has_paused() && self.checkpoint.writes_left < GATHERED_WRITES_MAX =>
+                if gathering.may_go_on(self.now, is_wanted)
+                    && self.checkpoint.writes_left < GATHERED_WRITES_MAX =>
             {
                 self.gather_index(picture, gathering);
                 true
@@ -351,6 +359,7 @@ impl Engine {
         if self.checkpoint.drop_unwritten() {
             self.table.end_walk(Walker::Checkpoint);
             self.end_scan(Walker::Checkpoint);
+            self.table.checkpoint_dropped();
             self.zeroes_rebuilt.picture_dropped();
         }
     }
@@ -365,10 +374,16 @@ impl Engine {
         is_unwritten
     }
 
-    /// The rest of the index is gathered at once, if nothing else happens.
+    /// The rest of the index is gathered by and by, if nothing else happens.
     pub(super) fn gathering_wake_up(&self) -> Option<Time> {
-        let may_go_on = !self.health.cache_disk_failed() && !self.log_again.is_wanted();
-        (may_go_on && self.checkpoint.wants_input()).then(|| self.now.after(PAUSE))
+        let State::Gathering(_, gathering) = &self.checkpoint.state else { return None };
+        let may_go_on = !self.health.cache_disk_failed()
+            && !self.log_again.is_wanted()
+            && self.checkpoint.writes_left < GATHERED_WRITES_MAX;
+        if !may_go_on {
+            return None;
+        }
+        gathering.wake_up(self.now, self.someone_waits_for_run())
     }
 
     /// Zeroes that get to the data-disk while the index is gathered would still be listed, above
@@ -419,6 +434,7 @@ impl Engine {
             self.checkpoint.unlisted = UnlistedDamage::InPicture;
         }
         self.table.begin_walk(Walker::Checkpoint);
+        self.table.checkpoint_begun();
         self.begin_scan(Walker::Checkpoint);
         let geometry = size.unwrap_or(self.superblock.geometry);
         if let (Some(size), Some(legs)) = (size, &mut self.legs) {
@@ -462,6 +478,7 @@ impl Engine {
         let ending;
         (ending, picture.run) = gathering.finish(&picture.listed, &geometry);
         self.end_scan(Walker::Checkpoint);
+        self.table.checkpoint_gathered();
         self.checkpoint.state = State::WaitDurable(picture, ending);
     }
 

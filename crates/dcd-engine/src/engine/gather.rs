@@ -17,9 +17,12 @@
 //!   so is replayed, and a start drops what the checkpoint has of it ([`super::announce`]).
 //!
 //! Within a budget ([`super::index`]) what is not in memory is merged in from the run of the
-//! checkpoint before, bucket by bucket, and the result is the next run.
+//! checkpoint before, bucket by bucket, and the result is the next run. That is all of the index,
+//! where what has changed is little of it: parts come one after a while ([`PART_EVERY`]), and
+//! requests have the rest of the time, unless somebody waits for the end.
 
 use super::Engine;
+use super::checkpoint::PAUSE;
 use super::index::Next;
 use crate::format::checkpoint::{
     Checkpoint, CheckpointWriter, Ending, HEADER_SIZE, LiveSlot, LogPosition,
@@ -27,8 +30,11 @@ use crate::format::checkpoint::{
 use crate::format::geometry::Geometry;
 use crate::log::index_run::{IndexRun, RunBuilder};
 use crate::log::lookup_table::Walker;
-use crate::units::{SegmentIndex, SegmentSerial};
+use crate::units::{Duration, SegmentIndex, SegmentSerial, Time};
 
+/// Within a budget a part is gathered so long after the one before: some 4 million lines in a
+/// second, half of which is left for requests.
+pub(super) const PART_EVERY: Duration = Duration::from_micros(500);
 /// Segments are looked at so many times as fast as lines.
 const SEGMENTS_FOR_LINE: u32 = 8;
 
@@ -39,6 +45,8 @@ pub(super) struct Gathering {
     segment: u32,
     /// A part was gathered since the last input.
     has_paused: bool,
+    /// The next part comes then, if nobody waits for it.
+    next_at: Time,
     merging: Option<Merging>,
 }
 
@@ -63,16 +71,28 @@ impl Gathering {
             listed: Vec::new(),
             waits: false,
         });
-        Gathering { writer, segment: 0, has_paused: false, merging }
+        let next_at = Time::ZERO;
+        Gathering { writer, segment: 0, has_paused: false, next_at, merging }
     }
 
-    pub(super) fn has_paused(&self) -> bool {
-        self.has_paused
+    /// Whether another part may be gathered behind the same input.
+    pub(super) fn may_go_on(&self, now: Time, is_wanted: bool) -> bool {
+        !self.has_paused && (self.next_at <= now || is_wanted)
     }
 
-    /// Whether it goes on with the next input, and need not wait for that of a disk.
-    pub(super) fn wants_input(&self) -> bool {
-        self.has_paused && !self.merging.as_ref().is_some_and(|merging| merging.waits)
+    /// When it goes on if nothing else happens; none if it waits for a disk.
+    pub(super) fn wake_up(&self, now: Time, is_wanted: bool) -> Option<Time> {
+        let waits = self.merging.as_ref().is_some_and(|merging| merging.waits);
+        let soon = now.after(PAUSE);
+        (!waits).then_some(if is_wanted { soon } else { self.next_at.max(soon) })
+    }
+
+    /// What it waits for has been read.
+    pub(super) fn run_came(&mut self) {
+        self.has_paused = false;
+        if let Some(merging) = &mut self.merging {
+            merging.waits = false;
+        }
     }
 
     pub(super) fn go_on(&mut self) {
@@ -133,6 +153,9 @@ impl Engine {
         lines = lines.saturating_sub((looked_at / SEGMENTS_FOR_LINE) as usize);
         let has_more = end < total || self.gather_lines(from, gathering, lines.max(1));
         gathering.has_paused = has_more;
+        if gathering.merging.as_ref().is_some_and(|merging| !merging.waits) {
+            gathering.next_at = self.now.after(PART_EVERY);
+        }
         has_more
     }
 

@@ -10,7 +10,8 @@
 //! ```text
 //! request -> pin its lines -> all known: carried out          -> answered: unpinned
 //!                          -> some are not: pages are read, taken into the table, pinned, ...
-//!                          -> too much has changed: waits for the checkpoint that is due
+//!                          -> too much has changed: waits for the checkpoint that is due, or a
+//!                             part of that under way
 //! ```
 //! Requests that wait here have not been answered, so they have no place in the order yet (C8).
 //! What walks the whole index reads the run from its beginning to its end ([`RunScan`]).
@@ -22,6 +23,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 
 pub(super) use self::scan::{Next, RunScan, ScanPiece};
+use super::gather::PART_EVERY;
 use super::{Disk, Engine, Phase, Purpose};
 use crate::buffer::Buffer;
 use crate::config::{ConfigError, EngineConfig};
@@ -73,6 +75,12 @@ struct Waiting {
     then: Then,
 }
 
+impl Waiting {
+    fn is_read(&self) -> bool {
+        matches!(&self.then, Then::CarryOut(Request { operation: Operation::Read { .. }, .. }))
+    }
+}
+
 /// The gate.
 #[derive(Default)]
 pub(super) struct Index {
@@ -81,7 +89,7 @@ pub(super) struct Index {
     waiting: VecDeque<Waiting>,
     /// Pages that somebody waits for; none for those that are on their way.
     pages: BTreeMap<IndexPage, Option<Buffer>>,
-    /// Requests that wait for a checkpoint.
+    /// Requests that wait for a checkpoint, or a part of one.
     held_back: VecDeque<Request>,
     pinned: BTreeMap<RequestId, Vec<Line>>,
     scans: [Option<RunScan>; Walker::COUNT],
@@ -90,6 +98,8 @@ pub(super) struct Index {
     has_another_run: bool,
     /// A part was evicted since the last input.
     has_paused: bool,
+    /// The next is evicted then, if nobody waits for it.
+    evict_at: Time,
 }
 
 impl Index {
@@ -107,6 +117,19 @@ impl Engine {
         if !self.table.has_budget() {
             return self.carry_out(request);
         }
+        let is_change = matches!(
+            request.operation,
+            Operation::Write { .. } | Operation::WriteZeroes { .. } | Operation::Discard { .. }
+        );
+        // One behind the other: the last is not to wait for others that come later.
+        let has_to_wait = self.must_wait_for_checkpoint() || !self.index.held_back.is_empty();
+        match is_change && has_to_wait {
+            true => self.index.held_back.push_back(request),
+            false => self.admit_now(request),
+        }
+    }
+
+    fn admit_now(&mut self, request: Request) {
         let range = match &request.operation {
             Operation::Read { range, .. }
             | Operation::WriteZeroes { range, .. }
@@ -116,11 +139,8 @@ impl Engine {
             }
             _ => return self.carry_out(request),
         };
-        let is_read = matches!(request.operation, Operation::Read { .. });
-        if !is_read && self.must_wait_for_checkpoint() {
-            return self.index.held_back.push_back(request);
-        }
-        let is_zero = !is_read && !matches!(request.operation, Operation::Write { .. });
+        let is_zero =
+            matches!(request.operation, Operation::WriteZeroes { .. } | Operation::Discard { .. });
         let lines = match is_zero && self.is_large_discard(range) {
             // Its lines leave the table by and by: only parts of lines are written.
             true => edges(range),
@@ -158,10 +178,16 @@ impl Engine {
         if waiting.missing.is_empty() {
             return self.go_on_with(waiting);
         }
-        if self.health.cache_disk_failed() {
+        if self.health.cache_disk_failed() && !(waiting.is_read() && self.may_read_index()) {
             return self.turn_away(waiting, RequestError::Io);
         }
         self.wait_for_pages(waiting);
+    }
+
+    /// Whether pages may still be read: a cache-disk that takes no writes may tell what it has
+    /// (C22).
+    fn may_read_index(&self) -> bool {
+        !matches!(self.health.cache_disk_error(), Some(IoError::Gone | IoError::TimedOut))
     }
 
     /// Pins what is known.
@@ -176,7 +202,12 @@ impl Engine {
         Waiting { missing, pinned, then }
     }
 
-    fn wait_for_pages(&mut self, waiting: Waiting) {
+    fn wait_for_pages(&mut self, mut waiting: Waiting) {
+        // Pages that are there for somebody who waits for others: nobody is told of them again.
+        self.load_missing(&mut waiting, None);
+        if waiting.missing.is_empty() {
+            return self.go_on_with(waiting);
+        }
         for (_, pages) in &waiting.missing {
             for page in (pages.start.0..pages.end.0).map(IndexPage) {
                 if let Entry::Vacant(entry) = self.index.pages.entry(page) {
@@ -233,6 +264,23 @@ impl Engine {
         }
     }
 
+    /// The cache-disk was given up while nothing on it was newer: no page is needed any more.
+    pub(super) fn need_no_pages(&mut self) {
+        self.index.pages.clear();
+        self.index.has_another_run = true;
+    }
+
+    /// Nothing more is written to the cache-disk.
+    pub(super) fn fail_unadmitted_changes(&mut self, error: RequestError) {
+        let (reads, others): (VecDeque<Waiting>, _) = std::mem::take(&mut self.index.waiting)
+            .into_iter()
+            .partition(|waiting| waiting.is_read() && self.may_read_index());
+        self.index.waiting = others;
+        self.fail_unadmitted(error);
+        self.index.waiting.extend(reads);
+        self.drop_unwanted_pages();
+    }
+
     /// Those who wait are told: there will be no more pages, or no more requests.
     pub(super) fn fail_unadmitted(&mut self, error: RequestError) {
         for request in std::mem::take(&mut self.index.held_back) {
@@ -281,7 +329,7 @@ impl Engine {
                 self.doubt_page(read.page);
                 return self.read_index_page(PageRead { tries: read.tries + 1, ..read });
             }
-            return self.index_is_lost(result.err().unwrap_or(IoError::Failed));
+            return self.index_is_lost(read.page, result.err().unwrap_or(IoError::Failed));
         };
         self.settle_page(read.page, bytes.bytes());
         self.index.pages.insert(read.page, Some(bytes));
@@ -302,31 +350,50 @@ impl Engine {
         }
     }
 
-    /// Nobody can tell any more where lines of the log are: without the index there is no cache.
-    fn index_is_lost(&mut self, error: IoError) {
+    /// Nobody can tell any more where some lines of the log are: without the index nothing more is
+    /// logged. Whoever waits for this page is told; others find theirs.
+    fn index_is_lost(&mut self, page: IndexPage, error: IoError) {
         if self.phase == Phase::Opening {
             return self.fail_open_without_index(error);
         }
         self.health.note_cache_disk_error(error);
         self.fail_cache_disk();
+        self.index.pages.remove(&page);
+        let is_lost = !self.may_read_index();
+        let waits = |waiting: &Waiting| {
+            is_lost || waiting.missing.iter().any(|(_, pages)| pages.contains(&page))
+        };
+        let (lost, others): (VecDeque<Waiting>, _) =
+            std::mem::take(&mut self.index.waiting).into_iter().partition(waits);
+        self.index.waiting = others;
+        for waiting in lost {
+            self.turn_away(waiting, RequestError::Io);
+        }
+        self.drop_unwanted_pages();
     }
 
     /// Lines that waited for this page are loaded, and those go on who waited for nothing else.
     fn take_pages(&mut self, page: IndexPage) {
-        for at in 0..self.index.waiting.len() {
-            let mut missing = std::mem::take(&mut self.index.waiting[at].missing);
-            missing.retain(|(line, pages)| {
-                let is_known = pages.contains(&page) && self.load_line(*line, pages);
-                if is_known {
-                    self.table.pin(*line).expect("it has just been loaded");
-                    self.index.waiting[at].pinned.push(*line);
-                }
-                !is_known
-            });
-            self.index.waiting[at].missing = missing;
-        }
+        let mut all = std::mem::take(&mut self.index.waiting);
+        all.iter_mut().for_each(|waiting| self.load_missing(waiting, Some(page)));
+        self.index.waiting = all;
         self.drop_unwanted_pages();
         self.go_on_with_the_ready();
+    }
+
+    /// Pins lines that somebody waits for and of which all pages are there; only those that this
+    /// one may list, if one is given.
+    fn load_missing(&mut self, waiting: &mut Waiting, page: Option<IndexPage>) {
+        let Waiting { missing, pinned, .. } = waiting;
+        missing.retain(|(line, pages)| {
+            let is_asked = page.is_none_or(|page| pages.contains(&page));
+            let is_known = is_asked && self.load_line(*line, pages);
+            if is_known {
+                self.table.pin(*line).expect("it has just been loaded");
+                pinned.push(*line);
+            }
+            !is_known
+        });
     }
 
     /// Loads a line if all its pages are there. Tells whether it is known now.
@@ -404,22 +471,48 @@ impl Engine {
             }
             self.go_on_with_the_ready();
         }
-        if self.table.is_evicting() && !self.index.has_paused {
+        if self.table.is_evicting()
+            && !self.index.has_paused
+            && (self.index.evict_at <= self.now || self.someone_waits_for_run())
+        {
             self.index.has_paused = true;
+            self.index.evict_at = self.now.after(PART_EVERY);
             self.table.evict_part(self.config.limits.checkpoint_lines);
             moved = true;
         }
         while !self.must_wait_for_checkpoint()
             && let Some(request) = self.index.held_back.pop_front()
         {
-            self.admit(request);
+            self.admit_now(request);
             moved = true;
         }
         moved
     }
 
     pub(super) fn index_wake_up(&self) -> Option<Time> {
-        self.table.is_evicting().then(|| self.now.after(PAUSE))
+        let soon = self.now.after(PAUSE);
+        let next_at = || match self.someone_waits_for_run() {
+            true => soon,
+            false => self.index.evict_at.max(soon),
+        };
+        self.table.is_evicting().then(next_at)
+    }
+
+    /// Whether somebody waits until the checkpoint under way is durable, or what it lists has left
+    /// memory: it does not take its time then, nor at a start. Without a budget it never does.
+    pub(super) fn someone_waits_for_run(&self) -> bool {
+        self.table.has_budget()
+            && (!self.is_running()
+                || !self.index.held_back.is_empty()
+                || self.checkpoint.is_waited_for()
+                || self.checkpoint.tells_of_size()
+                || self.close.is_some()
+                || self.purge_waits_for_destaging()
+                || self.someone_waits_for_zero_ranges()
+                || self.log.segments.empty_in_use() > 0
+                    && self.log.announced().len() == 0
+                    && self.someone_waits_for_destaging()
+                    && !self.can_announce())
     }
 
     /// Whether the table is as the newest checkpoint and memory say, and will be for a while: what

@@ -113,7 +113,7 @@ impl Engine {
     pub(super) fn fail_what_waits_for_the_log(&mut self) {
         self.fail_checkpoint_waiters();
         self.answer_commit_waiters(Err(RequestError::Io));
-        self.fail_unadmitted(RequestError::Io);
+        self.fail_unadmitted_changes(RequestError::Io);
         self.fail_stalled(RequestError::Io);
         self.fail_bypasses();
         self.fail_drains();

@@ -13,7 +13,7 @@
 use std::collections::BTreeMap;
 
 use super::Engine;
-use crate::io::RequestError;
+use crate::io::{RequestError, all_is_accepted};
 use crate::units::{FragmentMask, LbaRange, Line, SegmentIndex, SegmentSerial, SlotIndex};
 
 /// Lines that are damaged and still in the table, each with a damaged slot, as it was filled then.
@@ -95,13 +95,7 @@ impl Engine {
 
     /// Whether all that is lost lies within `accepted`, which is what [`Engine::lost`] said before.
     pub fn all_lost_is_within(&self, accepted: &[LbaRange]) -> bool {
-        // Ascending, as it was said; of what is not, nothing is found, and nothing is given up.
-        let is_accepted = |lost: &LbaRange| {
-            let at = accepted.partition_point(|range| range.end() < lost.end());
-            let range = accepted.get(at);
-            range.is_some_and(|range| range.start <= lost.start && lost.end() <= range.end())
-        };
-        self.lost().iter().all(is_accepted)
+        all_is_accepted(&self.lost(), accepted)
     }
 
     /// How a drain ends that has brought home what there is.

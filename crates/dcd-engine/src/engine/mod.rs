@@ -859,6 +859,12 @@ impl Engine {
 
     /// Takes fragments out of the log: their newest copy is elsewhere or nowhere.
     fn forget(&mut self, line: Line, mask: FragmentMask) {
+        self.forget_clean(line, 1);
+        self.leaves_table(line, mask);
+    }
+
+    /// The same; who calls this tells what becomes of the slot from which it was destaged before.
+    fn leaves_table(&mut self, line: Line, mask: FragmentMask) {
         let dead = self.table.remove(line, mask);
         self.drop_dead_slots(dead.as_slice());
     }

@@ -275,9 +275,9 @@ impl Engine {
         }
     }
 
-    /// A line has changed in the log: its copies are no longer true.
+    /// A line has changed in the log: its copies are no longer true. The slot from which it was
+    /// destaged is not looked for while it is in the table, and is forgotten when it leaves it.
     pub(super) fn copies_of_line_changed(&mut self, line: Line) {
-        self.forget_clean(line, 1);
         let policy = &mut self.promotion.policy;
         self.copies.change(line, |slot| policy.remove(slot));
     }

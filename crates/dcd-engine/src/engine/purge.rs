@@ -18,8 +18,10 @@
 //! their walks of the table ([`Sweep`]): a trim of everything comes as thousands of them.
 //!
 //! Within a budget ([`super::index`]) memory has only some of the lines. When those have gone, the
-//! others are counted along the run of the newest checkpoint, and what that lists of the range is
-//! *void* from then on; no checkpoint is under way meanwhile, which would take its place.
+//! others are counted along the run of the newest checkpoint, in one *pass* for all ranges that
+//! wait, and what that lists of them is *void* from then on; no checkpoint is under way meanwhile,
+//! which would take its place. Ranges that come during a pass are looked for in memory behind it,
+//! and join the next.
 
 use std::ops::Range;
 
@@ -30,15 +32,19 @@ use crate::units::{Duration, FRAGMENTS_PER_LINE, FragmentMask, LbaRange, Line, T
 
 /// As short as an engine can say: others have their turn between.
 const PAUSE: Duration = Duration::from_micros(1);
-/// Rounds of discards that follow each other, before what waits for room in the log has its turn.
+/// Rounds of discards that follow each other, before what waits for room in the log has its turn;
+/// within a budget also passes.
 const ROUNDS_MAX: u32 = 4;
 
 /// Discards that are being carried out.
 #[derive(Default)]
 pub(super) struct Purge {
     sweep: Option<Sweep>,
-    /// Memory has none of these lines any more: the rest of them is listed on the cache-disk.
+    /// Memory has none of these lines any more: the rest of them is listed on the cache-disk. Comes
+    /// before what is swept.
     in_run: Option<InRun>,
+    /// Passes along the run that were begun since nothing was under way.
+    passes: u32,
     /// A part went since the last input.
     has_paused: bool,
     /// Somebody waits for something to be destaged before the next discard.
@@ -109,15 +115,11 @@ impl Engine {
 
     /// Step 1.
     pub(super) fn may_purge(&self) -> bool {
-        match &self.purge.sweep {
-            Some(sweep) => sweep.rounds() < ROUNDS_MAX,
-            None => {
-                self.destage.is_idle()
-                    && !self.purge.is_turn_of_destaging
-                    && self.purge.in_run.is_none()
-                    && self.run_is_settled()
-            }
+        if self.purge.is_under_way() {
+            let rounds = self.purge.sweep.as_ref().map_or(0, Sweep::rounds);
+            return rounds.max(self.purge.passes) < ROUNDS_MAX && !self.table.is_full_of_void();
         }
+        self.destage.is_idle() && !self.purge.is_turn_of_destaging && self.run_is_settled()
     }
 
     /// Behind step 2.
@@ -144,12 +146,16 @@ impl Engine {
 
     /// What follows cannot be done beside one.
     pub(super) fn finish_purge(&mut self) {
-        while self.purge.sweep.is_some() {
+        loop {
+            // The cache-disk is clean: nothing is listed there.
+            self.purge.in_run = None;
+            self.table.end_voiding();
+            if self.purge.sweep.is_none() {
+                break;
+            }
             self.purge_part(usize::MAX);
         }
-        // The cache-disk is clean: nothing is listed there.
-        self.purge.in_run = None;
-        self.table.end_voiding();
+        self.purge.passes = 0;
     }
 
     pub(super) fn purge_wake_up(&self) -> Option<Time> {
@@ -174,6 +180,7 @@ impl Engine {
             let lines = sweep.into_swept();
             self.table.begin_voiding(lines.clone());
             self.purge.in_run = Some(InRun { lines, last: None, waits: false });
+            self.purge.passes += 1;
             return self.begin_scan(Walker::Purge);
         }
         self.end_purge();
@@ -202,10 +209,14 @@ impl Engine {
         }
         self.end_scan(Walker::Purge);
         self.table.end_voiding();
-        self.end_purge();
+        // Others may have come meanwhile.
+        if self.purge.sweep.is_none() {
+            self.end_purge();
+        }
     }
 
     fn end_purge(&mut self) {
+        self.purge.passes = 0;
         self.purge.is_turn_of_destaging = self.someone_waits_for_destaging();
         self.destage.something_changed();
     }

@@ -439,7 +439,9 @@ impl Engine {
     fn fit_tables(&mut self) {
         let total = self.log.segments.total();
         let per_segment = self.superblock.geometry.slots_per_segment();
-        self.table.set_slots(total * per_segment, total * (per_segment - 1));
+        let slots = total * per_segment;
+        let budget = IndexBudget::new(self.config.index_bytes_max, slots);
+        self.table.set_slots(slots, total * (per_segment - 1), budget);
         if let Some(clean) = &mut self.clean {
             clean.set_segments(total);
         }

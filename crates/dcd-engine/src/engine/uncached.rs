@@ -209,6 +209,7 @@ impl Engine {
         self.finish_purge();
         let reason = if self.config.no_log { Reason::NoLog } else { Reason::Failed };
         self.passing_by = Some(PassingBy { reason, ..PassingBy::default() });
+        self.need_no_pages();
         self.forget_copies();
         self.pass_stalled();
     }

@@ -81,7 +81,7 @@ impl Engine {
         self.counters.writes += 1;
         self.counters.write_bytes += data.len() as u64;
         self.pace.foreground(self.now);
-        let is_held = self.mode.holds_changes();
+        let is_held = self.is_held_by_switch();
         if self.is_passing_by() && !is_held {
             return self.pass(id.into(), Change::Write { start, data, blocks_done: 0 }, fua);
         }
@@ -92,6 +92,12 @@ impl Engine {
             return self.bypass(id, range, data, fua);
         }
         self.change(id.into(), Change::Write { start, data, blocks_done: 0 }, fua);
+    }
+
+    /// Whether a change waits for a switch of the mode. One of a cache-disk that has failed is about
+    /// to end: what was admitted behind the same input ([`super::index`]) does not wait for it.
+    pub(super) fn is_held_by_switch(&self) -> bool {
+        self.mode.holds_changes() && !self.log_is_given_up()
     }
 
     /// Does a change now, or puts it in line.
@@ -205,6 +211,11 @@ impl Engine {
             || !self.may_gather_zero_ranges(ZeroRanges::GROWTH_BY_INSERT)
                 && self.stalled.iter().any(|stalled| stalled.waits_for == WaitsFor::ZeroRanges)
             || self.has_bypasses_without_room() && self.log.lacks_segments(1, Appender::Engine)
+    }
+
+    /// Whether a change waits for room among the zero ranges.
+    pub(super) fn someone_waits_for_zero_ranges(&self) -> bool {
+        self.stalled.iter().any(|stalled| stalled.waits_for == WaitsFor::ZeroRanges)
     }
 
     /// Whether a request waits for segment buffers: for records to be durable, and nothing else.

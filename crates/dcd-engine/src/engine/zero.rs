@@ -32,7 +32,7 @@ impl Engine {
         assert!(self.check_range(range));
         self.counters.zeroes += 1;
         self.pace.foreground(self.now);
-        if self.is_passing_by() && !self.mode.holds_changes() {
+        if self.is_passing_by() && !self.is_held_by_switch() {
             return self.pass(owner, Change::Zero { range, may_unmap }, fua);
         }
         if self.log_is_given_up() {

@@ -46,6 +46,9 @@ pub const NVRAM_BYTES_MIN: u64 = CHUNKS_OFFSET + CHUNK_BYTES;
 pub const NVRAM_BYTES_MAX: u64 = 64 << 30;
 /// Sequences stay below this: they share their word with a checksum.
 pub const SEQUENCE_END: u64 = 1 << 48;
+/// A commit word with this sequence or a later one is none: so many writes nobody has done, and
+/// whoever goes on from it has room for more than he can do.
+pub const COMMITTED_END: u64 = SEQUENCE_END - (1 << 40);
 const WHAT: &str = "the head of the memory";
 const PREAMBLE: Preamble = Preamble { what: WHAT, magic: MAGIC, version: VERSION };
 
@@ -146,6 +149,17 @@ impl NvramHead {
         Ok(head)
     }
 
+    /// Reads a copy from which an end in order, or a start that makes the medium empty, has taken
+    /// the magic number.
+    pub fn decode_wiped(bytes: &[u8]) -> Option<NvramHead> {
+        let (magic, rest) = bytes.split_at_checked(8)?;
+        if magic != [0; 8] {
+            return None;
+        }
+        let whole = [&MAGIC.to_le_bytes()[..], rest].concat();
+        NvramHead::decode(&whole).ok()
+    }
+
     /// The newer of the two copies that is good.
     ///
     /// # Errors
@@ -211,7 +225,8 @@ pub fn commit_word(id: Uuid, sequence: u64) -> u64 {
 /// The sequence of a commit word, if it is one.
 pub fn read_commit_word(id: Uuid, word: u64) -> Option<u64> {
     let sequence = word >> 16;
-    (commit_checksum(id, sequence) == word as u16).then_some(sequence)
+    let is_good = commit_checksum(id, sequence) == word as u16 && sequence < COMMITTED_END;
+    is_good.then_some(sequence)
 }
 
 fn commit_checksum(id: Uuid, sequence: u64) -> u16 {
@@ -296,6 +311,13 @@ mod tests {
         let (old, new) = (head().encode(), newer.encode());
         assert_eq!(NvramHead::newest([old.bytes(), new.bytes()]), Ok(newer));
         assert_eq!(NvramHead::newest([&[0; 512], old.bytes()]), Ok(head()));
+        let mut wiped = head().encode().bytes().to_vec();
+        assert_eq!(NvramHead::decode_wiped(&wiped), None);
+        wiped[..8].fill(0);
+        assert_eq!(NvramHead::decode_wiped(&wiped), Some(head()));
+        wiped[20] ^= 1;
+        assert_eq!(NvramHead::decode_wiped(&wiped), None);
+        assert_eq!(NvramHead::decode_wiped(&[0; 512]), None);
         for broken in [
             NvramHead { slots: 0, ..head() },
             NvramHead { slots: 127, ..head() },
@@ -332,6 +354,9 @@ mod tests {
         assert_eq!(read_commit_word(id, commit_word(id, 77)), Some(77));
         assert_eq!(read_commit_word(other, commit_word(id, 77)), None);
         assert_eq!(read_commit_word(id, commit_word(id, 77) ^ 1 << 20), None);
+        let last = COMMITTED_END - 1;
+        assert_eq!(read_commit_word(id, commit_word(id, last)), Some(last));
+        assert_eq!(read_commit_word(id, commit_word(id, last + 1)), None, "nobody gets there");
         let header = SlotHeader { sequence: 5, block: 8, data_checksum: 1 };
         let bytes = header.encode(id, 3);
         assert_eq!(SlotHeader::decode(id, 3, &bytes), SlotCopy::Good(header));

@@ -26,6 +26,8 @@ pub const HEADER_SIZE: usize = 4096;
 pub const ENTRIES_MAX: usize = 248;
 /// Where the entries begin in the header.
 pub(crate) const ENTRIES_OFFSET: usize = 128;
+/// Bytes of an entry.
+pub(crate) const ENTRY_SIZE: usize = size_of::<EntryOnDisk>();
 const WHAT: &str = "the record header";
 const PREAMBLE: Preamble = Preamble { what: WHAT, magic: MAGIC, version: VERSION };
 
@@ -335,7 +337,7 @@ pub(crate) fn start_header(bytes: &mut [u8], header: &RecordHeader) {
 
 /// Puts an entry into a header that was started.
 pub(crate) fn put_entry(bytes: &mut [u8], index: usize, entry: &EntryOnDisk) {
-    let at = ENTRIES_OFFSET + index * size_of::<EntryOnDisk>();
+    let at = ENTRIES_OFFSET + index * ENTRY_SIZE;
     bytes[at..at + size_of::<EntryOnDisk>()].copy_from_slice(entry.as_bytes());
 }
 

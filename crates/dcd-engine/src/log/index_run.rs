@@ -150,7 +150,9 @@ impl RunBuilder {
     }
 }
 
-/// Bits of which each line sets some, in chunks that are memory of their own.
+/// Bits of which each line sets some, in chunks that are memory of their own. Lines come in their
+/// order, and words are in it, too, so chunks come one by one: to make all of them would be a long
+/// step.
 #[derive(Default)]
 struct Filter {
     chunks: Vec<Vec<u64>>,
@@ -160,9 +162,7 @@ struct Filter {
 impl Filter {
     fn new(lines: usize, bits_per_line: u32) -> Filter {
         let words = lines * bits_per_line as usize / u64::BITS as usize + 1;
-        let chunks = (0..words).step_by(CHUNK_WORDS);
-        let chunks = chunks.map(|first| vec![0; CHUNK_WORDS.min(words - first)]).collect();
-        Filter { chunks, words }
+        Filter { chunks: Vec::new(), words }
     }
 
     fn memory_bytes(&self) -> usize {
@@ -171,10 +171,9 @@ impl Filter {
 
     /// Which word, and which bits of it.
     fn place(&self, order: u64) -> (usize, u64) {
-        // The order itself is where the line lies: lines that are near to each other would share
-        // words.
+        let word = ((u128::from(order) * self.words as u128) >> 64) as usize;
+        // Lines of a word are near to each other in the order.
         let mixed = (order ^ order >> 29).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let word = ((u128::from(mixed) * self.words as u128) >> 64) as usize;
         let low = mixed.wrapping_mul(0x94d0_49bb_1331_11eb) >> 32;
         let bits = (0..BITS_SET).fold(0, |bits, index| bits | 1 << (low >> (6 * index) & 63));
         (word, bits)
@@ -182,12 +181,17 @@ impl Filter {
 
     fn add(&mut self, order: u64) {
         let (word, bits) = self.place(order);
+        while self.chunks.len() <= word / CHUNK_WORDS {
+            let left = self.words - self.chunks.len() * CHUNK_WORDS;
+            self.chunks.push(vec![0; CHUNK_WORDS.min(left)]);
+        }
         self.chunks[word / CHUNK_WORDS][word % CHUNK_WORDS] |= bits;
     }
 
     fn may_hold(&self, order: u64) -> bool {
         let (word, bits) = self.place(order);
-        self.chunks[word / CHUNK_WORDS][word % CHUNK_WORDS] & bits == bits
+        let chunk = self.chunks.get(word / CHUNK_WORDS);
+        chunk.is_some_and(|chunk| chunk[word % CHUNK_WORDS] & bits == bits)
     }
 }
 

@@ -20,8 +20,10 @@ use self::segment::{BufferIndex, SegmentState, SegmentTable};
 use crate::buffer::SegmentMemory;
 use crate::format::Geometry;
 use crate::format::checkpoint::LogPosition;
-use crate::format::checksum::crc32c;
-use crate::format::record::{self, ENTRIES_MAX, ENTRIES_OFFSET, Entry, RecordHeader, Seal};
+use crate::format::checksum::{crc32c, crc32c_more};
+use crate::format::record::{
+    self, ENTRIES_MAX, ENTRIES_OFFSET, ENTRY_SIZE, Entry, RecordHeader, Seal,
+};
 use crate::units::{
     FragmentMask, LINE_SIZE, Line, RecordNumber, SegmentIndex, SegmentSerial, SlotIndex, Uuid,
 };
@@ -73,8 +75,9 @@ struct OpenRecord {
     buffer: BufferIndex,
     header_slot: u32,
     entries: usize,
-    /// Entries of requests that were appended whole.
+    /// Entries of requests that were appended whole, and their checksum.
     entries_whole: usize,
+    entries_checksum: u32,
     data_slots: u32,
     /// Data slots of requests that were appended whole.
     data_slots_whole: u32,
@@ -377,11 +380,15 @@ impl Log {
     /// The request whose entries were appended since the last call is whole: from here on it
     /// survives the process.
     pub(crate) fn end_request(&mut self) {
-        let Some(open) = &mut self.open else { return };
-        open.entries_whole = open.entries;
-        open.data_slots_whole = open.data_slots;
+        let Some(open) = &self.open else { return };
         let (buffer, header_slot, entries) = (open.buffer, open.header_slot, open.entries);
         let at = self.memory_offset(buffer, header_slot) + ENTRIES_OFFSET;
+        let new = at + open.entries_whole * ENTRY_SIZE..at + entries * ENTRY_SIZE;
+        let entries_checksum = crc32c_more(open.entries_checksum, &self.memory.bytes()[new]);
+        let open = self.open.as_mut().expect("looked at");
+        open.entries_whole = entries;
+        open.entries_checksum = entries_checksum;
+        open.data_slots_whole = open.data_slots;
         self.open_marks += 1;
         let memory = self.memory.bytes_mut();
         let mark = OpenMark {
@@ -389,7 +396,7 @@ impl Log {
             buffer: buffer.0,
             header_slot,
             entries: entries as u32,
-            entries_checksum: crc32c(&memory[at..at + entries * 16]),
+            entries_checksum,
             checkpoint_generation: self.checkpoint_generation,
         };
         control::write_mark(&mut memory[..CONTROL_SIZE], self.open_marks, &mark);
@@ -452,6 +459,7 @@ impl Log {
             header_slot,
             entries: 0,
             entries_whole: 0,
+            entries_checksum: crc32c(&[]),
             data_slots: 0,
             data_slots_whole: 0,
         });

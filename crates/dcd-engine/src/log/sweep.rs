@@ -107,12 +107,12 @@ impl Sweep {
         self.gathered.insert(lines);
     }
 
-    /// Whether one of the lines may not have been looked for yet.
+    /// Whether one of the lines may not have been looked for yet, here or elsewhere.
     pub(crate) fn covers(&self, lines: Range<Line>) -> bool {
-        self.sought.overlap(&lines) || self.gathered.overlap(&lines)
+        [&self.sought, &self.gathered, &self.swept].into_iter().any(|them| them.overlap(&lines))
     }
 
-    /// All lines that were looked for, within a budget.
+    /// All lines that were looked for: within a budget, where more of them are listed elsewhere.
     pub(crate) fn into_swept(self) -> LineRanges {
         self.swept
     }

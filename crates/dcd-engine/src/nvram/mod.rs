@@ -169,6 +169,8 @@ pub enum NvramInput {
     Past(NvramRequest),
     /// An I/O below has ended; whether well.
     BelowDone(BelowId, bool),
+    /// The first in line ([`Nvram::waits_for_cleaning`]) leaves it; there is no reply.
+    GiveUp(RequestId),
     /// [`Nvram::wake_up`] has come.
     Timeout,
 }

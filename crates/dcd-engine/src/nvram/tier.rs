@@ -24,6 +24,7 @@ use super::{
     BelowId, BelowIo, BelowPurpose, HotZoneSize, NvramConfig, NvramCounters, NvramInput,
     NvramOperation, NvramOutput, NvramReply, NvramRequest,
 };
+use crate::io::RequestId;
 use crate::units::{Duration, Lba, LbaRange, Time};
 
 /// Writes after which the size of the hot zone is looked at anew.
@@ -67,7 +68,15 @@ struct Waiting {
     request: NvramRequest,
     /// Past the memory, whatever its size.
     is_past: bool,
+    /// Until something has left the memory, not for another request.
+    waits_for_cleaning: bool,
     stalled_since: Option<Time>,
+}
+
+impl Waiting {
+    fn new(request: NvramRequest, is_past: bool) -> Waiting {
+        Waiting { request, is_past, waits_for_cleaning: false, stalled_since: None }
+    }
 }
 
 impl Nvram {
@@ -136,6 +145,12 @@ impl Nvram {
         }
     }
 
+    /// The first in line, if it waits until something has been cleaned.
+    pub fn waits_for_cleaning(&self) -> Option<RequestId> {
+        let first = self.waiting.front().filter(|first| first.waits_for_cleaning);
+        first.map(|first| first.request.id)
+    }
+
     /// Whether a block is dirty.
     pub fn is_dirty(&self, block: Lba) -> bool {
         self.groups.dirty_in(LbaRange::new(block.0, 1)) > 0
@@ -144,23 +159,24 @@ impl Nvram {
     /// What happened at `now`, which never goes back.
     ///
     /// # Panics
-    /// If an I/O is told to be done that is not under way.
+    /// If an I/O is told to be done that is not under way, or somebody leaves the line who is not
+    /// its first.
     pub fn handle_input(&mut self, now: Time, input: NvramInput, head: &dyn HeadPosition) {
         self.now = now;
         match input {
             NvramInput::Request(request) => match request.operation {
                 NvramOperation::Read => self.read(request),
-                NvramOperation::Write => {
-                    let waiting = Waiting { request, is_past: false, stalled_since: None };
-                    self.waiting.push_back(waiting);
-                }
+                NvramOperation::Write => self.waiting.push_back(Waiting::new(request, false)),
             },
             NvramInput::Past(request) => {
                 assert!(self.config.past_waits, "what it meets is cleaned first");
-                let waiting = Waiting { request, is_past: true, stalled_since: None };
-                self.waiting.push_back(waiting);
+                self.waiting.push_back(Waiting::new(request, true));
             }
             NvramInput::BelowDone(id, ok) => self.below_done(id, ok),
+            NvramInput::GiveUp(id) => {
+                let first = self.waiting.pop_front();
+                assert!(first.is_some_and(|first| first.request.id == id), "the first in line");
+            }
             NvramInput::Timeout => {}
         }
         self.admit_writes(head);
@@ -226,6 +242,7 @@ impl Nvram {
                     && io.range.overlaps(range)
             };
             if self.requests_below > 0 && self.below.values().any(overlaps) {
+                self.waiting[0].waits_for_cleaning = false;
                 return;
             }
             let is_large =
@@ -233,6 +250,7 @@ impl Nvram {
             let is_past = is_large || first.is_past;
             let is_admitted = if is_past { self.bypass() } else { self.store(head) };
             if !is_admitted {
+                self.waiting[0].waits_for_cleaning = true;
                 return;
             }
             self.waiting.pop_front();

@@ -1,7 +1,8 @@
 //! The TTABLE (DHIS section 3.1): which set, and which place in it, each logical extent has, what
 //! it is, and what room is left.
 //!
-//! Eight bytes for each logical extent: on the cache-disk as in memory. A place is *taken* from the
+//! Eight bytes for each logical extent on the cache-disk, and in memory for each near one that is
+//! used. A place is *taken* from the
 //! moment when [`Extents::take`] gives it out until [`Extents::free`]: longer than an extent is
 //! mapped to it, since a place may be given to another extent only when the cache-disk knows that
 //! the first one has left it.
@@ -13,7 +14,6 @@
 //!
 //! Tests: `extents_tests.rs`.
 
-use std::collections::BTreeSet;
 use std::ops::Range;
 
 use super::attributes::Attributes;
@@ -21,6 +21,7 @@ use super::config::VolumeConfig;
 use super::free_map::FreeMap;
 use super::placement::{Placement, RaidLevel};
 use super::raid::SetLine;
+use super::sparse_table::SparseTable;
 use crate::units::LINE_SIZE;
 
 /// Number of a logical extent: byte address of the volume / size of an extent.
@@ -158,8 +159,6 @@ pub struct FoundPlace {
     start: Option<u64>,
 }
 
-/// Entries looked at together when all that are known are.
-const GROUP_EXTENTS: u32 = 512;
 /// Free places looked at for one that can be used.
 const CANDIDATES_MAX: usize = 4096;
 
@@ -276,9 +275,7 @@ pub(super) struct Part {
 /// The TTABLE, and the room of the sets.
 #[derive(Clone, Debug)]
 pub struct Extents {
-    entries: Vec<u64>,
-    /// Groups of [`GROUP_EXTENTS`] entries of which something is or was known.
-    groups: BTreeSet<u32>,
+    entries: SparseTable<u64>,
     mapped: u64,
     /// Logical extents that have no place and did not come from `alloc_block`.
     unused: FreeMap,
@@ -308,8 +305,7 @@ impl Extents {
         let extents = config.extents();
         assert!(extents <= EXTENTS_MAX, "a volume of {extents} extents");
         Extents {
-            entries: vec![0; extents as usize],
-            groups: BTreeSet::new(),
+            entries: SparseTable::new(extents),
             mapped: 0,
             unused: FreeMap::all_free(extents),
             sets,
@@ -323,18 +319,7 @@ impl Extents {
 
     /// Those of which anything is known, in order.
     pub fn known(&self) -> impl Iterator<Item = ExtentIndex> + Clone + '_ {
-        let extents = self.groups.iter().flat_map(|group| {
-            let first = group * GROUP_EXTENTS;
-            first..first.saturating_add(GROUP_EXTENTS).min(self.extents())
-        });
-        extents.map(ExtentIndex).filter(|extent| self.packed(*extent) != 0)
-    }
-
-    fn put(&mut self, extent: ExtentIndex, packed: u64) {
-        self.entries[extent.0 as usize] = packed;
-        if packed != 0 {
-            self.groups.insert(extent.0 / GROUP_EXTENTS);
-        }
+        self.entries.used().map(|extent| ExtentIndex(extent as u32))
     }
 
     /// Number of logical extents that have a place.
@@ -349,7 +334,7 @@ impl Extents {
 
     /// The same as a number, for the disk.
     pub fn packed(&self, extent: ExtentIndex) -> u64 {
-        self.entries[extent.0 as usize]
+        self.entries.get(extent.0.into())
     }
 
     /// Changes what is known of an extent. A place must be taken ([`Extents::take`]); one that it
@@ -360,7 +345,7 @@ impl Extents {
         }
         self.mapped -= u64::from(self.get(extent).place.is_some());
         self.mapped += u64::from(entry.place.is_some());
-        self.put(extent, entry.pack());
+        self.entries.set(extent.0.into(), entry.pack());
         if is_unused(entry) {
             self.unused.give_back(u64::from(extent.0));
         } else {
@@ -382,7 +367,7 @@ impl Extents {
         {
             return Err(ExtentsError::Place { extent, place });
         }
-        self.put(extent, packed);
+        self.entries.set(extent.0.into(), packed);
         Ok(())
     }
 
@@ -524,11 +509,11 @@ impl Extents {
         }
     }
 
-    /// Memory taken: eight bytes for each extent near one that was ever used, and a bit in the two
+    /// Memory taken: a little more than eight bytes for each extent near one that is used, and the
     /// maps of what is free.
     pub fn memory_bytes(&self) -> u64 {
-        let extents = self.groups.len() as u64 * u64::from(GROUP_EXTENTS);
-        extents * 8 + extents / 8 * 2
+        let maps = self.sets.iter().map(|set| &set.free).chain([&self.unused]);
+        self.entries.memory_bytes() + maps.map(FreeMap::memory_bytes).sum::<u64>()
     }
 
     /// Walks everything: each place that is mapped is taken, and holds one extent. Slow.

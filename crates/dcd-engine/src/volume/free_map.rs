@@ -1,16 +1,19 @@
 //! Which of many numbers are free: a bit for each, set when it is taken, and above them bits that
 //! say which words have no free one, so that a search costs a step per level also when nearly
-//! everything is taken. While all are free it is zeroes, which take no memory. Tests: against a
-//! plain set.
+//! everything is taken. Where all are free it takes next to no memory. Tests: against a plain set.
 
 use std::ops::Range;
+
+use super::sparse_table::SparseTable;
 
 /// A set of numbers below a limit.
 #[derive(Clone, Debug)]
 pub(super) struct FreeMap {
-    /// `levels[0]` has a bit for each number; a bit of `levels[n + 1]` says that a word of
-    /// `levels[n]` is all ones.
-    levels: Vec<Vec<u64>>,
+    /// Words with a bit for each number.
+    taken: SparseTable<u64>,
+    /// A bit of `full[0]` says that a word of `taken` is all ones, one of `full[n + 1]` that a word
+    /// of `full[n]` is.
+    full: Vec<Vec<u64>>,
     size: u64,
     free: u64,
 }
@@ -18,22 +21,22 @@ pub(super) struct FreeMap {
 impl FreeMap {
     /// All numbers below `size` are free.
     pub(super) fn all_free(size: u64) -> FreeMap {
-        let mut levels = Vec::new();
-        let mut bits = size;
-        loop {
-            let mut level = vec![0; bits.div_ceil(64) as usize];
-            if !bits.is_multiple_of(64)
-                && let Some(last) = level.last_mut()
-            {
-                // What is behind the last is not free.
-                *last = !0 << (bits % 64);
-            }
-            bits = level.len() as u64;
-            levels.push(level);
-            if bits <= 1 {
-                return FreeMap { levels, size, free: size };
-            }
+        let mut words = size.div_ceil(64);
+        let mut taken = SparseTable::new(words);
+        // What is behind the last is not free.
+        let behind = |bits: u64| if bits.is_multiple_of(64) { 0 } else { !0 << (bits % 64) };
+        if size > 0 {
+            taken.set(words - 1, behind(size));
         }
+        let mut full = Vec::new();
+        while words > 1 {
+            let bits = words;
+            words = bits.div_ceil(64);
+            let mut level = vec![0; words as usize];
+            level[words as usize - 1] = behind(bits);
+            full.push(level);
+        }
+        FreeMap { taken, full, size, free: size }
     }
 
     /// How many are free.
@@ -43,7 +46,7 @@ impl FreeMap {
 
     pub(super) fn is_free(&self, number: u64) -> bool {
         assert!(number < self.size, "number {number} of {}", self.size);
-        self.levels[0][(number / 64) as usize] & (1 << (number % 64)) == 0
+        self.taken.get(number / 64) & (1 << (number % 64)) == 0
     }
 
     /// Takes a number; whether it was free.
@@ -52,14 +55,16 @@ impl FreeMap {
             return false;
         }
         self.free -= 1;
-        let mut at = number;
-        for level in &mut self.levels {
-            let word = &mut level[(at / 64) as usize];
-            *word |= 1 << (at % 64);
-            if *word != !0 {
+        let mut at = number / 64;
+        let mut word = self.taken.get(at) | 1 << (number % 64);
+        self.taken.set(at, word);
+        for level in &mut self.full {
+            if word != !0 {
                 break;
             }
-            at /= 64;
+            let of_level = &mut level[(at / 64) as usize];
+            *of_level |= 1 << (at % 64);
+            (word, at) = (*of_level, at / 64);
         }
         true
     }
@@ -70,14 +75,15 @@ impl FreeMap {
             return false;
         }
         self.free += 1;
-        let mut at = number;
-        for level in &mut self.levels {
-            let word = &mut level[(at / 64) as usize];
-            let had_free = *word != !0;
-            *word &= !(1 << (at % 64));
-            if had_free {
+        let mut at = number / 64;
+        let mut word = self.taken.get(at);
+        self.taken.set(at, word & !(1 << (number % 64)));
+        for level in &mut self.full {
+            if word != !0 {
                 break;
             }
+            let of_level = &mut level[(at / 64) as usize];
+            word = std::mem::replace(of_level, *of_level & !(1 << (at % 64)));
             at /= 64;
         }
         true
@@ -95,8 +101,7 @@ impl FreeMap {
         // Up, as long as there is nothing behind `at` in its word, then down to the first bit of
         // what was found.
         loop {
-            let words = self.levels.get(up)?;
-            let word = words.get((at / 64) as usize)?;
+            let word = self.word(up, at / 64)?;
             let behind = !word & (!0 << (at % 64));
             if behind != 0 {
                 at = at / 64 * 64 + u64::from(behind.trailing_zeros());
@@ -105,14 +110,25 @@ impl FreeMap {
             at = at / 64 + 1;
             up += 1;
         }
-        for words in self.levels[..up].iter().rev() {
-            at = at * 64 + u64::from(words[at as usize].trailing_ones());
+        for level in (0..up).rev() {
+            let word = self.word(level, at).expect("a word above tells of it");
+            at = at * 64 + u64::from(word.trailing_ones());
         }
         Some(at)
     }
 
+    /// A word of a level, the lowest of which has the numbers.
+    fn word(&self, level: usize, word: u64) -> Option<u64> {
+        match level.checked_sub(1) {
+            None => (word < self.taken.len()).then(|| self.taken.get(word)),
+            Some(level) => self.full.get(level)?.get(word as usize).copied(),
+        }
+    }
+
+    /// Memory taken.
     pub(super) fn memory_bytes(&self) -> u64 {
-        self.levels.iter().map(|level| level.len() as u64 * 8).sum()
+        let full: usize = self.full.iter().map(|level| level.len() * 8).sum();
+        self.taken.memory_bytes() + full as u64
     }
 }
 

@@ -501,6 +501,8 @@ impl FoundVolume {
             members: self.volume.members.states(),
             label_epochs,
             disks: self.volume.members.disks(),
+            // Only the old cache-disk knew.
+            missed: None,
         };
         let other = Buffer::zeroed(LINE_SIZE as usize);
         write_cache_disk(disks, pages.area.root_offset(root.checkpoint + 1), &other)?;

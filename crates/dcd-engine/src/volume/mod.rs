@@ -28,11 +28,13 @@ mod lateness;
 mod lost;
 mod lost_sums;
 pub mod members;
+mod missed;
 mod page_map;
 mod paths;
 pub mod placement;
 pub(crate) mod pointers;
 pub mod raid;
+mod sparse_table;
 pub mod status;
 mod twin;
 mod unlogged;
@@ -200,6 +202,8 @@ pub struct Volume {
     readers: BTreeMap<Place, u32>,
     free_after_readers: BTreeSet<Place>,
     members: Members,
+    /// What those have missed that are away.
+    missed: missed::Missed,
     state_changes: StateChanges,
     epoch: u64,
     /// Allocations and pointers have changed since a flush made them durable.
@@ -267,7 +271,6 @@ impl Volume {
         let has_twin = config.twin_region_pages > 0;
         let layouts: Vec<Layout> = config.sets.iter().map(Layout::new).collect();
         let mut volume = Volume {
-            layouts,
             phase: VolumePhase::Opening,
             now,
             patience: Patience::new(now, MEMBER_TIMEOUT),
@@ -293,6 +296,7 @@ impl Volume {
             readers: BTreeMap::new(),
             free_after_readers: BTreeSet::new(),
             members: Members::new(&vec![format::root::MemberState::Stale; config.members]),
+            missed: missed::Missed::new(&layouts),
             state_changes: StateChanges::default(),
             epoch: 0,
             has_changes_of_requests: false,
@@ -322,6 +326,7 @@ impl Volume {
             accept_damage: false,
             suspect_after: 0,
             is_unlogged: false,
+            layouts,
             header,
             area,
         };
@@ -538,7 +543,7 @@ impl Volume {
             && self.migration.is_idle()
             && self.more_pointers.is_none()
             && self.sum_pages.is_idle()
-            && self.repair.status().is_none()
+            && !self.repair.is_under_way()
             && self.replacement.is_none()
             && self.is_twin_idle()
     }
@@ -648,11 +653,29 @@ impl Volume {
         if !self.members.can_do_without(member, &self.layouts) {
             return false;
         }
+        let found = self.members.get(member);
+        if found.state == MemberState::UpToDate {
+            // One with a label that is not known is not told from a copy of an earlier time.
+            match found.is_present && !found.has_old_label {
+                true => self.note_missed(member),
+                // It has missed more than what is in the journal now.
+                false => self.missed.forget(member),
+            }
+        }
         self.members.get_mut(member).state = MemberState::Stale;
         self.state_changes.waiting.push_back((member, MemberState::Stale));
         self.counters.members_failed += 1;
         self.repair_lost_member(member);
         true
+    }
+
+    /// A member that had all up to now gets nothing any more. What records in the ring have said may
+    /// not be durable there: all before was flushed.
+    fn note_missed(&mut self, member: MemberIndex) {
+        self.missed.note(member);
+        for region in self.journal.missed_regions() {
+            self.missed.mark(region);
+        }
     }
 
     // ---- looking from outside -----------------------------------------------------------------

@@ -39,6 +39,8 @@ pub struct VolumeCounters {
     pub moves_without_room: u64,
     pub members_failed: u64,
     pub members_rebuilt: u64,
+    /// Of them, those that got what they had missed, and no more.
+    pub members_caught_up: u64,
     pub members_replaced: u64,
     pub blocks_allocated: u64,
     pub blocks_freed: u64,
@@ -56,6 +58,10 @@ pub struct MemberStatus {
     /// Which [`Device::Member`](crate::Device) it is: its own number, unless another disk has taken
     /// its place since the start.
     pub disk: MemberIndex,
+    /// Bytes that it has to get before it is up to date.
+    pub bytes_to_rebuild: u64,
+    /// They are what it has missed while it was away; else all that belongs there.
+    pub is_missed_known: bool,
     /// I/Os that have failed since the start ...
     pub errors: u64,
     /// ... of them, reads.
@@ -177,6 +183,8 @@ impl Volume {
                 state: member.state,
                 is_present: member.is_present,
                 disk: MemberIndex(member.slot),
+                bytes_to_rebuild: self.bytes_to_rebuild(index),
+                is_missed_known: self.missed.is_noted(index),
                 errors: member.errors,
                 read_errors: member.read_errors,
                 lines_rotten: member.lines_rotten,
@@ -198,7 +206,7 @@ impl Volume {
         VolumeStatus {
             members: self.member_statuses().map(|(_, member)| member).collect(),
             sets: self.layouts.iter().enumerate().map(set).collect(),
-            work: self.repair.status().or_else(|| self.replacement_status()),
+            work: self.work_status().or_else(|| self.replacement_status()),
             last_work: self.repair.last,
             extent_bytes: self.header.config.extent_bytes,
             extents_mapped: self.extents.extents_mapped(),

@@ -45,6 +45,10 @@ struct UnderWay {
 #[derive(Default)]
 pub(super) struct Below {
     durable: Vec<Version>,
+    /// It takes whole logical blocks of so many blocks.
+    unit_blocks: u64,
+    /// All changes fail with this from now on.
+    broken: Option<RequestError>,
     cache: BTreeMap<u64, Version>,
     under_way: Vec<UnderWay>,
 }
@@ -63,8 +67,13 @@ fn changes(request: &Request) -> Option<(LbaRange, bool)> {
 }
 
 impl Below {
-    pub(super) fn of_blocks(blocks: usize) -> Below {
-        Below { durable: vec![0; blocks], ..Below::default() }
+    pub(super) fn of_blocks(blocks: usize, unit_blocks: u64) -> Below {
+        Below { durable: vec![0; blocks], unit_blocks, ..Below::default() }
+    }
+
+    /// It takes no change any more, until the next crash.
+    pub(super) fn break_with(&mut self, error: RequestError) {
+        self.broken = Some(error);
     }
 
     pub(super) fn under_way(&self) -> usize {
@@ -80,6 +89,15 @@ impl Below {
     }
 
     pub(super) fn start(&mut self, request: Request) -> Result<(), String> {
+        let read = match &request.operation {
+            Operation::Read { range, .. } => Some(*range),
+            _ => None,
+        };
+        if let Some(range) = changes(&request).map(|(range, _)| range).or(read)
+            && ![range.start.0, range.blocks].iter().all(|it| it.is_multiple_of(self.unit_blocks))
+        {
+            return Err(format!("{range:?} is asked for below: not whole logical blocks"));
+        }
         if let Some((range, _)) = changes(&request) {
             let mut others = self.under_way.iter().filter_map(|other| changes(&other.request));
             if let Some((other, _)) = others.find(|(other, _)| other.overlaps(range)) {
@@ -125,11 +143,13 @@ impl Below {
         let index = random.below(self.under_way.len() as u64) as usize;
         let UnderWay { request, seen } = self.under_way.swap_remove(index);
         let id = request.id;
-        let fails = may_fail && changes(&request).is_some() && random.one_in(30);
+        let is_unlucky = self.broken.is_some() || may_fail && random.one_in(30);
+        let fails = is_unlucky && changes(&request).is_some();
         if !fails || random.one_in(2) {
             self.apply(&request, request.fua)?;
         }
-        let result = if fails { Err(RequestError::Io) } else { Ok(()) };
+        let error = self.broken.unwrap_or(RequestError::Io);
+        let result = if fails { Err(error) } else { Ok(()) };
         let mut ended = None;
         let buffer = match request.operation {
             Operation::Read { range, mut buffer } => {
@@ -146,7 +166,9 @@ impl Below {
                 self.flush();
                 None
             }
-            operation @ (Operation::Shutdown | Operation::Detach) => {
+            operation @ (Operation::Shutdown
+            | Operation::Detach
+            | Operation::DetachAccepting { .. }) => {
                 self.flush();
                 ended = Some(operation);
                 None
@@ -164,6 +186,7 @@ impl Below {
 
     /// What is under way arrives or does not; with the power goes what is not durable.
     pub(super) fn crash(&mut self, random: &mut Random, is_power_cut: bool) -> Result<(), String> {
+        self.broken = None;
         // What is asked for with FUA is whole or not there: in front of a log it is a record.
         for UnderWay { request, .. } in std::mem::take(&mut self.under_way) {
             if random.one_in(2) {

@@ -17,6 +17,9 @@ pub(super) struct Surviving {
     words: Vec<(usize, u64)>,
     /// Sectors that the device has, and may lose with the power.
     cached: BTreeMap<usize, Vec<u8>>,
+    /// Sectors that a flush that failed has dropped: they are read as they were written, and are not
+    /// durable before they are written again.
+    dropped: BTreeMap<usize, Vec<u8>>,
     /// After so many stores and fences nothing more survives: the crash is then.
     fuse: Option<u64>,
     has_blown: bool,
@@ -46,7 +49,7 @@ impl Survivor {
 impl Surviving {
     pub(super) fn visible(&self) -> Vec<u8> {
         let mut bytes = self.stable.clone();
-        for (at, sector) in &self.cached {
+        for (at, sector) in self.dropped.iter().chain(&self.cached) {
             bytes[*at..*at + sector.len()].copy_from_slice(sector);
         }
         bytes
@@ -70,12 +73,24 @@ impl Surviving {
     }
 
     pub(super) fn write_sector(&mut self, at: usize, bytes: &[u8]) {
+        self.dropped.remove(&at);
         self.cached.insert(at, bytes.to_vec());
     }
 
     pub(super) fn flush(&mut self) {
-        self.stable = self.visible();
-        self.cached.clear();
+        for (at, sector) in std::mem::take(&mut self.cached) {
+            self.stable[at..at + sector.len()].copy_from_slice(&sector);
+        }
+    }
+
+    /// The flush fails: of what was to be durable some is forgotten.
+    pub(super) fn flush_fails(&mut self, random: &mut Random) {
+        for (at, sector) in std::mem::take(&mut self.cached) {
+            match random.one_in(2) {
+                true => self.dropped.insert(at, sector),
+                false => self.cached.insert(at, sector),
+            };
+        }
     }
 
     /// The power goes: of what is not durable, any part stays.
@@ -96,6 +111,7 @@ impl Surviving {
                 self.stable[at..at + 8].copy_from_slice(&word.to_le_bytes());
             }
         }
+        self.dropped.clear();
         for (at, sector) in std::mem::take(&mut self.cached) {
             if stays(random) {
                 self.stable[at..at + sector.len()].copy_from_slice(&sector);

@@ -4,8 +4,9 @@
 //!
 //! What is asked of it: what was acknowledged is there, always (there is no weaker promise in front
 //! of the log); a change is whole or not there; of two that overlap the later one wins; what is read
-//! has been written to that block; a drain means what it says; a memory is refused that is not the
-//! one.
+//! has been written to that block; a drain means what it says; every request ends, whatever fails;
+//! below come whole logical blocks only; a memory is refused that is not the one, and none is made
+//! empty that holds something, but if somebody says so; where nothing names it, nothing is in it.
 
 mod below;
 mod medium;
@@ -16,7 +17,8 @@ use std::ops::Range;
 
 use dcd_engine::format::nvram::{COMMIT_OFFSETS, NvramIdentity, NvramLayout};
 use dcd_engine::nvram::durable::{
-    DurableConfig, DurableNvram, DurableOutput, MediumPersist, NvramOpenError, NvramStart,
+    DurableConfig, DurableNvram, DurableOutput, MediumPersist, NvramOpenError, NvramPicture,
+    NvramStart,
 };
 use dcd_engine::nvram::{HotZoneSize, NvramConfig, NvramPolicyKind};
 use dcd_engine::units::{BLOCK_SIZE, Duration, LbaRange, Time, Uuid};
@@ -27,7 +29,7 @@ use below::{Below, data_of, version_of};
 use medium::Survivor;
 use model::Model;
 
-const BLOCKS: u64 = 300;
+const BLOCKS: u64 = 304;
 const BLOCK: usize = BLOCK_SIZE as usize;
 const CACHE: Uuid = Uuid([7; 16]);
 
@@ -56,6 +58,10 @@ pub struct NvramReport {
     pub stalled: u64,
     /// Drains.
     pub drains: u64,
+    /// Times that what is below took nothing any more.
+    pub broken: u64,
+    /// Ends at which damaged blocks were given up.
+    pub given_up: u64,
 }
 
 impl NvramReport {
@@ -72,6 +78,8 @@ impl NvramReport {
         self.failed_media += other.failed_media;
         self.stalled += other.stalled;
         self.drains += other.drains;
+        self.broken += other.broken;
+        self.given_up += other.given_up;
     }
 }
 
@@ -83,9 +91,18 @@ struct Persist {
 
 enum Asked {
     Change,
-    Read { range: LbaRange, oldest: Vec<u64>, meets_damage: bool },
-    Drain { acknowledged: Vec<u64> },
-    End,
+    Read {
+        range: LbaRange,
+        oldest: Vec<u64>,
+        meets_damage: bool,
+    },
+    Drain {
+        acknowledged: Vec<u64>,
+    },
+    /// Giving up these blocks.
+    End {
+        accepted: Vec<LbaRange>,
+    },
     Other,
 }
 
@@ -93,6 +110,8 @@ struct Run {
     random: Random,
     config: DurableConfig,
     persist: MediumPersist,
+    /// Blocks of a logical block.
+    unit_blocks: u64,
     survivor: Survivor,
     /// What the superblock says.
     partner: Option<NvramIdentity>,
@@ -144,11 +163,12 @@ impl Run {
             _ => NvramPolicyKind::Stack,
         };
         let (high_percent, low_percent) = random.pick(&[(100, 100), (90, 20), (40, 0), (20, 5)]);
+        let unit_blocks = random.pick(&[1, 1, 8]);
         let nvram = NvramConfig {
             policy,
             high_percent,
             low_percent,
-            bypass_blocks: random.pick(&[4, 8, 16]),
+            bypass_blocks: random.pick(&[4, 8, 16]).max(unit_blocks),
             idle: Duration::from_millis(random.pick(&[0, 0, 3])),
             groups_at_once: random.pick(&[1, 4, u32::MAX]),
             hot_zone: HotZoneSize::Percent(30),
@@ -163,9 +183,10 @@ impl Run {
         Run {
             config: DurableConfig { nvram, group_blocks: random.pick(&[8, 16, 64]) },
             persist,
+            unit_blocks,
             survivor: Survivor::of_bytes(bytes),
             partner: None,
-            below: Below::of_blocks(BLOCKS as usize),
+            below: Below::of_blocks(BLOCKS as usize, unit_blocks),
             model: Model::of_blocks(BLOCKS as usize),
             tier: None,
             persisting: None,
@@ -258,8 +279,16 @@ impl Run {
                 }
             }
             Asked::Drain { .. } | Asked::Other => {}
-            Asked::End => {
-                if reply.result.is_ok() && self.partner.is_none() {
+            Asked::End { accepted } => {
+                let is_empty = !self.tier().holds_data();
+                if reply.result.is_ok() && is_empty {
+                    self.check_that_nothing_comes_back()?;
+                    for range in accepted {
+                        self.report.given_up += 1;
+                        for block in range.start.0..range.end() {
+                            self.model.give_up(block, self.below.durable(block));
+                        }
+                    }
                     for block in 0..BLOCKS {
                         let oldest = self.model.acknowledged(block);
                         self.model
@@ -270,6 +299,17 @@ impl Run {
             }
         }
         Ok(())
+    }
+
+    /// Ended with nothing in memory: whoever finds what is durable of it finds nothing in it, whether
+    /// its heads are there or not.
+    fn check_that_nothing_comes_back(&self) -> Result<(), String> {
+        match NvramPicture::of(&self.survivor.get().stable) {
+            Ok(picture) if !picture.ranges.is_empty() => {
+                Err(format!("closed, and in the memory is {:?}", picture.ranges))
+            }
+            _ => Ok(()),
+        }
     }
 
     fn ask(&mut self, operation: Operation, asked: Asked) -> Result<u64, String> {
@@ -293,19 +333,26 @@ impl Run {
             let (reply, end) = self.below.end_one(&mut self.random, may_fail)?;
             if let Some(operation) = end {
                 let holds_data = self.tier().holds_data();
-                if holds_data && matches!(operation, Operation::Detach) {
+                if holds_data && !matches!(operation, Operation::Shutdown) {
                     return Err("it is detached with blocks in memory".into());
                 }
-                if !holds_data {
+                if self.random.one_in(6) {
+                    // The superblock cannot be written any more, and names what it named.
+                    self.tier().keep_heads();
+                } else if !holds_data {
                     self.partner = None;
                 }
             }
             self.trace(|| format!("ended below {:?} {:?}", reply.id, reply.result));
             self.tier().below_done(now, reply);
         } else if let Some(mut persist) = self.persisting.take() {
-            if self.may_fail && self.random.one_in(300) {
+            let chance = if persist.sectors.is_empty() { 40 } else { 300 };
+            if self.may_fail && self.random.one_in(chance) {
                 self.report.failed_media += 1;
                 self.trace(|| "the medium fails".into());
+                let mut survivor = self.survivor.get();
+                survivor.flush_fails(&mut self.random);
+                drop(survivor);
                 self.tier().persist_done(now, false);
             } else if persist.sectors.is_empty() {
                 self.survivor.get().flush();
@@ -333,7 +380,14 @@ impl Run {
             self.survivor.get().set_fuse(Some(fuse));
         }
         let mut drain = None;
-        for _ in 0..steps {
+        let breaks_at = (self.may_fail && self.random.one_in(4)).then(|| self.random.below(steps));
+        for step in 0..steps {
+            if breaks_at == Some(step) {
+                self.report.broken += 1;
+                let error = self.random.pick(&[RequestError::Io, RequestError::NoSpace]);
+                self.trace(|| format!("below it breaks: {error}"));
+                self.below.break_with(error);
+            }
             self.report.crash_points += 1;
             if self.survivor.get().has_blown() {
                 break;
@@ -365,15 +419,41 @@ impl Run {
             }
         }
         self.report.stalled += self.tier().status().counters.stalled_writes;
+        if self.random.one_in(3) {
+            self.settle()?;
+        }
         if self.random.one_in(4) && !self.survivor.get().has_blown() {
             self.end()?;
         }
         Ok(())
     }
 
+    /// Every request ends, whatever fails, if what was begun ends.
+    fn settle(&mut self) -> Result<(), String> {
+        for _ in 0..10_000 {
+            if self.asked.is_empty() || self.survivor.get().has_blown() {
+                return Ok(());
+            }
+            if self.below.under_way() == 0 && self.persisting.is_none() {
+                self.now = self.now.after(Duration::from_millis(500));
+                let now = self.now;
+                self.tier().timeout(now);
+                self.take_outputs()?;
+            }
+            self.end_one()?;
+        }
+        let left: Vec<u64> = self.asked.keys().copied().collect();
+        Err(format!("requests {left:?} do not end: {:?}", self.tier().status()))
+    }
+
     fn end(&mut self) -> Result<(), String> {
-        let operation = if self.random.one_in(2) { Operation::Shutdown } else { Operation::Detach };
-        let id = self.ask(operation, Asked::End)?;
+        let lost = self.tier().lost();
+        let (operation, accepted) = match self.random.below(4) {
+            0..3 if !lost.is_empty() => (Operation::DetachAccepting { lost: lost.clone() }, lost),
+            0 | 1 => (Operation::Shutdown, Vec::new()),
+            _ => (Operation::Detach, Vec::new()),
+        };
+        let id = self.ask(operation, Asked::End { accepted })?;
         if self.random.one_in(4) {
             self.ask(Operation::CancelDetach, Asked::Other)?;
         }
@@ -409,7 +489,8 @@ impl Run {
             0 => self.random.below(24),
             _ => self.random.below(BLOCKS),
         };
-        let blocks = 1 + self.random.below(blocks_max);
+        let start = start / self.unit_blocks * self.unit_blocks;
+        let blocks = (1 + self.random.below(blocks_max)).next_multiple_of(self.unit_blocks);
         LbaRange::new(start, blocks.min(BLOCKS - start))
     }
 
@@ -476,7 +557,7 @@ impl Run {
                 _ => NvramLayout::slot_at(slot) + 100,
             };
             survivor.rot(at, 1 << self.random.below(8));
-            self.model.one_may_be_damaged();
+            self.model.some_may_be_damaged(self.unit_blocks);
             self.report.rotted += 1;
         }
         drop(survivor);
@@ -484,16 +565,65 @@ impl Run {
     }
 
     fn open(&mut self, cache: Uuid) -> Result<DurableNvram, NvramOpenError> {
+        self.open_as(cache, self.partner, false)
+    }
+
+    fn open_as(
+        &mut self,
+        cache: Uuid,
+        expected: Option<NvramIdentity>,
+        may_be_lost: bool,
+    ) -> Result<DurableNvram, NvramOpenError> {
         self.ids += 1;
         let start = NvramStart {
             cache,
-            expected: self.partner,
+            expected,
             new_id: Uuid([self.ids; 16]),
             volume_blocks: BLOCKS,
-            may_be_lost: false,
+            unit_blocks: self.unit_blocks,
+            may_be_lost,
         };
         let medium = Box::new(self.survivor.medium(self.persist));
         DurableNvram::open(self.now, self.config, medium, &start)
+    }
+
+    /// With a superblock that names no memory: an older copy. What holds something is refused then.
+    fn try_unnamed(&mut self) -> Result<(), String> {
+        let visible = self.survivor.get().visible();
+        let picture = NvramPicture::of(&visible);
+        let holds_something = picture.is_ok_and(|picture| !picture.ranges.is_empty());
+        match self.open_as(CACHE, None, false) {
+            Ok(_) if holds_something => Err("a memory with blocks would be made empty".into()),
+            Ok(_) => Ok(()),
+            Err(NvramOpenError::Unnamed { .. }) => {
+                self.report.refused += 1;
+                Ok(())
+            }
+            Err(error) => Err(format!("without a name it is refused as {error}")),
+        }
+    }
+
+    /// What is not the memory is taken if somebody says so, and is empty then.
+    fn take_as_lost(&mut self) -> Result<(), String> {
+        let opened = self.open_as(CACHE, self.partner, true);
+        let mut tier = opened.map_err(|error| format!("given up, and refused: {error}"))?;
+        tier.begin();
+        while let Some(output) = tier.poll_output() {
+            let DurableOutput::Persist(ranges) = output else {
+                return Err(format!("a start does not ask for {output:?}"));
+            };
+            let mut survivor = self.survivor.get();
+            for range in ranges {
+                survivor.write_sector(range.start, &tier.medium()[range]);
+            }
+            survivor.flush();
+            drop(survivor);
+            tier.persist_done(self.now, true);
+        }
+        match (tier.is_open(), tier.blocks()) {
+            (true, 0) => Ok(()),
+            state => Err(format!("given up, and open {}, with {} blocks", state.0, state.1)),
+        }
     }
 
     /// What is not the memory is refused, and not changed.
@@ -503,7 +633,8 @@ impl Run {
             identity.id != expected.id || identity.generation < expected.generation
         };
         let older = self.older.iter().rev().find(|(identity, _)| is(identity)).cloned();
-        let image = match self.random.below(3) {
+        let image = match self.random.below(4) {
+            3 => return self.try_unnamed(),
             0 => vec![0; self.survivor.get().stable.len()],
             1 => match older {
                 Some((_, image)) => image,
@@ -521,8 +652,10 @@ impl Run {
         other.get().stable = image;
         let own = std::mem::replace(&mut self.survivor, other);
         let opened = self.open(CACHE);
+        let given_up = if opened.is_err() { self.take_as_lost() } else { Ok(()) };
         let other = std::mem::replace(&mut self.survivor, own);
         drop(other);
+        given_up?;
         self.report.refused += 1;
         match opened {
             Ok(_) => Err("an older memory was taken, or an empty one".into()),
@@ -544,6 +677,7 @@ impl Run {
             }
             let tier = self.open(CACHE).map_err(|error| format!("it is refused: {error}"))?;
             self.tier = Some(tier);
+            self.tier().begin();
             self.take_outputs()?;
             while !self.tier().is_open() {
                 self.report.crash_points += 1;
@@ -579,10 +713,10 @@ impl Run {
     /// What is there after a start: all that was acknowledged, and nothing by halves.
     fn check_all(&mut self) -> Result<(), String> {
         let mut found = Vec::new();
-        for start in 0..BLOCKS {
+        for start in (0..BLOCKS).step_by(self.unit_blocks as usize) {
             self.requests += 1;
             let id = self.requests;
-            let range = LbaRange::new(start, 1);
+            let range = LbaRange::new(start, self.unit_blocks);
             let operation = Operation::Read { range, buffer: Buffer::default() };
             let now = self.now;
             self.tier().request(now, Request { id: RequestId(id), operation, fua: false });
@@ -607,13 +741,17 @@ impl Run {
                     None => return Err("a read is not answered".into()),
                 }
             };
-            found.push(match (reply.result, reply.buffer) {
+            match (reply.result, reply.buffer) {
                 (Ok(()), Some(buffer)) => {
-                    Some(version_of(start, &buffer.bytes()[..BLOCK]).map_err(|e| e.to_string())?)
+                    for (block, bytes) in (start..).zip(buffer.bytes().chunks_exact(BLOCK)) {
+                        found.push(Some(version_of(block, bytes)?));
+                    }
                 }
-                (Err(RequestError::Io), _) => None,
+                (Err(RequestError::Io), _) => {
+                    found.extend(vec![None; self.unit_blocks as usize]);
+                }
                 other => return Err(format!("a read of block {start} ends with {:?}", other.0)),
-            });
+            }
         }
         self.report.damaged += found.iter().filter(|found| found.is_none()).count() as u64;
         self.model.restarted(&found)

@@ -124,8 +124,17 @@ impl Model {
         }
     }
 
-    pub(super) fn one_may_be_damaged(&mut self) {
-        self.damaged_max += 1;
+    /// So many blocks of one logical block.
+    pub(super) fn some_may_be_damaged(&mut self, blocks: u64) {
+        self.damaged_max += blocks;
+    }
+
+    /// What was damaged is given up: it is this from now on.
+    pub(super) fn give_up(&mut self, block: u64, version: Version) {
+        let known = &mut self.blocks[block as usize];
+        known.acknowledged.1 = version;
+        known.later.clear();
+        known.is_damaged = false;
     }
 
     /// A start has found this; `None`: damaged.
@@ -145,6 +154,7 @@ impl Model {
         if damaged > self.damaged_max {
             return Err(format!("{damaged} blocks are damaged, by {} rot", self.damaged_max));
         }
+        // A rot that nobody has seen by now may be seen later.
         self.damaged_max -= damaged;
         for (number, change) in std::mem::take(&mut self.changes) {
             if change.leaves == 0 {

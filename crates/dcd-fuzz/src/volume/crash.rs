@@ -166,6 +166,9 @@ impl VolumeRun {
         if self.is_calm && !is_last {
             return;
         }
+        if !is_last && let Some(trip) = self.trip.take() {
+            return self.go_on_trip(wreck, trip, random);
+        }
         let is_bad = |member: &Member| {
             member.is_suspect || member.disk.failing.is_some() || !member.is_there
         };
@@ -201,28 +204,32 @@ impl VolumeRun {
                 member.is_there = false;
                 member.is_suspect = true;
             }
-            // A blank one is there in its stead: not one with zeroes where only the old one had
-            // something.
-            2 => {
-                let blank = FaultyDisk::new(member.disk.len(), 4096);
-                let old = std::mem::replace(&mut member.disk, blank);
-                member.replaced.get_or_insert_with(|| old.snapshot());
-                member.is_older = false;
-                member.disk.shears = old.shears;
-                member.disk.cannot_zero = old.cannot_zero;
-                member.unread.clear();
-                member.healed.clear();
-                for offset in self.machine.sets.raid0_lines(MemberIndex(index as u8)) {
-                    member.disk.rot(offset as usize, &[0xdb; LINE_SIZE as usize]);
-                    member.damaged.insert(offset);
-                }
-                member.is_there = true;
-                member.is_suspect = true;
-                self.report.volume.members_replaced += 1;
-            }
+            2 => self.put_blank(wreck, index),
             _ => return,
         }
         self.note_losses_without(wreck, index, true);
+    }
+
+    /// A blank disk is there in a member's stead: not one with zeroes where only the old one had
+    /// something.
+    pub(super) fn put_blank(&mut self, wreck: &mut Wreck, index: usize) {
+        let member = &mut wreck.members[index];
+        let blank = FaultyDisk::new(member.disk.len(), 4096);
+        let old = std::mem::replace(&mut member.disk, blank);
+        member.replaced.get_or_insert_with(|| old.snapshot());
+        member.is_older = false;
+        member.older_lines.clear();
+        member.disk.shears = old.shears;
+        member.disk.cannot_zero = old.cannot_zero;
+        member.unread.clear();
+        member.healed.clear();
+        for offset in self.machine.sets.raid0_lines(MemberIndex(index as u8)) {
+            member.disk.rot(offset as usize, &[0xdb; LINE_SIZE as usize]);
+            member.damaged.insert(offset);
+        }
+        member.is_there = true;
+        member.is_suspect = true;
+        self.report.volume.members_replaced += 1;
     }
 
     // ---- recovery -----------------------------------------------------------------------------
@@ -259,10 +266,16 @@ impl VolumeRun {
                 }
                 Ok(()) => return Ok((machine, memory_survived)),
                 Err(NotOpen::Violation(violation)) => return Err(violation),
-                // Of two disks that have been a member one counts.
-                Err(NotOpen::Refused(OpenError::Volume(VolumeOpenError::MemberReplaced {
-                    member,
-                }))) if refused < REFUSED_MAX && tried.is_some() => {
+                // Of two disks that have been a member one counts. One that was replaced by a blank
+                // one, which has its tag since, is as an older copy.
+                Err(NotOpen::Refused(OpenError::Volume(
+                    error @ (VolumeOpenError::MemberReplaced { member }
+                    | VolumeOpenError::MemberOlder { member, .. }),
+                ))) if refused < REFUSED_MAX
+                    && tried.is_some()
+                    && (other.is_some()
+                        || matches!(error, VolumeOpenError::MemberReplaced { .. })) =>
+                {
                     // Or of more, one after the other.
                     let mut other_disks = tried.take().expect("looked at");
                     // A blank one would be taken for one that replaces a lost one.

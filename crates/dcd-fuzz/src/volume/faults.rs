@@ -2,6 +2,7 @@
 
 use dcd_engine::units::{LINE_SIZE, MemberIndex};
 use dcd_engine::volume::ReplaceError;
+use dcd_engine::volume::format::label::MemberLabel;
 use dcd_engine::volume::format::root::MemberState;
 use dcd_engine::{Device, IoError, Operation, RequestError, VolumeError, VolumeRequest};
 
@@ -91,6 +92,7 @@ impl VolumeRun {
             member.disk.rot(at, &[byte[0] ^ 1 << random.below(8)]);
         }
         member.damaged.insert(offset);
+        member.older_lines.remove(&offset);
         self.report.volume.lines_rotted += 1;
     }
 
@@ -237,19 +239,7 @@ impl VolumeRun {
         let are_same = self.older.iter().all(|older| is_same_disk(older));
         if more.older_disks && !self.older.is_empty() && are_same && random.one_in(3) {
             let which = random.below(self.older.len() as u64) as usize;
-            let image = self.older[which][index].clone();
-            self.say(|| format!("member {index} is as it was at an earlier start"));
-            let member = &mut wreck.members[index];
-            // A start that has not come far may believe it: so what counts is what it should hold,
-            // not what a blank one has.
-            let right = member.replaced.clone().unwrap_or_else(|| member.disk.snapshot());
-            member.damaged.extend(differing_lines(&right, &image));
-            member.disk.restore(image);
-            member.is_suspect = true;
-            // One of two that have missed something has to be believed.
-            member.is_older = which + 1 < self.older.len() && !self.options.too_many_fail;
-            self.report.volume.members_older += 1;
-            self.note_losses_without(wreck, index, false);
+            self.put_older(wreck, index, which);
         } else if more.fails_at_start && random.one_in(3) {
             let error = random.pick(&[IoError::Failed, IoError::Gone]);
             let ios = random.below(40);
@@ -259,6 +249,43 @@ impl VolumeRun {
             is_done = false;
         }
         is_done
+    }
+
+    /// A disk is as it was at a start.
+    pub(super) fn put_older(
+        &mut self,
+        wreck: &mut super::machine::Wreck,
+        index: usize,
+        which: usize,
+    ) {
+        let image = self.older[which][index].clone();
+        self.say(|| format!("member {index} is as it was at an earlier start"));
+        let member = &mut wreck.members[index];
+        // A start that has not come far may believe it: so what counts is what it should hold,
+        // not what a blank one has.
+        let right = member.replaced.clone().unwrap_or_else(|| member.disk.snapshot());
+        let differing = differing_lines(&right, &image);
+        let epoch = |label: Option<MemberLabel>| label.map(|label| label.epoch);
+        let then = epoch(label_of(|at, bytes| image.read(at, bytes)));
+        // It may have been away since, and no start that has ended knows of a newer label.
+        let later = self.older[which + 1..].iter().map(|disks| &disks[index]);
+        let has_older_label = later
+            .map(|disk| epoch(label_of(|at, bytes| disk.read(at, bytes))))
+            .any(|now| then < now);
+        member.disk.restore(image);
+        member.is_suspect = true;
+        // One of two that have missed something has to be believed.
+        let is_noticed = which + 1 < self.older.len() && !self.options.too_many_fail;
+        member.is_older = is_noticed && has_older_label;
+        member.older_lines.clear();
+        if member.is_older {
+            // What was wrong with it before is not told from what the rebuild is to write.
+            let is_new = |line: &u64| !member.damaged.contains(line);
+            member.older_lines = differing.iter().copied().filter(is_new).collect();
+        }
+        member.damaged.extend(differing);
+        self.report.volume.members_older += 1;
+        self.note_losses_without(wreck, index, false);
     }
 
     /// What a member has lost that is older, blank or not there, and another that was not well does

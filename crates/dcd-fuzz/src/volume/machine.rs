@@ -61,6 +61,8 @@ pub struct Member {
     pub was_suspect: bool,
     /// Its disk is as it was before the last start: that it has missed something is known.
     pub is_older: bool,
+    /// Lines in which it was not what it should be then. A rebuild writes them.
+    pub older_lines: BTreeSet<u64>,
     /// What was on the disk that a blank one has replaced, until that is rebuilt.
     pub replaced: Option<Pages>,
     /// A rebuild was begun since.
@@ -99,6 +101,9 @@ impl OtherDisk {
         std::mem::swap(&mut self.damaged, &mut member.damaged);
         std::mem::swap(&mut self.unread, &mut member.unread);
         std::mem::swap(&mut self.healed, &mut member.healed);
+        // That one is not the older copy; should it come back, nobody looks out for it.
+        member.is_older = false;
+        member.older_lines.clear();
     }
 }
 
@@ -234,6 +239,7 @@ pub fn new_volume(options: &VolumeOptions) -> Wreck {
             is_suspect: false,
             was_suspect: false,
             is_older: false,
+            older_lines: BTreeSet::new(),
             replaced: None,
             is_rebuilt: false,
             damaged: BTreeSet::new(),
@@ -359,6 +365,7 @@ impl Machine {
             member.is_suspect |= std::mem::take(&mut new.is_suspect);
             member.is_there = true;
             member.is_older = false;
+            member.older_lines.clear();
             self.away.retain(|away| usize::from(away.0) != index);
             self.traps.retain(|trap| trap.device != Device::Member(MemberIndex(before)));
             member.is_rebuilt |= state != MemberState::UpToDate;
@@ -690,6 +697,7 @@ impl Machine {
             return ended(io, Err(IoError::Failed));
         }
         self.writes_lost += 1;
+        disk.older_lines.clear();
         disk.damaged.extend(lines.clone().step_by(LINE_SIZE as usize));
         if trick == Trick::Misdirect {
             let room = (slice.end - slice.start - (lines.end - lines.start)) / LINE_SIZE;
@@ -1008,6 +1016,9 @@ impl Machine {
             if member.is_suspect && is_well && member.is_rebuilt && is_known {
                 member.is_suspect = false;
                 member.replaced = None;
+                for line in std::mem::take(&mut member.older_lines) {
+                    member.damaged.remove(&line);
+                }
             }
             member.is_rebuilt &= member.is_suspect;
             member.is_older &= member.is_suspect;

@@ -8,6 +8,7 @@
 //! faults    members fail and rot                             placing  whether extents are on the level that is theirs
 //! truth     what the members really hold               trouble   older copies of members, a cache-disk that fails
 //! lost_cache_disk   it is destroyed, and the volume imported
+//! trips     a member leaves, little is changed, and it comes back
 //! script    a run as events that can be left out             minimise  leaves them out
 //! ```
 
@@ -23,6 +24,7 @@ mod requests;
 mod rot;
 pub mod run;
 pub mod script;
+mod trips;
 mod trouble;
 pub mod truth;
 

@@ -76,6 +76,8 @@ pub struct MoreFaults {
     pub loses_cache_disk: bool,
     /// Disks take the place of members that work, and of those that do not.
     pub replaces_members: bool,
+    /// Members leave, little is changed, and they come back.
+    pub members_return: bool,
     /// There is memory for so many pages of checksums; `None`: for all.
     pub sum_pages: Option<u64>,
     /// One thing happens again and again.
@@ -145,6 +147,11 @@ pub const TWIN_FROM: u64 = 7_000_000;
 /// Seeds from this one on have members that others take the place of.
 pub const REPLACES_FROM: u64 = 8_000_000;
 
+/// Seeds from this one on have members that leave and come back, with little changed meanwhile.
+pub const RETURNS_FROM: u64 = 9_000_000;
+/// Half of them, with nothing else wrong with a disk: whatever differs then is a mistake.
+const RETURNS_ALONE_EACH: u64 = 2;
+
 impl MoreFaults {
     fn draw(random: &mut Random) -> MoreFaults {
         MoreFaults {
@@ -163,6 +170,7 @@ impl MoreFaults {
             without_log: false,
             loses_cache_disk: false,
             replaces_members: false,
+            members_return: false,
             sum_pages: None,
             focus: None,
         }
@@ -247,6 +255,9 @@ impl VolumeOptions {
             options.give_twin(&mut Random::new(seed ^ 0x7477_696e));
             options.more.replaces_members = seed >= REPLACES_FROM;
         }
+        if seed >= RETURNS_FROM {
+            options.let_members_return(seed);
+        }
         options
     }
 
@@ -271,6 +282,21 @@ impl VolumeOptions {
             self.rots = false;
             // The journal is gone that writes again what a power cut has garbled.
             self.cache.shears = false;
+        }
+    }
+
+    fn let_members_return(&mut self, seed: u64) {
+        self.members_fail = true;
+        self.too_many_fail = false;
+        self.more.members_return = true;
+        // While a member is away nobody crashes soon enough who has given up the cache-disk.
+        self.more.cache_disk_stumbles = false;
+        if (seed / RETURNS_ALONE_EACH).is_multiple_of(RETURNS_ALONE_EACH) {
+            (self.rots, self.io_errors) = (false, false);
+            self.more.loses_writes = false;
+            self.more.cache_disk_fails = false;
+            self.more.cache_disk_rots = false;
+            self.more.replaces_members = false;
         }
     }
 

@@ -15,6 +15,7 @@ use super::hints::Hints;
 use super::machine::{Machine, new_volume};
 use super::options::VolumeOptions;
 use super::script::{Event, VolumeScript};
+use super::trips::Trip;
 use crate::disk::Pages;
 use crate::faults::Allowed;
 use crate::model::{ChangeNumber, Model, Violation, fill_block};
@@ -58,6 +59,8 @@ pub struct VolumeRun {
     pub(super) aim: Option<(u64, u64)>,
     /// The member that is replaced by a blank disk at the next crash.
     pub(super) to_replace: Option<usize>,
+    /// What happens to a member at the next crash, and nothing else.
+    pub(super) trip: Option<Trip>,
     /// Checkpoints of the volume since the start, at the last look.
     pub(super) checkpoints: u64,
     /// The cache-disk fails until the next crash: what is asked may fail.
@@ -153,6 +156,7 @@ impl VolumeRun {
             told: None,
             aim: None,
             to_replace: None,
+            trip: None,
             checkpoints: 0,
             has_no_cache_disk: false,
             log_share: Default::default(),
@@ -219,6 +223,9 @@ impl VolumeRun {
                 self.more_faults()?;
                 self.cache_disk_stumbles();
                 if self.crash_if_given_up()? || self.cache_disk_trouble()? || self.focus_step()? {
+                    return Ok(true);
+                }
+                if self.leave_and_return()? {
                     return Ok(true);
                 }
                 let is_crash = self.step(random)?;

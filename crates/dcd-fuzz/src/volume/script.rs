@@ -87,6 +87,8 @@ pub enum Plain {
     FailsAtStart,
     /// No more rebuilds and scrubs than else.
     BusyMembers,
+    /// No member leaves to come back.
+    MembersReturn,
     /// Crashes of copies between steps only.
     Probes,
     /// Requests are as large as else.
@@ -107,12 +109,13 @@ pub enum Plain {
 
 impl Plain {
     /// All, those first that say most.
-    pub const ALL: [Plain; 24] = [
+    pub const ALL: [Plain; 25] = [
         Plain::MoreFaults,
         Plain::LosesWrites,
         Plain::OlderDisks,
         Plain::FailsAtStart,
         Plain::BusyMembers,
+        Plain::MembersReturn,
         Plain::Probes,
         Plain::Large,
         Plain::CacheDiskFails,
@@ -152,6 +155,7 @@ impl Plain {
             Plain::OlderDisks => options.more.older_disks = false,
             Plain::FailsAtStart => options.more.fails_at_start = false,
             Plain::BusyMembers => options.more.busy_members = false,
+            Plain::MembersReturn => options.more.members_return = false,
             Plain::Probes => options.more.probes = false,
             Plain::Large => options.more.large = false,
             Plain::CacheDiskFails => options.more.cache_disk_fails = false,

@@ -27,13 +27,26 @@ const DATA_DISK_BYTES_PER_MICROSECOND: u64 = 500;
 /// Buffers that are kept for later writes.
 const SPARE_MAX: usize = 256;
 
+/// No call of the engine is to take longer.
+pub const STEP_MAX: std::time::Duration = std::time::Duration::from_millis(2);
+
 /// What the steps of the engine took.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Steps {
     /// The longest call of the engine.
     pub longest: std::time::Duration,
+    /// Calls that took longer than [`STEP_MAX`].
+    pub too_long: u64,
     /// All of them.
     pub total: std::time::Duration,
+}
+
+impl Steps {
+    fn add(&mut self, took: std::time::Duration) {
+        self.longest = self.longest.max(took);
+        self.too_long += u64::from(took > STEP_MAX);
+        self.total += took;
+    }
 }
 
 /// Bytes at the cache-disk.
@@ -141,9 +154,10 @@ impl<'a> Machine<'a> {
             responses: Distribution::default(),
             spare: Vec::new(),
             clock,
-            steps: Steps { longest: opening, total: opening },
+            steps: Steps::default(),
             traffic: Traffic::default(),
         };
+        machine.steps.add(opening);
         machine.poll();
         while *machine.engine.phase() == Phase::Opening {
             machine.next_event();
@@ -227,8 +241,7 @@ impl<'a> Machine<'a> {
         let started = (self.clock)();
         let result = call(&mut self.engine);
         let took = (self.clock)() - started;
-        self.steps.longest = self.steps.longest.max(took);
-        self.steps.total += took;
+        self.steps.add(took);
         self.now = self.now.after(Duration(took.as_nanos() as u64));
         result
     }

@@ -8,6 +8,7 @@ use std::time::Duration;
 use dcd_engine::{DataDiskInfo, Geometry, Lba, LbaRange, Operation};
 
 use self::machine::Machine;
+pub use self::machine::{STEP_MAX, Steps};
 use crate::random::Random;
 use crate::target::log::LogError;
 use crate::target::setup::SetupError;
@@ -46,16 +47,14 @@ pub struct ScaleFacts {
     pub memory_bytes_per_line: f64,
     /// Writes per second of the processor while it was filled.
     pub fill_per_second: f64,
-    /// The longest call of the engine while it was filled.
-    pub fill_longest: Duration,
+    /// The calls of the engine while it was filled.
+    pub fill_steps: Steps,
     /// With a full cache; none if it was not filled.
     pub full: Option<FullFacts>,
     /// A start after the machine died.
     pub restart: RestartFacts,
-    /// The longest call while the whole data-disk was trimmed, half of it in many pieces.
-    pub trim_longest: Duration,
-    /// The trim as a whole.
-    pub trim_time: Duration,
+    /// The calls while the whole data-disk was trimmed, half of it in many pieces.
+    pub trim_steps: Steps,
 }
 
 /// Random writes while the cache is full.
@@ -69,8 +68,8 @@ pub struct FullFacts {
     pub writes_per_second: f64,
     /// 99.9 % of the writes took at most so long, virtual.
     pub write_p999: Duration,
-    /// The longest call of the engine.
-    pub longest: Duration,
+    /// The calls of the engine.
+    pub steps: Steps,
 }
 
 /// A start after a death.
@@ -82,8 +81,8 @@ pub struct RestartFacts {
     pub time: Duration,
     /// Dirty lines that it found.
     pub lines: u64,
-    /// The longest call of the engine.
-    pub longest: Duration,
+    /// The calls of the engine.
+    pub steps: Steps,
 }
 
 /// Measures one size. `clock` is the processor's time, `memory` that of this process; `progress` is
@@ -145,7 +144,7 @@ pub fn run(
     let (steps, _) = machine.take_counts();
     facts.lines = machine.engine().status().dirty_lines;
     facts.fill_per_second = written as f64 / steps.total.as_secs_f64();
-    facts.fill_longest = steps.longest;
+    facts.fill_steps = steps;
     let used = memory().saturating_sub(empty).saturating_sub(machine.content_bytes());
     facts.memory_bytes_per_line = used as f64 / facts.lines.max(1) as f64;
 
@@ -170,7 +169,7 @@ pub fn run(
         full.writes_per_second = full_writes as f64 / seconds;
         let p999 = responses.percentiles(1e9).map_or(0.0, |found| found.p999);
         full.write_p999 = Duration::from_secs_f64(p999);
-        full.longest = steps.longest;
+        full.steps = steps;
         facts.full = Some(full);
     }
 
@@ -180,7 +179,7 @@ pub fn run(
         read_bytes: traffic.read_bytes,
         time: Duration::from_nanos(machine.elapsed().0),
         lines: machine.engine().status().dirty_lines,
-        longest: steps.longest,
+        steps,
     };
     let half = data_disk.blocks / 2;
     let pieces = (0..half).step_by(TRIM_BLOCKS as usize);
@@ -193,8 +192,7 @@ pub fn run(
         let start = last.next()?;
         Some(Operation::Write { start, data: machine.buffer(LINE_BYTES as usize) })
     });
-    let trim = machine.take_counts().0;
-    (facts.trim_longest, facts.trim_time) = (trim.longest, trim.total);
+    facts.trim_steps = machine.take_counts().0;
     Ok(facts)
 }
 
@@ -213,11 +211,16 @@ mod tests {
         let ticks = std::cell::Cell::new(0);
         let clock = || {
             ticks.set(ticks.get() + 1);
-            Duration::from_micros(ticks.get())
+            // Each call of the engine begins and ends with a look at it: one takes 5 ms.
+            let late = if ticks.get() >= 5_000 { 5_000 } else { 0 };
+            Duration::from_micros(ticks.get() + late)
         };
         let scale = Scale { cache_bytes: 64 << 20, lines: None, index_bytes_max: 0 };
         let facts = run(scale, &clock, &|| 0, &mut |_, _| {}).unwrap();
         let full = facts.full.clone().unwrap();
+        assert_eq!(facts.fill_steps.longest, Duration::from_micros(5_001));
+        assert_eq!((facts.fill_steps.too_long, full.steps.too_long), (1, 0));
+        assert_eq!(facts.trim_steps.longest, Duration::from_micros(1));
         assert!(facts.lines > 12_000 && facts.restart.lines > 12_000, "{facts:?}");
         assert!((1.0..1.5).contains(&full.bytes_per_byte_logged), "{full:?}");
         assert!(facts.restart.read_bytes > 0 && full.writes_per_second > 0.0);

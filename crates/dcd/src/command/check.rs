@@ -190,7 +190,8 @@ pub fn check(
         report.notes.push(note.into());
     }
     // What an open cache has in surviving memory cannot be seen from here.
-    report.clean = live.is_clean() && superblock.state != CacheState::Open;
+    let is_all_here = superblock.state != CacheState::Open && superblock.nvram.is_none();
+    report.clean = live.is_clean() && is_all_here;
     Ok(report.finish())
 }
 

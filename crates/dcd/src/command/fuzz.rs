@@ -518,6 +518,8 @@ struct Summary {
     writes_lost: u64,
     rebuilds: u64,
     rebuilds_compared: u64,
+    members_left: u64,
+    members_caught_up: u64,
     scrubs: u64,
     crash_points_degraded: u64,
     leg_troubles: u64,
@@ -609,6 +611,8 @@ impl Summary {
             writes_lost: report.volume.writes_lost,
             rebuilds: report.volume.rebuilds,
             rebuilds_compared: report.volume.rebuilds_compared,
+            members_left: report.volume.members_left,
+            members_caught_up: report.volume.members_caught_up,
             scrubs: report.volume.scrubs,
             crash_points_degraded: report.volume.crash_points_degraded,
             volume_checkpoints: report.volume.checkpoints,
@@ -671,6 +675,8 @@ impl Summary {
         row("  writes lost or misdirected", self.writes_lost);
         row("  rebuilds", self.rebuilds);
         row("  rebuilds compared at once", self.rebuilds_compared);
+        row("  members that left to come back", self.members_left);
+        row("  brought up to date by what they missed", self.members_caught_up);
         row("  scrubs", self.scrubs);
         row("  crash points degraded", self.crash_points_degraded);
         row("  checkpoints of volumes", self.volume_checkpoints);

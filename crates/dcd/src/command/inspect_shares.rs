@@ -3,7 +3,9 @@
 
 use std::path::{Path, PathBuf};
 
-use dcd_daemon::device::shares::{Place, ShareProblem, directory_at, is_no_directory};
+use dcd_daemon::device::shares::{
+    Place, ShareProblem, directory_at, directory_problems, is_no_directory,
+};
 use dcd_daemon::serve::ServeError;
 use dcd_daemon::units_text::format_size;
 use dcd_engine::format::share_directory::{Share, ShareDirectory, ShareState, Window};
@@ -52,18 +54,27 @@ pub fn run(path: &Path, as_json: bool) -> Result<(), CommandError> {
         }
     };
     let parts = parts_of(&disk, &directory);
+    let problems = directory_problems(&disk).map_err(CommandError::file("read", &disk))?;
     if as_json {
+        let damaged = |(offset, problem): &(u64, String)| json!({ "offset_bytes": offset, "problem": problem });
         return print_json(&json!({
             "cache_disk": disk,
             "uuid": directory.uuid.to_string(),
             "generation": directory.generation,
             "disk_bytes": directory.disk_bytes,
             "free_bytes": directory.free_bytes(),
+            "damaged_copies": problems.iter().map(damaged).collect::<Vec<_>>(),
             "shares": parts,
         }));
     }
+    let damage: String = problems
+        .iter()
+        .map(|(offset, problem)| {
+            format!("damaged: the copy of the directory at {offset}: {problem}; the other counts, and the next change mends it\n")
+        })
+        .collect();
     print(&format!(
-        "{}{}: {} of {}, {} free\n",
+        "{}{}: {} of {}, {} free\n{damage}",
         table(&parts).render(Paint::for_stdout()),
         disk.display(),
         count(directory.shares().len() as u64, "share"),

@@ -317,6 +317,7 @@ fn json_of(salvage: &Salvage, list: &List, written_bytes: Option<u64>) -> Value 
         "segments_unreadable": unreadable.collect::<Vec<_>>(),
         "checkpoint_lost": salvage.checkpoint_lost,
         "end_mark_lost": salvage.end_mark_lost,
+        "names_nvram": salvage.names_nvram,
         "began_with": began_with(salvage),
         "certain_bytes": list.blocks_of("certain") * BLOCK_SIZE,
         "uncertain_bytes": list.blocks_of("uncertain") * BLOCK_SIZE,
@@ -363,6 +364,14 @@ fn describe(salvage: &Salvage, list: &List, written_bytes: Option<u64>, most: us
         line(
             "cut off",
             "the end of the cache-disk is lost: what was there may have been newer".into(),
+        );
+    }
+    if salvage.names_nvram {
+        line(
+            "in front",
+            "a memory in front of the log may hold what is newer (`dcd inspect nvram`): `dcd serve` with it and both disks \
+             loses nothing"
+                .into(),
         );
     }
     for (name, kind) in

@@ -192,26 +192,23 @@ pub fn run(arguments: &VolumeArguments) -> Result<(), CommandError> {
             let mut volume = connect(control)?;
             let signals = signals()?;
             volume.ask(&VolumeCommand::Rebuild { member: *member })?;
-            follow_work(volume, &signals, "rebuilding", follow)
+            follow_work(volume, &signals, "rebuilding", follow, "")
         }
         VolumeWhat::Replace { member, disk, accept_damage, control, follow } => {
             let mut volume = connect(control)?;
             let signals = signals()?;
             volume.replace(*member, disk, *accept_damage)?;
-            follow_work(volume, &signals, "replacing", follow)?;
-            match follow.json {
-                true => Ok(()),
-                false => print(&format!(
-                    "The next start has to be given the new disk in the place of the old one: --data-disk {}\n",
-                    disk.absolute()
-                )),
-            }
+            let then = format!(
+                "Then the next start has to be given the new disk in the place of the old one: --data-disk {}\n",
+                disk.absolute()
+            );
+            follow_work(volume, &signals, "replacing", follow, &then)
         }
         VolumeWhat::Scrub { control, follow } => {
             let mut volume = connect(control)?;
             let signals = signals()?;
             volume.ask(&VolumeCommand::Scrub)?;
-            follow_work(volume, &signals, "scrubbing", follow)
+            follow_work(volume, &signals, "scrubbing", follow, "")
         }
         VolumeWhat::Cancel { control } => {
             connect(control)?.ask(&VolumeCommand::CancelWork)?;
@@ -224,15 +221,17 @@ fn signals() -> Result<Signals, CommandError> {
     Ok(Signals::install().map_err(ServeError::system("receive signals"))?)
 }
 
-/// Shows how far work is until it has ended or nobody wants to see it.
+/// Shows how far work is until it has ended or nobody wants to see it. `then`: what is to be done
+/// when it has ended.
 fn follow_work(
     mut volume: VolumeClient,
     signals: &Signals,
     what: &'static str,
     follow: &Follow,
+    then: &str,
 ) -> Result<(), CommandError> {
     if follow.no_wait {
-        return print(&format!("{what}; `dcd volume status` shows how far it is\n"));
+        return print(&format!("{what}; `dcd volume status` shows how far it is\n{then}"));
     }
     let mut progress = Progress::new(what, Unit::Bytes);
     let report = loop {
@@ -243,7 +242,7 @@ fn follow_work(
         let _ = poll(&mut waiting, Some(&Timespec { tv_sec: 0, tv_nsec: INTERVAL_NANOS }));
         if signals.take().is_some() {
             progress.finish();
-            return print("it goes on; `dcd volume cancel` stops it\n");
+            return print(&format!("it goes on; `dcd volume cancel` stops it\n{then}"));
         }
     };
     progress.finish();
@@ -256,7 +255,7 @@ fn follow_work(
     } else {
         let found = report.last_work.as_ref().map_or(String::new(), mismatches);
         print(&format!(
-            "{what} has ended{found}\n{}",
+            "{what} has ended{found}\n{}{then}",
             panel(&for_people(&report), Paint::for_stdout())
         ))?;
     }
@@ -296,6 +295,7 @@ pub fn panel(report: &VolumeReport, paint: Paint) -> String {
     let mut members = Table::new(&[
         ("member", Align::Right),
         ("state", Align::Left),
+        ("to write", Align::Right),
         ("errors", Align::Right),
         ("rotten", Align::Right),
         ("mended", Align::Right),
@@ -308,6 +308,10 @@ pub fn panel(report: &VolumeReport, paint: Paint) -> String {
             match member.suspect {
                 true => format!("{}, suspect", member.state),
                 false => member.state.clone(),
+            },
+            match member.bytes_to_rebuild {
+                0 => "-".into(),
+                bytes => format_size(bytes),
             },
             member.errors.to_string(),
             member.lines_rotten.to_string(),
@@ -347,7 +351,8 @@ pub fn panel(report: &VolumeReport, paint: Paint) -> String {
         Some(work) => {
             let member = work.member.map_or(String::new(), |member| format!(" of member {member}"));
             let share = work.done as f64 * 100.0 / work.total.max(1) as f64;
-            format!("{}{member}: {share:.1} %{}\n", work.kind, mismatches(work))
+            let missed = if work.is_of_missed { " of what it has missed" } else { "" };
+            format!("{}{member}: {share:.1} %{missed}{}\n", work.kind, mismatches(work))
         }
     };
     let whole =

@@ -58,6 +58,8 @@ pub struct Dirty {
     pub ranges: Vec<DirtyRange>,
     /// The cache was not closed in order, or is being used.
     pub is_open: bool,
+    /// A memory in front of the log may hold what is newer than all of this.
+    pub names_nvram: bool,
 }
 
 impl Dirty {
@@ -68,8 +70,9 @@ impl Dirty {
         progress: &mut dyn FnMut(u64, u64),
     ) -> Result<Dirty, ImageError> {
         let is_open = superblock.state == CacheState::Open;
+        let names_nvram = superblock.nvram.is_some();
         if superblock.state == CacheState::Detached {
-            return Ok(Dirty { ranges: Vec::new(), is_open });
+            return Ok(Dirty { ranges: Vec::new(), is_open, names_nvram });
         }
         let checkpoint = match image.checkpoints(superblock) {
             [Err(first), Err(_)] => return Err(first),
@@ -77,12 +80,12 @@ impl Dirty {
         };
         let log = follow(image, superblock, &checkpoint, progress);
         let live = Live::of_log(&checkpoint, &log, &superblock.geometry);
-        Ok(Dirty { ranges: ranges_of(&live, superblock.data_disk.blocks), is_open })
+        Ok(Dirty { ranges: ranges_of(&live, superblock.data_disk.blocks), is_open, names_nvram })
     }
 
     /// Whether nothing would be lost with the cache.
     pub fn is_clean(&self) -> bool {
-        self.ranges.is_empty() && !self.is_open
+        self.ranges.is_empty() && !self.is_open && !self.names_nvram
     }
 
     /// Bytes in all ranges.
@@ -94,7 +97,11 @@ impl Dirty {
     pub fn summary(&self) -> String {
         let in_use = if self.is_open { ", and it was not closed in order" } else { "" };
         let ranges = count(self.ranges.len() as u64, "range");
-        format!("{ranges}, {}{in_use}", format_size(self.bytes()))
+        let memory = match self.names_nvram {
+            true => ", and what is in a memory in front of the log (`dcd inspect nvram`)",
+            false => "",
+        };
+        format!("{ranges}, {}{in_use}{memory}", format_size(self.bytes()))
     }
 
     /// A line for each of the first `most` ranges, and one for the others.
@@ -236,8 +243,10 @@ mod tests {
             range(DirtyKind::Zeroes, 26, 36),
         ];
         assert_eq!(ranges_of(&Live::of_checkpoint(&checkpoint), 36), expected);
-        let dirty = Dirty { ranges: expected.to_vec(), is_open: true };
+        let dirty = Dirty { ranges: expected.to_vec(), is_open: true, names_nvram: false };
         assert_eq!(dirty.summary(), "5 ranges, 12.5 KiB, and it was not closed in order");
+        let named = Dirty { ranges: Vec::new(), is_open: false, names_nvram: true };
+        assert!(!named.is_clean() && named.summary().contains("in front of the log"));
         let lines: Vec<String> = dirty.lines(1).collect();
         assert_eq!(lines, ["       6 KiB of data at byte 2048", "  and 4 more ranges"]);
     }

@@ -101,6 +101,8 @@ pub struct Salvage {
     pub checkpoint_lost: bool,
     /// The mark at the end of the cache-disk is gone: it was shorter once.
     pub end_mark_lost: bool,
+    /// A memory in front of the log, which is not looked at, may hold what is newer.
+    pub names_nvram: bool,
     /// The newest copies, by line.
     pub pieces: Vec<Piece>,
     /// What is zero where no piece lies.
@@ -183,9 +185,10 @@ impl Salvage {
             && salvage.unreadable.is_empty()
             || superblock.state == CacheState::Closed && matches!(salvage.base, Base::Whole { .. });
         salvage.checkpoint_lost = !is_newest(base, &records, superblock);
+        salvage.names_nvram = superblock.nvram.is_some();
         let least = match () {
             () if salvage.checkpoint_lost => Certainty::MayBeDead,
-            () if is_end_certain => Certainty::Certain,
+            () if is_end_certain && !salvage.names_nvram => Certainty::Certain,
             () => Certainty::NewerMayBeLost,
         };
         content.doubt_behind(&tail);

@@ -53,7 +53,7 @@ pub fn seed() -> u64 {
 
 /// How many cycles: `DCD_CYCLES` for a long run, of which a test gets `share` of a thousand. The
 /// shares of all tests of pairs with kill -9 make a thousand, and so do those with power cuts;
-/// dhisfs comes on top.
+/// dhisfs and lost cache-disks come on top.
 pub fn cycles(default: u64, share: u64) -> u64 {
     match std::env::var("DCD_CYCLES") {
         Ok(text) => {

@@ -44,6 +44,9 @@ const STAGING_HANDSHAKE: usize = size_of::<OptionHeader>() + OPTION_LENGTH_MAX;
 /// Staging memory for requests of a client that once filled what it had: about 60 writes of 4 KiB
 /// in one receive. One that does little keeps what it had.
 const STAGING_BUSY: usize = 256 << 10;
+/// Most data of a long write in one receive, which waits for all of it: how far a slow client has
+/// come is seen after each, as its time-out wants it.
+const RECEIVED_MAX: usize = 256 << 10;
 /// A write is received into the staging memory, and then copied, when less than this is missing...
 const STAGED_REST_MAX: usize = 32 << 10;
 /// ... and it is no longer than this. Must leave plenty of room in the staging memory.
@@ -182,7 +185,9 @@ impl Connection {
                     let length = header.length.get() as usize;
                     buffer.resize(length.min(buffer.len() * 2));
                 }
-                &mut buffer.bytes_mut()[*filled..]
+                let rest = &mut buffer.bytes_mut()[*filled..];
+                let length = rest.len().min(RECEIVED_MAX);
+                &mut rest[..length]
             }
             Receiving::Header | Receiving::Dropped { .. } => {
                 let in_use = matches!(self.phase, Phase::Transmission(_));
@@ -261,6 +266,11 @@ impl Connection {
     /// Whether what has come so far makes no whole option or request.
     pub fn is_amid_input(&self) -> bool {
         !self.staging.waiting().is_empty() || !matches!(self.receiving, Receiving::Header)
+    }
+
+    /// Whether what comes next is data of a write, which goes into its buffer.
+    pub(super) fn is_amid_data(&self) -> bool {
+        matches!(self.receiving, Receiving::Payload { .. })
     }
 
     /// No more will be received, because the socket is at its end or the server shuts down.

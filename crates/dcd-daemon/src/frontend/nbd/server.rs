@@ -11,7 +11,7 @@
 //! reading what it has asked for. One that merely does nothing may stay. Dead ones are found by the
 //! keep-alive of TCP.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::io::IoSlice;
 use std::net::SocketAddr;
@@ -22,7 +22,7 @@ use dcd_engine::patience::Patience;
 use dcd_engine::{Duration, Operation, Reply, Time};
 use rustix::event::PollFlags;
 use rustix::io::Errno;
-use rustix::net::{SendAncillaryBuffer, SendFlags, Shutdown, SocketFlags};
+use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, Shutdown, SocketFlags};
 
 use crate::frontend::nbd::listen::Listener;
 use crate::frontend::nbd::places::{Origin, Places, Standing};
@@ -52,6 +52,8 @@ const LINES_PER_SECOND_MAX: u32 = 10;
 const KEEPALIVE_IDLE: std::time::Duration = std::time::Duration::from_secs(60);
 const KEEPALIVE_INTERVAL: std::time::Duration = std::time::Duration::from_secs(10);
 const KEEPALIVE_COUNT: u32 = 6;
+/// Received for one client in a turn, without giving others their turn.
+const RECEIVED_AT_ONCE_MAX: u64 = 1 << 20;
 /// Slices in one send.
 const SLICES_MAX: usize = 64;
 /// Wait after a failed accept (out of descriptors or memory).
@@ -83,6 +85,8 @@ pub enum NbdKey {
 struct Peer {
     socket: OwnedFd,
     session: RefCell<Session>,
+    /// How much space the receive that is under way has, or the last one had.
+    space_bytes: Cell<usize>,
 }
 
 // SAFETY: `Session` promises that the memory of `receive_space` stays in place, and is not touched,
@@ -96,7 +100,12 @@ unsafe impl Receiver for Peer {
     fn space(&self) -> (*mut u8, usize) {
         let mut session = self.session.borrow_mut();
         let space = session.receive_space();
+        self.space_bytes.set(space.len());
         (space.as_mut_ptr(), space.len())
+    }
+
+    fn waits_for_all(&self) -> bool {
+        self.session.borrow().is_amid_data()
     }
 }
 
@@ -356,7 +365,11 @@ impl NbdServer {
         self.next_generation = self.next_generation.wrapping_add(1);
         let client = Client {
             generation: self.next_generation,
-            peer: Rc::new(Peer { socket, session: RefCell::new(session) }),
+            peer: Rc::new(Peer {
+                socket,
+                session: RefCell::new(session),
+                space_bytes: Cell::new(0),
+            }),
             opened: now,
             name: from.map_or_else(|| door.address.to_string(), |from| from.to_string()),
             origin,
@@ -434,6 +447,9 @@ impl NbdServer {
             Ok(count) => {
                 client.progress.bytes_moved += count as u64;
                 session.received(count);
+                let was_filled = count == client.peer.space_bytes.get();
+                let moved = receive_more(&client.peer.socket, &mut session, was_filled);
+                client.progress.bytes_moved += moved;
             }
             Err(errno) => {
                 drop(session);
@@ -785,6 +801,26 @@ fn made_durable(event: Event) -> Event {
         } => Event::Request { handle, operation, fua: true },
         other => other,
     }
+}
+
+/// Receives what has come by now behind what was received: the data of a write behind its header,
+/// the next request behind one that filled the space. By way of the ring each would take a turn of
+/// the loop. Returns how many bytes. That the socket is at its end, or broken, the ring finds.
+fn receive_more(socket: &OwnedFd, session: &mut Session, mut was_filled: bool) -> u64 {
+    let mut moved = 0;
+    while moved < RECEIVED_AT_ONCE_MAX && session.may_receive_more(was_filled) {
+        let space = session.receive_space();
+        let length = space.len();
+        let received = rustix::net::recv(socket, space, RecvFlags::DONTWAIT);
+        let count = received.map_or(0, |(_, count)| count);
+        session.received(count);
+        if count == 0 {
+            break;
+        }
+        was_filled = count == length;
+        moved += count as u64;
+    }
+    moved
 }
 
 struct Sent {

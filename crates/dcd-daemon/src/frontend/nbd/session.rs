@@ -271,6 +271,21 @@ impl Session {
         has_part || self.transmit().next().is_some()
     }
 
+    /// Whether nothing can be done before all of the [`Self::receive_space`] is filled: it is the
+    /// rest of the data of a write, or a part of it.
+    pub(super) fn is_amid_data(&self) -> bool {
+        matches!(self.stage, Stage::Plain) && self.connection.is_amid_data()
+    }
+
+    /// Whether it is worth while to look for more at once, behind a receive that filled its space
+    /// or did not. Records of TLS are left for the next turn: they take long.
+    pub(super) fn may_receive_more(&self, was_filled: bool) -> bool {
+        matches!(self.stage, Stage::Plain)
+            && !self.connection.in_handshake()
+            && self.connection.wants_input()
+            && (was_filled || self.connection.is_amid_input())
+    }
+
     /// Requests (and queries) that came so far.
     pub fn requests_begun(&self) -> u64 {
         self.connection.requests_begun()

@@ -6,7 +6,9 @@ use std::ops::Range;
 
 use super::{Blocked, RETRY_MIN, Step, Work};
 use crate::buffer::Buffer;
+use crate::buffer_pool::BufferPool;
 use crate::engine::Disk;
+use crate::engine::index::Victim;
 use crate::engine::pace::Go;
 use crate::engine::{Engine, Purpose};
 use crate::format::checksum::crc32c;
@@ -27,8 +29,7 @@ pub(super) const RUN_LINES_MAX: u64 = 256;
 pub(super) struct Batch {
     /// Ascending.
     lines: Vec<BatchLine>,
-    /// 4 KiB for each line.
-    data: Buffer,
+    stretches: Vec<Stretch>,
     reads_left: u32,
     /// Ranges of `lines` that make one write each, ascending by address.
     runs: VecDeque<Run>,
@@ -68,6 +69,19 @@ struct BatchLine {
     pieces: Pieces,
     /// Not to be taken out of the table: a slot was damaged or its write failed.
     failed: bool,
+    /// Which of the stretches has its bytes.
+    stretch: usize,
+    /// CRC-32C of what was written, of a line that is in several slots.
+    checksum: u32,
+}
+
+/// Lines that follow one another, as many as one write takes: mostly they become that write.
+struct Stretch {
+    /// The first of `lines`.
+    first: usize,
+    count: usize,
+    /// 4 KiB for each; empty when it is on its way.
+    data: Buffer,
 }
 
 struct Run {
@@ -81,24 +95,22 @@ struct Run {
 impl Engine {
     // ---- gathering ----------------------------------------------------------------------------
 
-    /// Collects the live lines among `lines` of the victim, and their neighbours. `image`: the
-    /// bytes of the victim, if they were read.
-    pub(super) fn gather(
-        &mut self,
-        victim: SegmentIndex,
-        lines: &[(Line, SlotIndex)],
-        image: Option<&Buffer>,
-    ) {
+    /// Those of `lines` that are where they are said to be, with all their fragments.
+    pub(super) fn live_lines(&self, lines: &[(Line, SlotIndex)]) -> Vec<(Line, Pieces)> {
+        let found = self.table.find_each(lines.iter().map(|(line, _)| *line));
+        let is_in = |pieces: &Pieces, slot| pieces.as_slice().iter().any(|(it, _)| it == slot);
+        let live = lines.iter().zip(found).filter(|((_, slot), pieces)| is_in(pieces, slot));
+        live.map(|((line, _), pieces)| (*line, pieces)).collect()
+    }
+
+    /// Collects the live lines of the victim, and their neighbours.
+    pub(super) fn gather(&mut self, victim: &Victim, live: &[(Line, Pieces)]) {
         self.destage.work = Work::None;
         let mut chosen: BTreeMap<Line, Pieces> = BTreeMap::new();
         let mut incomplete: BTreeSet<Line> = BTreeSet::new();
-        for &(line, slot) in lines {
+        for &(line, pieces) in live {
             if chosen.len() >= BATCH_LINES_MAX {
                 break;
-            }
-            let pieces = self.table.find(line);
-            if !pieces.as_slice().iter().any(|(in_slot, _)| *in_slot == slot) {
-                continue;
             }
             if self.zeroes.contains(line) {
                 self.destage.zeroes_wanted.insert(line);
@@ -127,17 +139,17 @@ impl Engine {
             let _ = (line.0 + 1..).all(&mut gather_neighbour);
         }
         if self.log_is_tight() {
-            let own: BTreeSet<Line> = lines.iter().map(|(line, _)| *line).collect();
+            let own: BTreeSet<Line> = victim.lines.iter().map(|(line, _)| *line).collect();
             incomplete.retain(|line| own.contains(line));
         }
         self.want_completions(incomplete);
         if chosen.is_empty() {
-            self.destage.exhausted.insert(victim);
-            let live_slots = self.log.segments.get(victim).live_slots;
-            self.stuck.tried_in_vain(victim, live_slots);
+            self.destage.exhausted.insert(victim.segment);
+            let live_slots = self.log.segments.get(victim.segment).live_slots;
+            self.stuck.tried_in_vain(victim.segment, live_slots);
             return;
         }
-        self.read_batch(chosen, victim, image);
+        self.read_batch(chosen, victim);
     }
 
     /// Lines that the durable records of a segment hold, live or not, with their slots; and whether
@@ -180,17 +192,6 @@ impl Engine {
         // A forged checkpoint may have other lines for its slots than the records.
         let should_be_complete = is_damaged || end == geometry.slots_per_segment();
         (lines, should_be_complete)
-    }
-
-    /// Whether a segment holds more that is live than these lines: some of its records cannot be
-    /// read.
-    pub(super) fn hides_some(&self, segment: SegmentIndex, lines: &[(Line, SlotIndex)]) -> bool {
-        // Dead slots are found as well; they make up for nothing that is hidden.
-        let is_live = |(line, slot): &&(Line, SlotIndex)| {
-            self.table.find(*line).as_slice().iter().any(|(in_slot, _)| in_slot == slot)
-        };
-        let live_slots = self.log.segments.get(segment).live_slots as usize;
-        lines.iter().filter(is_live).count() < live_slots
     }
 
     /// Adds a line to the batch if it can go now; tells whether it is in.
@@ -237,12 +238,7 @@ impl Engine {
                     || u64::from(self.data_disk.logical_block_size) == BLOCK_SIZE)
     }
 
-    fn read_batch(
-        &mut self,
-        chosen: BTreeMap<Line, Pieces>,
-        victim: SegmentIndex,
-        image: Option<&Buffer>,
-    ) {
+    fn read_batch(&mut self, chosen: BTreeMap<Line, Pieces>, victim: &Victim) {
         let geometry = self.superblock.geometry;
         if self.table.has_budget() {
             // They are compared with what they are now when all is flushed.
@@ -252,11 +248,8 @@ impl Engine {
             }
         }
         let mut batch = Batch {
-            data: self.buffers.take(chosen.len() * LINE_SIZE as usize),
-            lines: chosen
-                .into_iter()
-                .map(|(line, pieces)| BatchLine { line, pieces, failed: false })
-                .collect(),
+            lines: Vec::with_capacity(chosen.len()),
+            stretches: Vec::new(),
             reads_left: 0,
             runs: VecDeque::new(),
             in_flight: BTreeMap::new(),
@@ -265,6 +258,12 @@ impl Engine {
             gave_up: false,
             newest_serial: self.log.newest_serial(),
         };
+        for (line, pieces) in chosen {
+            batch.add(line, pieces);
+        }
+        for stretch in &mut batch.stretches {
+            stretch.data = self.buffers.take(stretch.count * LINE_SIZE as usize);
+        }
         // Slots by place, so that adjacent ones are read together.
         let mut slots: BTreeMap<SlotIndex, SlotOfBatch> = BTreeMap::new();
         let mut bad = Vec::new();
@@ -274,8 +273,8 @@ impl Engine {
                 let (segment, slot_in_segment) = geometry.locate(*slot);
                 let checksum = self.table.checksum(*slot);
                 let wanted = SlotOfBatch { slot: *slot, line, checksum };
-                let bytes = match image {
-                    Some(image) if segment == victim => {
+                let bytes = match &victim.image {
+                    Some(image) if segment == victim.segment => {
                         let at = (u64::from(slot_in_segment) * LINE_SIZE) as usize;
                         Some(&image.bytes()[at..at + LINE_SIZE as usize])
                     }
@@ -382,7 +381,7 @@ impl Engine {
         };
         let mut moved = false;
         if batch.reads_left == 0 && batch.progress != Progress::Flushing {
-            if !batch.data.is_empty() && batch.runs.is_empty() && batch.in_flight.is_empty() {
+            if batch.runs.is_empty() && batch.in_flight.is_empty() {
                 moved |= self.plan_or_flush(&mut batch);
             }
             if self.close_wants_no_destage() {
@@ -450,18 +449,12 @@ impl Engine {
     }
 
     fn write_run(&mut self, batch: &mut Batch, run: &Run, together: usize) {
-        let first_byte = batch.lines[run.first].line.lba().byte();
-        let at = run.first * LINE_SIZE as usize + (run.range.start.byte() - first_byte) as usize;
-        let length = run.range.bytes() as usize;
-        let mut data = self.buffers.take(length);
-        data.bytes_mut().copy_from_slice(&batch.data.bytes()[at..at + length]);
+        let length = run.range.bytes();
+        let data = batch.take_run(run, &mut self.buffers);
         *batch.in_flight.entry(together).or_default() += 1;
-        self.count_against_caps(length as u64);
-        let step = Step::WriteRun {
-            lines: run.first..run.first + run.count,
-            bytes: length as u64,
-            together,
-        };
+        self.count_against_caps(length);
+        let step =
+            Step::WriteRun { lines: run.first..run.first + run.count, bytes: length, together };
         let offset = run.range.start.byte();
         let fua = self.writes_through_for_readers();
         let operation = IoOperation::Write { offset, data: IoData::Owned(data), fua };
@@ -530,13 +523,15 @@ impl Engine {
             self.destage_failed(error, true);
             return self.back_off();
         }
-        for (index, entry) in batch.lines.iter().enumerate() {
+        let found = self.table.find_each(batch.lines.iter().map(|entry| entry.line));
+        let changed = batch.lines.iter().zip(found).map(|(entry, found)| found != entry.pieces);
+        let changed: Vec<bool> = changed.collect();
+        for (entry, is_overwritten) in batch.lines.iter().zip(changed) {
             // The same slots may hold something newer, after a whole lap of the log.
             let is_refilled = entry.pieces.as_slice().iter().any(|(slot, _)| {
                 let (segment, _) = self.superblock.geometry.locate(*slot);
                 self.log.segments.get(segment).serial() > batch.newest_serial
             });
-            let is_overwritten = self.table.find(entry.line) != entry.pieces;
             if entry.failed || is_refilled || is_overwritten {
                 // The checksum of the data-disk is not known: the line went there, perhaps.
                 self.witnesses.forget(entry.line);
@@ -544,10 +539,9 @@ impl Engine {
             }
             // A witness may not change but with the log: not one that a bypass waits to write.
             if entry.pieces.mask().is_full() && !self.is_bypassed(entry.line, 1) {
-                let at = index * LINE_SIZE as usize;
                 let checksum = match entry.pieces.as_slice() {
                     [(slot, _)] => self.table.checksum(*slot),
-                    _ => crc32c(&batch.data.bytes()[at..at + LINE_SIZE as usize]),
+                    _ => entry.checksum,
                 };
                 self.witnesses.destaged(entry.line, checksum);
             } else {
@@ -559,16 +553,17 @@ impl Engine {
                     self.log.segments.destaged_above_zeroes(segment);
                 }
             }
-            self.forget(entry.line, FragmentMask::FULL);
-            if let [(slot, mask)] = entry.pieces.as_slice()
-                && mask.is_full()
-            {
-                self.keep_clean(entry.line, *slot);
+            self.leaves_table(entry.line, FragmentMask::FULL);
+            match entry.pieces.as_slice() {
+                [(slot, mask)] if mask.is_full() => self.keep_clean(entry.line, *slot),
+                _ => self.forget_clean(entry.line, 1),
             }
             self.destage.incomplete_allowed.remove(&entry.line);
             self.counters.destaged_lines += 1;
         }
-        self.buffers.put(Some(batch.data));
+        for stretch in batch.stretches {
+            self.buffers.put(Some(stretch.data));
+        }
         self.counters.destage_batches += 1;
         self.destage.retry = match (batch.gave_up, batch.has_written) {
             (false, _) => None,
@@ -613,13 +608,62 @@ impl Batch {
         self.lines.binary_search_by_key(&line, |known| known.line).expect("a line of the batch")
     }
 
+    /// Another line, behind all others.
+    fn add(&mut self, line: Line, pieces: Pieces) {
+        let index = self.lines.len();
+        let follows = self.lines.last().is_some_and(|last| last.line.0 + 1 == line.0);
+        match self.stretches.last_mut() {
+            Some(last) if follows && (last.count as u64) < RUN_LINES_MAX => last.count += 1,
+            _ => {
+                self.stretches.push(Stretch { first: index, count: 1, data: Buffer::default() });
+            }
+        }
+        let stretch = self.stretches.len() - 1;
+        self.lines.push(BatchLine { line, pieces, failed: false, stretch, checksum: 0 });
+    }
+
     /// Puts the fragments of a slot to their place.
     fn put(&mut self, index: usize, mask: FragmentMask, slot: &[u8]) {
-        let base = index * LINE_SIZE as usize;
+        let stretch = &mut self.stretches[self.lines[index].stretch];
+        let base = (index - stretch.first) * LINE_SIZE as usize;
         for run in mask.byte_runs() {
             let target = base + run.start..base + run.end;
-            self.data.bytes_mut()[target].copy_from_slice(&slot[run]);
+            stretch.data.bytes_mut()[target].copy_from_slice(&slot[run]);
         }
+    }
+
+    /// The bytes of a line that has not been written.
+    fn bytes(&self, index: usize) -> &[u8] {
+        let stretch = &self.stretches[self.lines[index].stretch];
+        let base = (index - stretch.first) * LINE_SIZE as usize;
+        &stretch.data.bytes()[base..base + LINE_SIZE as usize]
+    }
+
+    /// What a run writes.
+    fn take_run(&mut self, run: &Run, buffers: &mut BufferPool) -> Buffer {
+        for index in run.first..run.first + run.count {
+            if self.lines[index].pieces.as_slice().len() > 1 {
+                self.lines[index].checksum = crc32c(self.bytes(index));
+            }
+        }
+        let first = &self.lines[run.first];
+        let mut skipped = (run.range.start.byte() - first.line.lba().byte()) as usize;
+        let stretch = &mut self.stretches[first.stretch];
+        let is_it = stretch.first == run.first && skipped == 0;
+        if is_it && stretch.data.len() as u64 == run.range.bytes() {
+            return std::mem::take(&mut stretch.data);
+        }
+        // Fragments, or some of its lines have failed.
+        let mut data = buffers.take(run.range.bytes() as usize);
+        let mut rest = data.bytes_mut();
+        for index in run.first..run.first + run.count {
+            let bytes = &self.bytes(index)[skipped..];
+            let (head, tail) = rest.split_at_mut(bytes.len().min(rest.len()));
+            head.copy_from_slice(&bytes[..head.len()]);
+            (rest, skipped) = (tail, 0);
+        }
+        assert!(rest.is_empty(), "a run has no bytes but those of its lines");
+        data
     }
 
     /// Joins lines, sorted by address, into as few writes as possible; what has failed before with

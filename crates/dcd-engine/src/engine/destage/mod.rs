@@ -420,12 +420,15 @@ impl Engine {
     }
 
     fn gather_victim(&mut self, victim: Victim) {
-        let Victim { segment, image, lines, is_complete } = victim;
-        if is_complete && self.hides_some(segment, &lines) {
-            return self.search(segment, image);
+        let live = self.live_lines(&victim.lines);
+        let live_slots = self.log.segments.get(victim.segment).live_slots as usize;
+        // Some of its records cannot be read. Dead slots are found as well; they make up for
+        // nothing that is hidden.
+        if victim.is_complete && live.len() < live_slots {
+            return self.search(victim.segment, victim.image);
         }
-        self.gather(segment, &lines, image.as_ref());
-        self.buffers.put(image);
+        self.gather(&victim, &live);
+        self.buffers.put(victim.image);
     }
 
     /// The work for which they were pinned is over.

@@ -171,7 +171,8 @@ impl Engine {
         };
         if !wrong.is_empty() {
             if piece.tries == TRIES_MAX || !matches!(result, Ok(()) | Err(IoError::Failed)) {
-                return self.index_is_lost(result.err().unwrap_or(IoError::Failed));
+                let error = result.err().unwrap_or(IoError::Failed);
+                return self.index_is_lost(wrong[0], error);
             }
             wrong.into_iter().for_each(|page| self.doubt_page(page));
             self.buffers.put(buffer);
@@ -183,7 +184,9 @@ impl Engine {
             self.settle_pages(&piece);
         }
         // Who has waited for it goes on, also if the input that brought it brought more.
-        self.checkpoint.input_came();
+        if piece.walker == Walker::Checkpoint {
+            self.checkpoint.run_came();
+        }
         self.purge.go_on();
         self.go_on_searching();
         self.index_was_read();

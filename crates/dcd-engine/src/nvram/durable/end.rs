@@ -4,7 +4,8 @@
 //! none then ([`DurableNvram::holds_data`]), and the heads are wiped last.
 //!
 //! ```text
-//! 1. No more requests; those under way end, all is cleaned.
+//! 1. No more requests; those under way end, all is cleaned, and durably cleared.
+//!      Else an older superblock, or one that could not be written, would find it again.
 //! 2. The engine closes; its superblock names no memory.
 //!      Crash before: it names this one, which is there.
 //! 3. The heads are wiped: the memory may be anybody's.
@@ -12,8 +13,8 @@
 //! ```
 
 use super::{DurableNvram, DurableOutput, Pending, Persisting};
-use crate::io::{Operation, Reply, Request, RequestError, RequestId};
-use crate::units::{BLOCK_SIZE, LINE_SIZE};
+use crate::io::{Operation, Reply, Request, RequestError, RequestId, all_is_accepted};
+use crate::units::{BLOCK_SIZE, LINE_SIZE, LbaRange};
 
 /// A drain that is still here.
 pub(super) struct Draining {
@@ -43,9 +44,9 @@ enum Stage {
 
 impl DurableNvram {
     /// Whether the superblock of a closed cache has to name the medium: it holds what is nowhere
-    /// else.
+    /// else. One that has failed may show what was cleared in it, which is as new as what is below.
     pub fn holds_data(&self) -> bool {
-        self.slots.blocks() > 0
+        self.slots.blocks() > 0 || self.has_failed
     }
 
     /// Something goes on naming the medium: it is not to be made anybody's at the end.
@@ -123,6 +124,24 @@ impl DurableNvram {
         }
     }
 
+    /// Nothing is under way below for the end any more: what is cleared is to be so durably.
+    pub(super) fn ends(&self) -> bool {
+        let is_emptying = |closing: &Closing| closing.stage == Stage::Emptying;
+        self.closing.as_ref().is_some_and(is_emptying) && self.parts.is_empty()
+    }
+
+    /// Blocks that are damaged, ascending: they are in memory only.
+    pub fn lost(&self) -> Vec<LbaRange> {
+        let mut ranges: Vec<LbaRange> = Vec::new();
+        for block in self.slots.rotten() {
+            match ranges.last_mut() {
+                Some(last) if last.end() == *block => last.blocks += 1,
+                _ => ranges.push(LbaRange::new(*block, 1)),
+            }
+        }
+        ranges
+    }
+
     fn damaged_lines(&self) -> u64 {
         let lines = self.slots.rotten().iter().map(|block| block / (LINE_SIZE / BLOCK_SIZE));
         let mut lines: Vec<u64> = lines.collect();
@@ -165,10 +184,14 @@ impl DurableNvram {
             && self.replies_waiting.is_empty()
             && self.asked.is_empty()
             && self.parts.is_empty()
-            && self.persisting == Persisting::Nothing;
+            && self.persisting == Persisting::Nothing
+            && (self.has_failed || !self.slots.has_cleared());
         let is_empty = self.slots.blocks() == self.slots.rotten().len() as u64;
         if !is_quiet || !(is_empty || gives_up) {
             return false;
+        }
+        if !gives_up && self.give_up_accepted() {
+            return true;
         }
         let lines = self.damaged_lines();
         let closing = self.closing.as_mut().expect("looked at");
@@ -186,6 +209,22 @@ impl DurableNvram {
         closing.stage = Stage::Below;
         let id = closing.id;
         self.ask_below(Request { id, operation, fua: false });
+        true
+    }
+
+    /// What is damaged leaves the memory, durably, if all of it may be lost: then it is as the
+    /// data-disk has it.
+    fn give_up_accepted(&mut self) -> bool {
+        let closing = self.closing.as_ref().expect("it ends");
+        let Some(Operation::DetachAccepting { lost: accepted }) = &closing.operation else {
+            return false;
+        };
+        let has_rotten = !self.slots.rotten().is_empty();
+        if !has_rotten || closing.is_cancelled || !all_is_accepted(&self.lost(), accepted) {
+            return false;
+        }
+        self.cleaned.extend(self.slots.rotten());
+        self.cleaned_so_far += self.slots.rotten().len() as u64;
         true
     }
 
@@ -207,9 +246,13 @@ impl DurableNvram {
         if let Some(at) = self.passed_drains.iter().position(|id| *id == reply.id) {
             self.passed_drains.remove(at);
             let lines = self.damaged_lines();
-            if reply.result.is_ok() && lines > 0 {
-                reply.result = Err(RequestError::Lost { lines });
-            }
+            reply.result = match reply.result {
+                Ok(()) if lines > 0 => Err(RequestError::Lost { lines }),
+                Err(RequestError::Lost { lines: below }) => {
+                    Err(RequestError::Lost { lines: below + lines })
+                }
+                result => result,
+            };
         }
         let is_end =
             |closing: &&mut Closing| closing.stage == Stage::Below && closing.id == reply.id;

@@ -9,7 +9,8 @@
 //!             Crash here: all of the batch is there, or nothing.
 //!        3. reply
 //!        4. the headers of the slots that it replaces are cleared; free when that is durable
-//! clean  1. the newest committed bytes go below, and are durable there (FUA)
+//! clean  1. the newest committed bytes go below, and are durable there (FUA); where a part of a
+//!           logical block of the disk is not in memory, with that part as it is below
 //!        2. all that was cleared before is durable            persist, if there is something
 //!             Else an older version could outlive the newest, and be shown over what is below.
 //!        3. headers are cleared
@@ -31,15 +32,20 @@
 //! - `end`: drains and the end;
 //! - `picture`: what is on a medium, for people.
 //!
+//! What is below may not take what is cleaned. Then who waits for that is answered with its error,
+//! and it is tried again; what has room in memory goes on.
+//!
 //! A medium that cannot be written any more takes no more changes: they fail, what it holds is read
 //! and cleaned, and the next start has to have it.
 
 mod end;
+mod memory_medium;
 mod picture;
 mod requests;
 mod slots;
 mod start;
 
+pub use memory_medium::MemoryMedium;
 pub use picture::NvramPicture;
 pub use start::{NvramOpenError, NvramStart};
 
@@ -154,9 +160,21 @@ struct Write {
 
 /// A request before it has been admitted, or while it is below.
 enum Pending {
-    Write { range: LbaRange, data: Buffer },
-    Past { range: LbaRange, operation: Operation },
-    Read { range: LbaRange, buffer: Buffer },
+    /// How many had come when it did, with it.
+    Write {
+        range: LbaRange,
+        data: Buffer,
+        number: u64,
+    },
+    Past {
+        range: LbaRange,
+        operation: Operation,
+        number: u64,
+    },
+    Read {
+        range: LbaRange,
+        buffer: Buffer,
+    },
 }
 
 /// A client's request below.
@@ -186,6 +204,18 @@ struct Overlay {
 struct Part {
     below: BelowId,
     run: LbaRange,
+    /// What the memory has not of it is being read first.
+    is_read: bool,
+    /// So many changes had come when it began.
+    arrived: u64,
+}
+
+/// What is below did not take the last of what was cleaned.
+#[derive(Clone, Copy)]
+struct Trouble {
+    error: RequestError,
+    /// Changes up to this number have waited long enough for it.
+    until: u64,
 }
 
 /// A cleaning under way.
@@ -237,14 +267,17 @@ pub struct DurableNvram {
     /// Writes that were admitted, and that are committed or failed.
     admitted: u64,
     settled: u64,
-    /// Reads of what is in memory as soon as it is committed.
-    reads_waiting: Vec<(RequestId, LbaRange, Buffer)>,
+    /// Reads of what is in memory as soon as so many writes are settled.
+    reads_waiting: Vec<(u64, RequestId, LbaRange, Buffer)>,
+    /// Changes that have come.
+    arrived: u64,
 
     /// Cleanings, each behind the writes that were admitted before it: what goes below is committed.
     cleanings_waiting: VecDeque<(u64, BelowIo)>,
     cleanings: BTreeMap<BelowId, Cleaning>,
     parts: BTreeMap<RequestId, Part>,
     retries: Vec<(Time, Part)>,
+    trouble: Option<Trouble>,
     own_requests: u64,
     /// Blocks that are clean, and to be removed.
     cleaned: Vec<u64>,
@@ -398,10 +431,12 @@ impl DurableNvram {
             admitted: 0,
             settled: 0,
             reads_waiting: Vec::new(),
+            arrived: 0,
             cleanings_waiting: VecDeque::new(),
             cleanings: BTreeMap::new(),
             parts: BTreeMap::new(),
             retries: Vec::new(),
+            trouble: None,
             own_requests: 0,
             cleaned: Vec::new(),
             cleaned_so_far: 0,

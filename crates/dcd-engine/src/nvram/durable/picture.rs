@@ -1,7 +1,7 @@
 //! What is on a medium, for people. Changes nothing.
 
-use super::slots::Slots;
-use super::{MediumPersist, NvramMedium};
+use super::slots::{Slots, Terms, examine};
+use super::{MediumPersist, MemoryMedium, NvramMedium};
 use crate::error::FormatError;
 use crate::format::nvram::{
     COMMIT_OFFSETS, NVRAM_HEAD_BYTES, NVRAM_HEAD_OFFSETS, NvramHead, NvramLayout, read_commit_word,
@@ -23,29 +23,6 @@ pub struct NvramPicture {
     pub uncommitted_slots: u64,
     /// Slots of which neither header can be read.
     pub unnamed_slots: u64,
-}
-
-/// A copy of a medium, which nobody misses.
-struct Copy(Vec<u8>);
-
-impl NvramMedium for Copy {
-    fn bytes(&self) -> &[u8] {
-        &self.0
-    }
-
-    fn store(&mut self, at: usize, bytes: &[u8]) {
-        self.0[at..at + bytes.len()].copy_from_slice(bytes);
-    }
-
-    fn store_word(&mut self, at: usize, word: u64) {
-        self.store(at, &word.to_le_bytes());
-    }
-
-    fn persist(&self) -> MediumPersist {
-        MediumPersist::Now
-    }
-
-    fn fence(&mut self) {}
 }
 
 impl NvramPicture {
@@ -76,9 +53,11 @@ impl NvramPicture {
             read_commit_word(id, u64::from_le_bytes(word))
         });
         let committed = commits.into_iter().flatten().max().unwrap_or(0);
-        let medium = Copy(bytes[..layout.bytes() as usize].to_vec());
-        let mut slots = Slots::new(Box::new(medium), id, layout.slots);
-        let (unnamed_slots, _) = slots.examine(committed, u64::MAX);
+        let copy = bytes[..layout.bytes() as usize].to_vec();
+        let medium = MemoryMedium::new(copy, MediumPersist::Now);
+        let terms = Terms { committed, torn_until: committed, volume_blocks: u64::MAX };
+        let unnamed_slots = examine(medium.bytes(), id, layout.slots, terms).unnamed;
+        let mut slots = Slots::new(Box::new(medium), id, layout.slots, 1);
         let scanned = slots.scan(committed);
         let damaged: Vec<Lba> = slots.rotten().iter().map(|block| Lba(*block)).collect();
         let mut blocks: Vec<u64> = scanned.blocks.iter().map(|block| block.0).collect();

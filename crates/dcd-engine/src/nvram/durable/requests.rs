@@ -1,8 +1,9 @@
 //! The paths: requests, batches of writes, cleaning, and what is below.
 
+use super::slots::GoodRuns;
 use super::{
     Asked, AskedKind, Cleaning, DurableNvram, DurableOutput, OWN_REQUEST_BIT, Overlay, Part,
-    Pending, Persisting, RETRY_AFTER, Write,
+    Pending, Persisting, RETRY_AFTER, Trouble, Write,
 };
 use crate::buffer::Buffer;
 use crate::io::{Operation, Reply, Request, RequestError, RequestId};
@@ -60,11 +61,13 @@ impl DurableNvram {
             }
             Operation::Write { start, data } => {
                 let range = LbaRange { start, blocks: data.len() as u64 / BLOCK_SIZE };
-                self.pending.insert(id, Pending::Write { range, data });
+                self.arrived += 1;
+                self.pending.insert(id, Pending::Write { range, data, number: self.arrived });
                 self.tell(NvramRequest { id, operation: NvramOperation::Write, range }, false);
             }
             Operation::WriteZeroes { range, .. } | Operation::Discard { range } => {
-                self.pending.insert(id, Pending::Past { range, operation });
+                self.arrived += 1;
+                self.pending.insert(id, Pending::Past { range, operation, number: self.arrived });
                 self.tell(NvramRequest { id, operation: NvramOperation::Write, range }, true);
             }
             Operation::Drain => self.begin_drain(id),
@@ -120,6 +123,7 @@ impl DurableNvram {
                 }
             }
             has_moved |= self.start_cleanings();
+            has_moved |= self.fail_who_waits_in_vain();
             has_moved |= self.start_pasts();
             has_moved |= self.answer_pasts();
             has_moved |= self.persisting == Persisting::Nothing && self.begin_step();
@@ -141,7 +145,7 @@ impl DurableNvram {
             return;
         };
         match pending {
-            Pending::Write { range, data } => {
+            Pending::Write { range, data, .. } => {
                 self.admitted += 1;
                 self.gathering.push_back(Write { id, range, data });
             }
@@ -169,12 +173,18 @@ impl DurableNvram {
 
     // ---- a read -------------------------------------------------------------------------------
 
-    /// All of it is in memory, or will be with the next commits.
-    fn read_memory(&mut self, id: RequestId, range: LbaRange, mut buffer: Buffer) {
+    /// All of it is in memory, or will be with the next commits: those of the writes that were
+    /// admitted before.
+    fn read_memory(&mut self, id: RequestId, range: LbaRange, buffer: Buffer) {
+        self.read_behind(self.admitted, id, range, buffer);
+    }
+
+    fn read_behind(&mut self, admitted: u64, id: RequestId, range: LbaRange, mut buffer: Buffer) {
         if !self.slots.has_all(range) {
-            return match self.gathering.is_empty() && self.batch.is_empty() {
+            // Behind those writes what is not here has been cleaned, or was never committed.
+            return match admitted <= self.settled {
                 true => self.read_below(id, range, buffer, None),
-                false => self.reads_waiting.push((id, range, buffer)),
+                false => self.reads_waiting.push((admitted, id, range, buffer)),
             };
         }
         buffer.set_any(range.bytes() as usize);
@@ -248,7 +258,7 @@ impl DurableNvram {
             return self.fail_first_write();
         }
         let is_waited_for = !self.pasts_waiting.is_empty() || !self.replies_waiting.is_empty();
-        if is_waited_for && self.slots.has_cleared() {
+        if (is_waited_for || self.ends()) && self.slots.has_cleared() {
             self.persist(Persisting::Clears);
             return true;
         }
@@ -317,8 +327,8 @@ impl DurableNvram {
     }
 
     fn read_what_waited(&mut self) {
-        for (id, range, buffer) in std::mem::take(&mut self.reads_waiting) {
-            self.read_memory(id, range, buffer);
+        for (admitted, id, range, buffer) in std::mem::take(&mut self.reads_waiting) {
+            self.read_behind(admitted, id, range, buffer);
         }
     }
 
@@ -394,19 +404,46 @@ impl DurableNvram {
     fn start_parts(&mut self, below: BelowId, range: LbaRange) {
         let mut left = vec![range];
         while let Some(range) = left.pop() {
-            for run in self.slots.good_runs(range) {
+            let GoodRuns { whole, parts } = self.slots.good_runs(range);
+            for run in whole {
                 let Some(data) = self.copy_of(run) else {
                     // Some of it has rotted, which is known now.
                     left.push(run);
                     continue;
                 };
-                self.own_requests += 1;
-                let id = RequestId(self.own_requests | OWN_REQUEST_BIT);
-                self.parts.insert(id, Part { below, run });
                 self.cleanings.get_mut(&below).expect("under way").parts_left += 1;
-                let operation = Operation::Write { start: run.start, data };
-                self.ask_below(Request { id, operation, fua: true });
+                self.clean_below(Part { below, run, is_read: false, arrived: self.arrived }, data);
             }
+            for run in parts {
+                // What is missing comes from below.
+                self.cleanings.get_mut(&below).expect("under way").parts_left += 1;
+                let part = Part { below, run, is_read: true, arrived: self.arrived };
+                let operation = Operation::Read { range: run, buffer: Buffer::default() };
+                self.ask_for_part(part, operation, false);
+            }
+        }
+    }
+
+    fn clean_below(&mut self, part: Part, data: Buffer) {
+        let operation = Operation::Write { start: part.run.start, data };
+        self.ask_for_part(part, operation, true);
+    }
+
+    fn ask_for_part(&mut self, part: Part, operation: Operation, fua: bool) {
+        self.own_requests += 1;
+        let id = RequestId(self.own_requests | OWN_REQUEST_BIT);
+        self.parts.insert(id, part);
+        self.ask_below(Request { id, operation, fua });
+    }
+
+    /// The rest of a logical block has come. What the memory has of it is newer, or the same.
+    fn part_read(&mut self, part: Part, buffer: Option<Buffer>) {
+        let mut reply = Reply { id: RequestId(0), result: Ok(()), buffer, answer: None };
+        self.overlay_of(part.run).put_over(part.run, &mut reply);
+        match (reply.result, reply.buffer) {
+            (Ok(()), Some(data)) => self.clean_below(Part { is_read: false, ..part }, data),
+            // It has rotted, and stays.
+            _ => self.part_ended(part.below),
         }
     }
 
@@ -490,8 +527,8 @@ impl DurableNvram {
             self.pasts_waiting.pop_front();
             has_moved = true;
             let (range, operation) = match self.pending.remove(&id) {
-                Some(Pending::Past { range, operation }) => (range, operation),
-                Some(Pending::Write { range, data }) => {
+                Some(Pending::Past { range, operation, .. }) => (range, operation),
+                Some(Pending::Write { range, data, .. }) => {
                     (range, Operation::Write { start: range.start, data })
                 }
                 _ => unreachable!("it changes something"),
@@ -518,11 +555,17 @@ impl DurableNvram {
 
     pub(super) fn take_below_done(&mut self, mut reply: Reply) {
         if let Some(part) = self.parts.remove(&reply.id) {
+            if part.is_read && reply.result.is_ok() {
+                return self.part_read(part, reply.buffer);
+            }
             if let Some(buffer) = reply.buffer.take() {
                 self.spare_buffer(buffer);
             }
             return match reply.result {
-                Ok(()) => self.part_ended(part.below),
+                Ok(()) => {
+                    self.trouble = None;
+                    self.part_ended(part.below);
+                }
                 Err(error) => self.part_failed(part, error),
             };
         }
@@ -555,7 +598,36 @@ impl DurableNvram {
 
     fn part_failed(&mut self, part: Part, error: RequestError) {
         self.cleaning_failures += 1;
+        // What is below has waited for room as long as anybody is to wait, and with it those who
+        // had come by then. Any other error is one for those who come later, too.
+        let until = match error {
+            RequestError::NoSpace => part.arrived,
+            _ => u64::MAX,
+        };
+        self.trouble = Some(Trouble { error, until });
         self.retries.push((self.now.after(RETRY_AFTER), part));
         self.end_who_waits_for_all(error);
+    }
+
+    /// What is below does not take what is cleaned, so who waits for room or for a way past would
+    /// wait for ever (C22, C25). What needs neither goes on.
+    fn fail_who_waits_in_vain(&mut self) -> bool {
+        let Some(Trouble { error, until }) = self.trouble else { return false };
+        let Some(id) = self.nvram.waits_for_cleaning() else { return false };
+        let number = match self.pending.get(&id) {
+            Some(Pending::Write { number, .. } | Pending::Past { number, .. }) => *number,
+            // It was given up, with the end.
+            _ => return false,
+        };
+        if number > until {
+            return false;
+        }
+        let buffer = match self.pending.remove(&id) {
+            Some(Pending::Write { data, .. }) => Some(data),
+            _ => None,
+        };
+        self.nvram.handle_input(self.now, NvramInput::GiveUp(id), &self.head);
+        self.reply(id, Err(error), buffer);
+        true
     }
 }

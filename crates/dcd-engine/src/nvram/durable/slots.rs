@@ -12,8 +12,8 @@ use std::ops::Range;
 use super::NvramMedium;
 use crate::format::checksum::crc32c;
 use crate::format::nvram::{
-    COMMIT_OFFSETS, NVRAM_HEAD_OFFSETS, NvramHead, NvramLayout, SLOT_HEADER_BYTES, SlotCopy,
-    SlotHeader, commit_word,
+    CHUNK_SLOTS, COMMIT_OFFSETS, NVRAM_HEAD_OFFSETS, NvramHead, NvramLayout, SLOT_HEADER_BYTES,
+    SlotCopy, SlotHeader, commit_word,
 };
 use crate::nvram::number_map::NumberMap;
 use crate::units::{BLOCK_SIZE, Lba, LbaRange, Uuid};
@@ -31,6 +31,8 @@ struct Slot {
 pub(super) struct Slots {
     pub(super) medium: Box<dyn NvramMedium>,
     id: Uuid,
+    /// Blocks of a logical block of what is below.
+    unit_blocks: u64,
     slots: Vec<Slot>,
     /// Slots with committed blocks.
     by_block: NumberMap,
@@ -46,13 +48,21 @@ pub(super) struct Slots {
     watched: u64,
     /// Bytes stored since the last persist.
     stored: Vec<Range<usize>>,
+    /// Bytes stored that are for a later one.
+    set_aside: Vec<Range<usize>>,
 }
 
 impl Slots {
-    pub(super) fn new(medium: Box<dyn NvramMedium>, id: Uuid, count: u32) -> Slots {
+    pub(super) fn new(
+        medium: Box<dyn NvramMedium>,
+        id: Uuid,
+        count: u32,
+        unit_blocks: u64,
+    ) -> Slots {
         Slots {
             medium,
             id,
+            unit_blocks,
             slots: vec![Slot::default(); count as usize],
             by_block: NumberMap::new(),
             free: VecDeque::with_capacity(count as usize),
@@ -61,6 +71,7 @@ impl Slots {
             watched_until: 0,
             watched: 0,
             stored: Vec::new(),
+            set_aside: Vec::new(),
         }
     }
 
@@ -96,19 +107,34 @@ impl Slots {
         (range.start.0..range.end()).all(|block| self.has(block))
     }
 
-    /// The runs of the range that are in memory, and good as far as is known.
-    pub(super) fn good_runs(&self, range: LbaRange) -> Vec<LbaRange> {
-        let mut runs: Vec<LbaRange> = Vec::new();
-        for block in range.start.0..range.end() {
-            if !self.has(block) || self.rotten.contains(&block) {
+    /// The logical block of what is below that a block is of.
+    pub(super) fn unit_of(&self, block: u64) -> LbaRange {
+        LbaRange::new(block / self.unit_blocks * self.unit_blocks, self.unit_blocks)
+    }
+
+    /// The runs of whole logical blocks of the range that are in memory, and good as far as is
+    /// known; and those of which only a part is.
+    pub(super) fn good_runs(&self, range: LbaRange) -> GoodRuns {
+        let mut good = GoodRuns::default();
+        let mut next = self.unit_of(range.start.0);
+        while next.start.0 < range.end() {
+            let unit = next;
+            next.start.0 = unit.end();
+            let mut blocks = unit.start.0..unit.end();
+            let is_good = |block: u64| self.has(block) && !self.rotten.contains(&block);
+            if !blocks.clone().all(is_good) {
+                // One that has rotted has done so as a whole.
+                if blocks.any(is_good) {
+                    good.parts.push(unit);
+                }
                 continue;
             }
-            match runs.last_mut() {
-                Some(run) if run.end() == block => run.blocks += 1,
-                _ => runs.push(LbaRange::new(block, 1)),
+            match good.whole.last_mut() {
+                Some(run) if run.end() == unit.start.0 => run.blocks += unit.blocks,
+                _ => good.whole.push(unit),
             }
         }
-        runs
+        good
     }
 
     /// A block of the memory; `None`: it has rotted, which is noted.
@@ -120,11 +146,22 @@ impl Slots {
         let at = NvramLayout::slot_at(slot);
         let found = crc32c(&self.medium.bytes()[at..at + BLOCK]);
         if found != self.slots[slot as usize].data_checksum {
-            self.leaves(slot);
-            self.rotten.insert(block);
-            return None;
+            self.rots(block);
         }
-        Some(&self.medium.bytes()[at..at + BLOCK])
+        let is_good = !self.rotten.contains(&block);
+        is_good.then(|| &self.medium.bytes()[at..at + BLOCK])
+    }
+
+    /// What is below takes whole logical blocks only, so one of which a part has rotted is read as
+    /// an error, and never cleaned, as a whole.
+    fn rots(&mut self, block: u64) {
+        let unit = self.unit_of(block);
+        for part in unit.start.0..unit.end() {
+            if let Some(slot) = self.by_block.get(part) {
+                self.leaves(slot);
+                self.rotten.insert(part);
+            }
+        }
     }
 
     // ---- storing ------------------------------------------------------------------------------
@@ -180,10 +217,8 @@ impl Slots {
         self.rotten.remove(&block);
     }
 
-    /// The block leaves the memory: what is below is as new, or newer.
-    ///
-    /// # Panics
-    /// If an older version of some block may still come back: then that would be newest.
+    /// The block leaves the memory: what is below is as new, or newer. Not while an older version of
+    /// it may still come back: that would be newest.
     pub(super) fn remove(&mut self, block: u64) {
         if let Some(slot) = self.by_block.remove(block) {
             self.leaves(slot);
@@ -257,6 +292,16 @@ impl Slots {
         ranges
     }
 
+    /// What has been stored so far is for a later persist than the next.
+    pub(super) fn set_stored_aside(&mut self) {
+        self.set_aside.append(&mut self.stored);
+    }
+
+    /// It is for the next one.
+    pub(super) fn store_what_was_set_aside(&mut self) {
+        self.stored.append(&mut self.set_aside);
+    }
+
     /// Nobody asks what was stored: it is durable at once.
     pub(super) fn forget_stored(&mut self) {
         self.stored.clear();
@@ -269,32 +314,31 @@ impl Slots {
 
     // ---- a start ------------------------------------------------------------------------------
 
-    /// An empty medium: no header says anything.
+    /// An empty medium: no header says anything. What follows a sequence of 0 is nothing.
     pub(super) fn make_empty(&mut self) {
-        let empty = [0; SLOT_HEADER_BYTES];
         for slot in 0..self.slots.len() as u32 {
             for copy in 0..2 {
-                let at = NvramLayout::header_at(slot, copy);
-                if self.medium.bytes()[at..at + SLOT_HEADER_BYTES] != empty {
-                    self.store(at, &empty);
+                if sequence_at(self.medium.bytes(), slot, copy) != 0 {
+                    self.store_word(NvramLayout::header_at(slot, copy), 0);
                 }
             }
             self.free.push_back(slot);
         }
     }
 
-    /// How many slots cannot be read, and a block that the volume does not have. Changes nothing.
-    pub(super) fn examine(&self, committed: u64, volume_blocks: u64) -> (u64, Option<u64>) {
-        let (mut unnamed, mut beyond) = (0, None);
-        for slot in 0..self.slots.len() as u32 {
-            match self.newest_header(slot).1 {
-                Some(header) if header.sequence > committed => {}
-                Some(header) if header.block >= volume_blocks => beyond = Some(header.block),
-                Some(_) => {}
-                None => unnamed += u64::from(self.copies(slot).contains(&SlotCopy::Bad)),
+    /// All pages of headers that were ever in use are to be written again: what is read of a file
+    /// or device behind a flush that failed need not be durable, nor ever become so by itself.
+    pub(super) fn store_headers_again(&mut self) {
+        const PAGE_BYTES: usize = CHUNK_SLOTS as usize * SLOT_HEADER_BYTES;
+        for first in (0..self.slots.len() as u32).step_by(CHUNK_SLOTS as usize) {
+            for copy in 0..2 {
+                let at = NvramLayout::header_at(first, copy);
+                let page = &self.medium.bytes()[at..at + PAGE_BYTES];
+                if page.iter().any(|byte| *byte != 0) {
+                    self.stored.push(at..at + PAGE_BYTES);
+                }
             }
         }
-        (unnamed, beyond)
     }
 
     /// Finds what is committed: each block's newest slot. All other slots are cleared; headers of
@@ -302,11 +346,19 @@ impl Slots {
     pub(super) fn scan(&mut self, committed: u64) -> Scanned {
         let mut scanned = Scanned::default();
         for slot in 0..self.slots.len() as u32 {
-            let (copies, newest) = self.newest_header(slot);
+            let (copies, newest) = newest_header(self.medium.bytes(), self.id, slot);
             let Some(header) = newest else {
                 match copies {
                     [SlotCopy::Free, SlotCopy::Free] => self.free.push_back(slot),
-                    _ => self.clear(slot),
+                    [SlotCopy::Bad, SlotCopy::Bad] => {
+                        scanned.uncommitted_slots += 1;
+                        self.clear(slot);
+                    }
+                    _ => {
+                        // One copy says that it is free, as both do before a slot is used again.
+                        scanned.mended_headers += 1;
+                        self.clear(slot);
+                    }
                 }
                 continue;
             };
@@ -342,25 +394,6 @@ impl Slots {
         scanned
     }
 
-    fn copies(&self, slot: u32) -> [SlotCopy; 2] {
-        [0, 1].map(|copy| {
-            let at = NvramLayout::header_at(slot, copy);
-            let bytes = &self.medium.bytes()[at..at + SLOT_HEADER_BYTES];
-            SlotHeader::decode(self.id, slot, bytes.try_into().expect("a header"))
-        })
-    }
-
-    /// Both copies of the header of a slot, and the one that counts.
-    fn newest_header(&self, slot: u32) -> ([SlotCopy; 2], Option<SlotHeader>) {
-        let copies = self.copies(slot);
-        let good = |copy: &SlotCopy| match copy {
-            SlotCopy::Good(header) => Some(*header),
-            _ => None,
-        };
-        let newest = copies.iter().filter_map(good).max_by_key(|header| header.sequence);
-        (copies, newest)
-    }
-
     /// Blocks in memory, the one written longest ago first.
     fn by_sequence(&self) -> Vec<Lba> {
         let mut blocks: Vec<(u64, u64)> = Vec::new();
@@ -372,6 +405,83 @@ impl Slots {
         blocks.sort_unstable();
         blocks.into_iter().map(|(_, block)| Lba(block)).collect()
     }
+}
+
+/// A copy of the header of a slot.
+pub(super) fn header_copy(bytes: &[u8], id: Uuid, slot: u32, copy: usize) -> SlotCopy {
+    let at = NvramLayout::header_at(slot, copy);
+    let bytes = &bytes[at..at + SLOT_HEADER_BYTES];
+    SlotHeader::decode(id, slot, bytes.try_into().expect("a header"))
+}
+
+/// What a copy of a header begins with.
+fn sequence_at(bytes: &[u8], slot: u32, copy: usize) -> u64 {
+    let at = NvramLayout::header_at(slot, copy);
+    u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"))
+}
+
+/// Both copies of the header of a slot, and the one that counts.
+fn newest_header(bytes: &[u8], id: Uuid, slot: u32) -> ([SlotCopy; 2], Option<SlotHeader>) {
+    let copies = [0, 1].map(|copy| header_copy(bytes, id, slot, copy));
+    let good = |copy: &SlotCopy| match copy {
+        SlotCopy::Good(header) => Some(*header),
+        _ => None,
+    };
+    let newest = copies.iter().filter_map(good).max_by_key(|header| header.sequence);
+    (copies, newest)
+}
+
+/// What slots are examined for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Terms {
+    pub(super) committed: u64,
+    /// A crash may have torn headers with sequences up to this: of the batch under way.
+    pub(super) torn_until: u64,
+    pub(super) volume_blocks: u64,
+}
+
+/// What is in the slots of a medium.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(super) struct Examined {
+    /// Slots with something that is committed.
+    pub(super) committed: u64,
+    /// Slots with something, of which neither header can be read, and no crash explains that.
+    pub(super) unnamed: u64,
+    /// A block that the volume does not have.
+    pub(super) beyond: Option<u64>,
+}
+
+/// Looks at all slots. Changes nothing.
+pub(super) fn examine(bytes: &[u8], id: Uuid, slots: u32, terms: Terms) -> Examined {
+    let mut examined = Examined::default();
+    for slot in 0..slots {
+        match newest_header(bytes, id, slot) {
+            (_, Some(header)) if header.sequence > terms.committed => {}
+            (_, Some(SlotHeader { block, .. })) => {
+                examined.committed += 1;
+                if block >= terms.volume_blocks {
+                    examined.beyond = Some(block);
+                }
+            }
+            // The word with the sequence is not torn: it is 0 in a slot that is filled anew.
+            ([SlotCopy::Bad, SlotCopy::Bad], None) => {
+                let torn = terms.committed + 1..=terms.torn_until;
+                let is_torn = [0, 1].map(|copy| torn.contains(&sequence_at(bytes, slot, copy)));
+                examined.unnamed += u64::from(is_torn != [true, true]);
+            }
+            (_, None) => {}
+        }
+    }
+    examined
+}
+
+/// What of a range can be cleaned.
+#[derive(Default, Debug)]
+pub(super) struct GoodRuns {
+    /// Whole logical blocks.
+    pub(super) whole: Vec<LbaRange>,
+    /// Logical blocks of which a part is in memory, and the rest below.
+    pub(super) parts: Vec<LbaRange>,
 }
 
 /// What a start has found.

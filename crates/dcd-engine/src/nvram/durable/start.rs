@@ -2,28 +2,37 @@
 //!
 //! ```text
 //! 1. The heads: of this cache, of this life of the medium, of its last start?
-//! 2. The slots: what is above the commit word is cleared, the newest of each block counts, the
+//!      Where the superblock names no medium: is anything in it, of this cache or of anybody?
+//! 2. The commit word, in both copies                                persist
+//!      Else a crash could find an older one, and what it counts cleared by step 3.
+//! 3. The slots: what is above the commit word is cleared, the newest of each block counts, the
 //!    rest is cleared; copies of which one is good are mended.          persist
 //!      Only now is any of it shown: on a device it may have been in its volatile cache so far.
-//! 3. The heads, one behind the other, with the next generation.         persist after each
+//! 4. The heads, one behind the other, with the next generation.         persist after each
 //!      Crash here: the superblock still has the generation before, which fits, too.
-//! 4. The superblock says the same (the engine's).
+//! 5. The superblock says the same (the engine's).
 //! ```
 //!
 //! An empty medium is made in the same order, with its first head in two steps: the magic number
-//! is stored when all else of it is durable.
+//! is stored when all else of it is durable. A wiped head is the head without it, so whose a medium
+//! was can be told, and that what is in its slots is nothing; while one copy is written anew, the
+//! other one says it.
+//!
+//! On a device all pages of headers that were in use are written again in step 3: what is read need
+//! not be durable, where the flush behind it failed.
 
-use super::slots::Slots;
+use super::slots::{Slots, Terms, examine, header_copy};
 use super::{
     DurableConfig, DurableNvram, DurableOutput, MediumPersist, NvramMedium, Persisting,
     batch_blocks_max, is_id,
 };
 use crate::error::FormatError;
+use crate::format::COUNTER_END;
 use crate::format::nvram::{
     CHUNKS_OFFSET, COMMIT_OFFSETS, NVRAM_BYTES_MIN, NVRAM_HEAD_BYTES, NVRAM_HEAD_OFFSETS,
-    NvramHead, NvramIdentity, NvramLayout, read_commit_word,
+    NvramHead, NvramIdentity, NvramLayout, SEQUENCE_END, SlotCopy, read_commit_word,
 };
-use crate::units::{LbaRange, Time, Uuid};
+use crate::units::{Time, Uuid};
 
 /// Size of what a head says; the rest of its sector is zero.
 const HEAD_FIELDS_BYTES: usize = 64;
@@ -39,6 +48,8 @@ pub struct NvramStart {
     pub new_id: Uuid,
     /// Size of the volume.
     pub volume_blocks: u64,
+    /// Size of its logical blocks: what is below takes whole ones only.
+    pub unit_blocks: u64,
     /// What only the expected medium held may be lost.
     pub may_be_lost: bool,
 }
@@ -71,8 +82,26 @@ pub enum NvramOpenError {
     /// Something else is in it.
     #[error("something else is in it, not a memory of dcd: {source}")]
     NotEmpty {
+        /// What the superblock names: perhaps this is it, and both heads are damaged.
+        expected: Option<NvramIdentity>,
         /// What is wrong with it as a memory.
         source: FormatError,
+    },
+    /// It is of this cache and holds something, but the superblock names none.
+    #[error(
+        "it holds {blocks} blocks of this cache that are perhaps nowhere else, and the cache-disk names no memory"
+    )]
+    Unnamed {
+        /// How many.
+        blocks: u64,
+    },
+    /// It has not the size that it was made with.
+    #[error("it has {found} bytes, and was made with {expected}")]
+    Resized {
+        /// What its head speaks of.
+        expected: u64,
+        /// Its size.
+        found: u64,
     },
     /// The one that holds what is nowhere else is not there.
     #[error("nothing in it is readable as the memory {} that the cache-disk names: {source}", expected.id)]
@@ -102,7 +131,7 @@ pub enum NvramOpenError {
         found: NvramIdentity,
     },
     /// More is damaged than a crash can do.
-    #[error("{slots} of its slots cannot be read, more than a crash can damage")]
+    #[error("{slots} of its slots have no header that can be read, which no crash does")]
     Damaged {
         /// Slots of which neither header is good.
         slots: u64,
@@ -132,11 +161,15 @@ pub enum NvramOpenError {
 /// The rest of a start.
 pub(super) struct Opening {
     head: NvramHead,
+    /// Nothing in it counts.
+    is_empty: bool,
     steps: Vec<Step>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Step {
+    /// What the slots have become, by that commit word.
+    Slots,
     HeadWithoutMagic,
     Head(usize),
 }
@@ -148,55 +181,48 @@ enum Judged {
 }
 
 impl DurableNvram {
-    /// Begins with this memory. Nothing may be asked before [`DurableNvram::is_open`].
+    /// Takes this memory, and mends what it has found; what is to be made empty is not touched yet.
+    /// [`DurableNvram::begin`] goes on.
     ///
     /// # Errors
     /// If it is not to be used; nothing has been changed in it.
     ///
     /// # Panics
-    /// If the new id is 0.
+    /// If the new id or the size of a logical block is 0.
     pub fn open(
         now: Time,
         config: DurableConfig,
         medium: Box<dyn NvramMedium>,
         start: &NvramStart,
     ) -> Result<DurableNvram, NvramOpenError> {
-        assert!(is_id(start.new_id));
+        assert!(is_id(start.new_id) && start.unit_blocks > 0);
         let found = medium.bytes().len() as u64;
         let layout = NvramLayout::of_size(found).ok_or(NvramOpenError::Size { found })?;
         let bypass_blocks = config.nvram.bypass_blocks;
         let small = NvramOpenError::TooSmallForWrites { slots: layout.slots.into(), bypass_blocks };
         let batch_blocks = batch_blocks_max(layout.slots as usize, bypass_blocks).ok_or(small)?;
-        let judged = match judge(&*medium, layout, start) {
+        let judged = match judge(&*medium, layout, start, batch_blocks as u64) {
             Err(error) if start.may_be_lost && error.is_loss() => Judged::Empty,
             judged => judged?,
         };
         let identity = match (&judged, start.expected) {
             // Of what the superblock has, not of what the medium has: only that is certain.
             (Judged::Taken { .. }, Some(expected)) => {
-                NvramIdentity { generation: expected.generation + 1, ..expected }
+                let generation = (expected.generation + 1).min(COUNTER_END - 1);
+                NvramIdentity { generation, ..expected }
             }
             _ => NvramIdentity { id: start.new_id, generation: 1 },
         };
         let head = NvramHead { cache: start.cache, identity, slots: layout.slots };
-        let mut slots = Slots::new(medium, identity.id, layout.slots);
+        let mut slots = Slots::new(medium, identity.id, layout.slots, start.unit_blocks);
         let mut steps = vec![Step::Head(1), Step::Head(0)];
+        let is_empty = matches!(judged, Judged::Empty);
         let mut tier = match judged {
             Judged::Empty => {
                 steps.push(Step::HeadWithoutMagic);
-                slots.wipe_heads();
-                slots.make_empty();
                 DurableNvram::with_slots(config, slots, identity, batch_blocks, 0)
             }
             Judged::Taken { committed } => {
-                let (unnamed, beyond) = slots.examine(committed, start.volume_blocks);
-                if let Some(block) = beyond {
-                    let blocks = start.volume_blocks;
-                    return Err(NvramOpenError::BeyondVolume { block, blocks });
-                }
-                if unnamed > batch_blocks as u64 {
-                    return Err(NvramOpenError::Damaged { slots: unnamed });
-                }
                 let scanned = slots.scan(committed);
                 let damaged = slots.rotten().len() as u64;
                 let mut tier =
@@ -205,26 +231,49 @@ impl DurableNvram {
                 tier.uncommitted_slots = scanned.uncommitted_slots;
                 tier.mended_headers = scanned.mended_headers;
                 for block in scanned.blocks {
-                    tier.nvram.restore(now, LbaRange::new(block.0, 1));
+                    // A crash may have been in the middle of clearing the others of its logical
+                    // block; or it comes from a disk with smaller ones. It is cleaned whole.
+                    tier.nvram.restore(now, tier.slots.unit_of(block.0));
                 }
                 tier
             }
         };
         tier.now = now;
-        tier.slots.store_commit_word(tier.committed);
-        tier.opening = Some(Opening { head, steps });
-        tier.persist(Persisting::Opening);
-        tier.advance();
+        tier.opening = Some(Opening { head, is_empty, steps });
         Ok(tier)
+    }
+
+    /// Begins with the memory, behind all that may refuse the cache. Nothing may be asked before
+    /// [`DurableNvram::is_open`].
+    ///
+    /// # Panics
+    /// If it has begun.
+    pub fn begin(&mut self) {
+        let opening = self.opening.as_mut().expect("it begins once");
+        if opening.is_empty {
+            self.slots.wipe_heads();
+            self.slots.make_empty();
+        }
+        if self.slots.medium.persist() != MediumPersist::Now {
+            self.slots.store_headers_again();
+        }
+        if !opening.is_empty {
+            opening.steps.push(Step::Slots);
+            self.slots.set_stored_aside();
+        }
+        self.slots.store_commit_word(self.committed);
+        self.persist(Persisting::Opening);
+        self.advance();
     }
 
     /// A step of the start is durable.
     pub(super) fn go_on_opening(&mut self) {
-        let Some(Opening { head, steps }) = &mut self.opening else {
+        let Some(Opening { head, steps, .. }) = &mut self.opening else {
             unreachable!("only while it opens")
         };
         let head = *head;
         match steps.pop() {
+            Some(Step::Slots) => self.slots.store_what_was_set_aside(),
             Some(Step::HeadWithoutMagic) => self.slots.store_head_without_magic(&head),
             Some(Step::Head(copy)) => self.slots.store_head(&head, copy),
             None => {
@@ -255,17 +304,25 @@ impl DurableNvram {
 }
 
 impl NvramOpenError {
-    /// What the superblock names is not there: somebody may go on without it.
+    /// What the superblock names is not there, or what is there is not to be used: somebody may go
+    /// on without it, and this medium is made empty.
     pub fn is_loss(&self) -> bool {
-        matches!(
-            self,
+        match self {
             NvramOpenError::Lost { .. }
-                | NvramOpenError::Other { .. }
-                | NvramOpenError::Stale { .. }
-                | NvramOpenError::Damaged { .. }
-                | NvramOpenError::NoCommitWord
-                | NvramOpenError::Missing { .. }
-        )
+            | NvramOpenError::Other { .. }
+            | NvramOpenError::Stale { .. }
+            | NvramOpenError::Unnamed { .. }
+            | NvramOpenError::Damaged { .. }
+            | NvramOpenError::NoCommitWord
+            | NvramOpenError::BeyondVolume { .. }
+            | NvramOpenError::Missing { .. } => true,
+            // One that was made longer is whole.
+            NvramOpenError::Resized { expected, found } => found < expected,
+            NvramOpenError::Size { .. }
+            | NvramOpenError::TooSmallForWrites { .. }
+            | NvramOpenError::Foreign { .. }
+            | NvramOpenError::NotEmpty { .. } => false,
+        }
     }
 }
 
@@ -277,6 +334,7 @@ fn judge(
     medium: &dyn NvramMedium,
     layout: NvramLayout,
     start: &NvramStart,
+    batch_blocks: u64,
 ) -> Result<Judged, NvramOpenError> {
     let bytes = medium.bytes();
     let found = NvramHead::newest(copies(bytes));
@@ -287,18 +345,19 @@ fn judge(
     }
     let Some(expected) = start.expected else {
         return match found {
-            // The last session ended in order, so nothing in it counts.
-            Ok(_) => Ok(Judged::Empty),
-            Err(_) if is_blank(bytes) => Ok(Judged::Empty),
-            Err(source) => Err(NvramOpenError::NotEmpty { source }),
+            Ok(head) => judge_unnamed(bytes, layout, start, &head),
+            Err(_) if is_blank(bytes, layout) => Ok(Judged::Empty),
+            Err(source) => Err(NvramOpenError::NotEmpty { expected: None, source }),
         };
     };
     let head = match found {
         Ok(head) => head,
-        Err(source) if is_blank(bytes) || has_magic(bytes) => {
+        Err(source) if is_blank(bytes, layout) || has_magic(bytes) => {
             return Err(NvramOpenError::Lost { expected, source });
         }
-        Err(source) => return Err(NvramOpenError::NotEmpty { source }),
+        Err(source) => {
+            return Err(NvramOpenError::NotEmpty { expected: Some(expected), source });
+        }
     };
     let found = head.identity;
     if found.id != expected.id {
@@ -310,30 +369,88 @@ fn judge(
         return Err(NvramOpenError::Stale { expected, found });
     }
     if head.slots != layout.slots {
-        return Err(NvramOpenError::Size { found: bytes.len() as u64 });
+        let expected = NvramLayout { slots: head.slots }.bytes();
+        return Err(NvramOpenError::Resized { expected, found: bytes.len() as u64 });
     }
+    let committed = committed(bytes, found).ok_or(NvramOpenError::NoCommitWord)?;
+    let torn_until = match medium.persist() {
+        MediumPersist::Now => committed + batch_blocks,
+        // No sector is torn.
+        MediumPersist::Io { .. } => committed,
+    };
+    let NvramStart { volume_blocks, .. } = *start;
+    let terms = Terms { committed, torn_until, volume_blocks };
+    let examined = examine(bytes, found.id, layout.slots, terms);
+    if let Some(block) = examined.beyond {
+        return Err(NvramOpenError::BeyondVolume { block, blocks: volume_blocks });
+    }
+    if examined.unnamed > 0 {
+        return Err(NvramOpenError::Damaged { slots: examined.unnamed });
+    }
+    Ok(Judged::Taken { committed })
+}
+
+/// The superblock names no medium. If the last session ended in order, nothing is in it; else the
+/// superblock may be an older copy.
+fn judge_unnamed(
+    bytes: &[u8],
+    layout: NvramLayout,
+    start: &NvramStart,
+    head: &NvramHead,
+) -> Result<Judged, NvramOpenError> {
+    let committed = committed(bytes, head.identity).unwrap_or(SEQUENCE_END - 1);
+    let NvramStart { volume_blocks, .. } = *start;
+    let terms = Terms { committed, torn_until: committed, volume_blocks };
+    let slots = head.slots.min(layout.slots);
+    let examined = examine(bytes, head.identity.id, slots, terms);
+    match examined.committed + examined.unnamed {
+        0 => Ok(Judged::Empty),
+        blocks => Err(NvramOpenError::Unnamed { blocks }),
+    }
+}
+
+/// The later of the two commit words that is good.
+fn committed(bytes: &[u8], of: NvramIdentity) -> Option<u64> {
     let words = COMMIT_OFFSETS.map(|at| {
         let word = bytes[at as usize..][..8].try_into().expect("eight bytes");
-        read_commit_word(found.id, u64::from_le_bytes(word))
+        read_commit_word(of.id, u64::from_le_bytes(word))
     });
-    let committed = words.into_iter().flatten().max().ok_or(NvramOpenError::NoCommitWord)?;
-    Ok(Judged::Taken { committed })
+    words.into_iter().flatten().max()
 }
 
 fn has_magic(bytes: &[u8]) -> bool {
     copies(bytes).iter().any(|copy| copy[..8] == *b"dcdNVRAM")
 }
 
-/// Nothing is in it but, perhaps, what a start or an end that was interrupted left.
-fn is_blank(bytes: &[u8]) -> bool {
-    let pages = bytes[..CHUNKS_OFFSET as usize].chunks(4096);
-    pages.zip((0..).step_by(4096)).all(|(page, at)| {
+/// Nothing is in it, in all of the room that will be written, but, perhaps, what a start or an end
+/// left: wiped heads, commit words, and behind such heads slots, whatever they hold.
+fn is_blank(bytes: &[u8], layout: NvramLayout) -> bool {
+    let (front, chunks) = bytes.split_at(CHUNKS_OFFSET as usize);
+    let mut pages = front.chunks(4096).zip((0..).step_by(4096));
+    let is_blank_in_front = pages.all(|(page, at)| {
         let skipped = match at {
             // Without its magic number it is nothing.
             at if NVRAM_HEAD_OFFSETS.contains(&at) && page[..8] == [0; 8] => HEAD_FIELDS_BYTES,
             at if COMMIT_OFFSETS.contains(&at) => 8,
             _ => 0,
         };
-        page[skipped..].iter().all(|byte| *byte == 0)
-    })
+        is_zero(&page[skipped..])
+    });
+    if !is_blank_in_front {
+        return false;
+    }
+    let wiped = copies(bytes).into_iter().find_map(NvramHead::decode_wiped);
+    let Some(head) = wiped.filter(|head| head.slots <= layout.slots) else {
+        return is_zero(chunks);
+    };
+    let is_ours = |slot| {
+        [0, 1].iter().all(|copy| header_copy(bytes, head.identity.id, slot, *copy) != SlotCopy::Bad)
+    };
+    let used = NvramLayout { slots: head.slots }.bytes() as usize;
+    (0..head.slots).all(is_ours) && is_zero(&bytes[used..])
+}
+
+fn is_zero(bytes: &[u8]) -> bool {
+    // In pieces: the end of the first that is not is soon found, and the rest is fast.
+    bytes.chunks(4096).all(|piece| piece.iter().fold(0, |all, byte| all | byte) == 0)
 }

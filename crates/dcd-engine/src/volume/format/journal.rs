@@ -71,6 +71,8 @@ pub enum JournalItem {
         member: MemberIndex,
         /// How it is.
         state: MemberState,
+        /// All that it has missed is marked ([`super::root::MissedBits`]).
+        is_noted: bool,
     },
     /// Labels of this epoch were written: the volume was opened, or closed.
     Epoch {
@@ -219,10 +221,11 @@ impl ItemOnDisk {
             JournalItem::Disk { member, disk } => (10, disk.0, member.0.into()),
             JournalItem::Extent { extent, packed } => (2, extent, packed),
             JournalItem::Pointer { slot, packed } => (3, slot, packed),
-            JournalItem::Member { member, state } => {
+            JournalItem::Member { member, state, is_noted } => {
                 let (state, set, stripe) = state.encode();
                 disk.state = state;
                 disk.set = set;
+                disk.row = u32::from(is_noted).into();
                 (4, stripe, member.0.into())
             }
             JournalItem::Epoch { epoch, labelled } => {
@@ -253,6 +256,10 @@ impl ItemOnDisk {
             4 => JournalItem::Member {
                 member: MemberIndex(u8::try_from(second).ok()?),
                 state: MemberState::decode(self.state, set, first)?,
+                is_noted: match row {
+                    0 | 1 => row == 1,
+                    _ => return None,
+                },
             },
             5 if first < COUNTER_END && (second == 0 || second >> 32 == LABELS_TOLD >> 32) => {
                 let labelled = (second != 0).then_some(MemberMask(second as u32));
@@ -356,10 +363,15 @@ mod tests {
             JournalItem::Lines { set: 1, stripe: 9, row: 5, column: 3, lines: 2 },
             JournalItem::Extent { extent: 7, packed: u64::MAX },
             JournalItem::Pointer { slot: 3, packed: 5 },
-            JournalItem::Member { member: MemberIndex(4), state: MemberState::Stale },
+            JournalItem::Member {
+                member: MemberIndex(4),
+                state: MemberState::Stale,
+                is_noted: true,
+            },
             JournalItem::Member {
                 member: MemberIndex(4),
                 state: MemberState::Rebuilding { set: 2, stripe: 80 },
+                is_noted: false,
             },
             JournalItem::Epoch { epoch: 6, labelled: None },
             JournalItem::Epoch { epoch: 7, labelled: Some(MemberMask(0)) },

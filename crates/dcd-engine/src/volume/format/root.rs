@@ -60,6 +60,20 @@ impl MemberState {
     }
 }
 
+/// Bytes of bits for what members have missed.
+pub const MISSED_BYTES: usize = 2048;
+
+/// What members have missed that are away: a bit for each region of the redundant sets.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct MissedBits {
+    /// Members of which all is marked that they have missed, a bit for each; at least one.
+    pub members: u32,
+    /// Bytes of each member that a region has.
+    pub region_bytes: u64,
+    /// `MISSED_BYTES` of them.
+    pub bits: Vec<u8>,
+}
+
 /// A root in memory.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Root {
@@ -88,6 +102,8 @@ pub struct Root {
     pub label_epochs: Vec<u64>,
     /// The disk of each.
     pub disks: Vec<DiskTag>,
+    /// What they have missed; `None`: of none it is known.
+    pub missed: Option<MissedBits>,
 }
 
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -119,7 +135,10 @@ pub(crate) struct RootOnDisk {
     pub(crate) pointer_pages_added: U32,
     pub(crate) twin_since: U64,
     pub(crate) disk_tag: [U64; MEMBERS_MAX],
-    pub(crate) unused: [u8; 2972],
+    pub(crate) missed_members: U32,
+    pub(crate) missed_region_bytes: U64,
+    pub(crate) missed: [u8; MISSED_BYTES],
+    pub(crate) unused: [u8; 912],
 }
 
 const _: () = assert!(size_of::<RootOnDisk>() == ROOT_BYTES);
@@ -145,6 +164,9 @@ pub fn layout() -> Vec<FieldLayout> {
         pointer_pages_added,
         twin_since,
         disk_tag,
+        missed_members,
+        missed_region_bytes,
+        missed,
         unused,
     })
 }
@@ -158,7 +180,7 @@ impl Root {
     /// The bytes of the root.
     ///
     /// # Panics
-    /// If it has too many members.
+    /// If it has too many members, or not so many bits as it has to have.
     pub fn encode(&self) -> Buffer {
         assert!(self.members.len() <= MEMBERS_MAX);
         assert_eq!(self.members.len(), self.label_epochs.len());
@@ -189,6 +211,11 @@ impl Root {
         }
         for (on_disk, tag) in disk.disk_tag.iter_mut().zip(&self.disks) {
             *on_disk = tag.0.into();
+        }
+        if let Some(missed) = &self.missed {
+            disk.missed_members = missed.members.into();
+            disk.missed_region_bytes = missed.region_bytes.into();
+            disk.missed.copy_from_slice(&missed.bits);
         }
         disk.checksum = crc32c_with_hole(disk.as_bytes(), CHECKSUM_OFFSET).into();
         Buffer::copy_of(disk.as_bytes())
@@ -239,6 +266,21 @@ impl Root {
             return Err(field("label_epoch", *epoch));
         }
         let disks = disk.disk_tag[..count].iter().map(|tag| DiskTag(tag.get())).collect();
+        let missed = MissedBits {
+            members: disk.missed_members.get(),
+            region_bytes: disk.missed_region_bytes.get(),
+            bits: disk.missed.to_vec(),
+        };
+        let missed_members = u64::from(missed.members);
+        if missed_members >> count != 0 {
+            return Err(field("missed_members", missed_members));
+        }
+        // Of nobody is zeroes.
+        let says_something = missed.region_bytes != 0 || missed.bits.iter().any(|bits| *bits != 0);
+        if missed_members == 0 && says_something {
+            return Err(field("missed_members", 0));
+        }
+        let missed = (missed_members != 0).then_some(missed);
         Ok(Root {
             uuid,
             pointer_pages_added: disk.pointer_pages_added.get(),
@@ -252,6 +294,7 @@ impl Root {
             members,
             label_epochs,
             disks,
+            missed,
         })
     }
 }
@@ -280,6 +323,11 @@ mod tests {
             ],
             label_epochs: vec![3, 0, 2],
             disks: vec![DiskTag(0), DiskTag(7), DiskTag(u64::MAX)],
+            missed: Some(MissedBits {
+                members: 0b110,
+                region_bytes: 1 << 20,
+                bits: (0..MISSED_BYTES).map(|at| at as u8).collect(),
+            }),
         };
         assert_eq!(Root::decode(root.encode().bytes(), uuid), Ok(root.clone()));
         assert!(Root::decode(root.encode().bytes(), Uuid([8; 16])).is_err());
@@ -295,6 +343,17 @@ mod tests {
         let map = root.map.map(|map| PageCopy { checkpoint: 10, ..map });
         let ahead = Root::decode(Root { map, ..root.clone() }.encode().bytes(), uuid);
         assert!(matches!(ahead, Err(FormatError::Field { field: "map", .. })));
+        let missed = |members| {
+            let missed = root.missed.clone().map(|missed| MissedBits { members, ..missed });
+            Root::decode(Root { missed, ..root.clone() }.encode().bytes(), uuid)
+        };
+        for members in [0, 0b1000] {
+            assert!(matches!(
+                missed(members),
+                Err(FormatError::Field { field: "missed_members", .. })
+            ));
+        }
+        assert!(Root::decode(Root { missed: None, ..root.clone() }.encode().bytes(), uuid).is_ok());
         // No label is newer than the newest epoch.
         let ahead = Root { label_epochs: vec![3, 4, 0], ..root };
         let ahead = Root::decode(ahead.encode().bytes(), uuid);

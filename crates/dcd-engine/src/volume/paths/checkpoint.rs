@@ -400,6 +400,7 @@ impl Volume {
             members: self.members.states(),
             label_epochs: self.members.label_epochs(),
             disks: self.members.disks(),
+            missed: self.missed.to_root(),
         }
     }
 

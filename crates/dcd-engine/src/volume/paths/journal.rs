@@ -14,6 +14,7 @@ use super::super::format::journal::{
 };
 use super::super::format::page::PageIndex;
 use super::super::lost::LineRun;
+use super::super::missed::{Missed, MissedRegion};
 use super::super::{Purpose, Volume};
 use super::job::JobId;
 use super::write::OpId;
@@ -64,6 +65,30 @@ struct Record {
     /// Lines that it takes, and those before it that it could not use.
     lines: u64,
     jobs: BTreeSet<JobId>,
+    /// What it changes, for members that do not get it.
+    regions: BTreeSet<MissedRegion>,
+}
+
+/// A record as a start has found it.
+pub(in crate::volume) struct RecordInRing {
+    pub(in crate::volume) sequence: u64,
+    pub(in crate::volume) line: u64,
+    pub(in crate::volume) lines: u64,
+    pub(in crate::volume) regions: BTreeSet<MissedRegion>,
+}
+
+/// The regions that items of a record change.
+pub(in crate::volume) fn regions_of(
+    items: &[JournalItem],
+    missed: &Missed,
+) -> BTreeSet<MissedRegion> {
+    let region = |item: &JournalItem| match *item {
+        JournalItem::Lines { set, stripe, .. } | JournalItem::Lost { set, stripe, .. } => {
+            Some(missed.region_of(set, stripe))
+        }
+        _ => None,
+    };
+    items.iter().filter_map(region).collect()
 }
 
 /// What is on its way.
@@ -109,13 +134,19 @@ impl Journal {
     }
 
     /// As a start has found it: the next record, and what is before it and counts.
-    pub(in crate::volume) fn restore(&mut self, found: &[(u64, u64, u64)], head: u64, next: u64) {
+    pub(in crate::volume) fn restore(&mut self, found: Vec<RecordInRing>, head: u64, next: u64) {
         self.head_line = head;
         self.next_sequence = next;
-        for &(sequence, line, lines) in found {
+        for RecordInRing { sequence, line, lines, regions } in found {
             self.used_lines += lines;
-            self.records.push_back(Record { sequence, line, lines, jobs: BTreeSet::new() });
+            let jobs = BTreeSet::new();
+            self.records.push_back(Record { sequence, line, lines, jobs, regions });
         }
+    }
+
+    /// What the records in it change.
+    pub(in crate::volume) fn missed_regions(&self) -> impl Iterator<Item = MissedRegion> {
+        self.records.iter().flat_map(|record| record.regions.iter().copied())
     }
 
     pub(in crate::volume) fn is_idle(&self) -> bool {
@@ -270,10 +301,15 @@ impl Volume {
     pub(in crate::volume) fn advance_journal(&mut self) -> bool {
         if !self.state_changes.waiting.is_empty() {
             let states = self.state_changes.take();
-            let item = |(member, state)| JournalItem::Member { member, state };
+            let item = |(member, state)| {
+                let is_noted = self.missed.is_noted(member);
+                JournalItem::Member { member, state, is_noted }
+            };
             let items: VecDeque<JournalItem> = states.iter().copied().map(item).collect();
             // Older states of the same members, which are still waiting, must not come behind.
-            for change in &mut self.journal.changes {
+            // But with a disk its state comes, which is newer than any.
+            let others = |change: &&mut Change| !matches!(change.then, Then::Replaced);
+            for change in self.journal.changes.iter_mut().filter(others) {
                 change.items.retain(|item| match item {
                     JournalItem::Member { member, .. } => states.iter().all(|(m, _)| m != member),
                     _ => true,
@@ -352,11 +388,15 @@ impl Volume {
         journal.next_sequence += 1;
         journal.head_line = line + lines;
         journal.used_lines += skipped + lines;
+        let regions = regions_of(&items, &self.missed);
+        // Before a root can leave the record out.
+        regions.iter().for_each(|region| self.missed.mark(*region));
         journal.records.push_back(Record {
             sequence,
             line,
             lines: skipped + lines,
             jobs: jobs.iter().copied().collect(),
+            regions,
         });
         let mut payload = Vec::with_capacity(payload_lines as usize * LINE_SIZE as usize);
         for job in &jobs {

@@ -14,6 +14,8 @@
 //! 4. Members: which are there, and whose label is as new as the journal says. One that is older
 //!    than what the journal knows of that member is a copy of an earlier time: nothing tells what
 //!    it has missed of RAID 0 sets, so it is refused.
+//!    What one is marked to have missed counts if its disk is as it was left
+//!    ([`super::super::missed`]); what one has missed that is not there now begins to be marked.
 //!    Then the twin ([`super::twin`]) is read, and told what it lacks: above all, which lines step 5
 //!    may change.
 //! 5. The lines are written again, to members that count; those are flushed.
@@ -351,6 +353,9 @@ impl Volume {
                 Err(_),
                 _,
             ) => {
+                if matches!(step, Step::Label(_) | Step::LabelFlush(_)) {
+                    self.members.get_mut(member).has_old_label = true;
+                }
                 // Where the others cannot do without it, reads will see from checksums what is not
                 // there.
                 let is_lost = !self.do_without(member);
@@ -358,7 +363,6 @@ impl Volume {
                     self.hold_records();
                 }
                 if matches!(step, Step::Label(_) | Step::LabelFlush(_)) {
-                    self.members.get_mut(member).has_old_label = true;
                     self.leave_out_if_given_up(member);
                 }
             }

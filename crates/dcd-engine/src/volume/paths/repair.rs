@@ -17,6 +17,11 @@
 //!      more.
 //! ```
 //! Stripes in which nothing was ever written cost nothing.
+//!
+//! A member of which is marked what it has missed ([`super::super::missed`]) gets that alone. The
+//! other stripes count as there when the next of them is taken. In none of them is a change under
+//! way that leaves the member out: one that began before is waited for, in its stripe, and its
+//! region is marked by then.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -58,6 +63,8 @@ pub enum WorkKind {
 /// What is under way.
 struct Work {
     kind: WorkKind,
+    /// Only what is marked is rebuilt.
+    is_of_missed: bool,
     /// The next stripe to be taken.
     next: (u8, u64),
     /// Chunks that are left of stripes in the window.
@@ -85,6 +92,8 @@ struct Work {
 pub struct WorkStatus {
     /// Which of them.
     pub kind: WorkKind,
+    /// A member gets what it has missed while it was away, and no more.
+    pub is_of_missed: bool,
     /// Stripes that are done ...
     pub stripes_done: u64,
     /// ... of these.
@@ -106,7 +115,7 @@ pub struct WorkStatus {
 pub(in crate::volume) struct Repair {
     work: Option<Work>,
     /// To be rebuilt as soon as that can be.
-    next: Option<MemberIndex>,
+    next: BTreeSet<MemberIndex>,
     /// The last that has ended.
     pub(in crate::volume) last: Option<WorkStatus>,
 }
@@ -119,17 +128,13 @@ impl Repair {
         })
     }
 
-    pub(in crate::volume) fn status(&self) -> Option<WorkStatus> {
-        self.work.as_ref().map(Work::status)
-    }
-
     /// A member is to be rebuilt when nothing else is under way.
     pub(super) fn rebuild_next(&mut self, member: MemberIndex) {
-        self.next = Some(member);
+        self.next.insert(member);
     }
 
-    /// Whether anything is.
-    pub(super) fn is_under_way(&self) -> bool {
+    /// Whether anything is under way.
+    pub(in crate::volume) fn is_under_way(&self) -> bool {
         self.work.is_some()
     }
 
@@ -150,6 +155,7 @@ impl Work {
     fn status(&self) -> WorkStatus {
         WorkStatus {
             kind: self.kind,
+            is_of_missed: self.is_of_missed,
             stripes_done: self.stripes_done,
             stripes_total: self.stripes_total,
             bytes_done: self.bytes_done,
@@ -232,10 +238,15 @@ impl Volume {
     }
 
     pub(super) fn start_work(&mut self, kind: WorkKind, next: (u8, u64)) {
-        let (stripes_done, bytes_done) = self.stripes_before(kind, next);
+        let is_of_missed =
+            matches!(kind, WorkKind::Rebuild(member) if self.missed.is_noted(member));
+        // Of what is marked nobody knows how much it was.
+        let before = if is_of_missed { (0, 0) } else { next };
+        let (stripes_done, bytes_done) = self.stripes_before(kind, before);
         let (stripes_total, bytes_total) = self.stripes_before(kind, (self.layouts.len() as u8, 0));
         self.repair.work = Some(Work {
             kind,
+            is_of_missed,
             next,
             window: BTreeMap::new(),
             stripes_done,
@@ -253,6 +264,44 @@ impl Volume {
         });
     }
 
+    /// Stripes that a member has to get, this one and those behind it, and their bytes.
+    fn stripes_to_rebuild(&self, member: MemberIndex, next: (u8, u64)) -> (u64, u64) {
+        let kind = WorkKind::Rebuild(member);
+        let sets = usize::from(next.0)..self.layouts.len();
+        let sets = sets.filter(|set| self.is_concerned(kind, *set));
+        sets.fold((0, 0), |(stripes, bytes), set| {
+            let from = if set == usize::from(next.0) { next.1 } else { 0 };
+            let more = match self.missed.is_noted(member) {
+                true => self.missed.stripes_marked(set as u8, from),
+                false => self.layouts[set].stripes() - from,
+            };
+            (stripes + more, bytes + more * self.stripe_bytes(kind, set))
+        })
+    }
+
+    /// What a member has to get before it is up to date, in bytes.
+    pub(in crate::volume) fn bytes_to_rebuild(&self, member: MemberIndex) -> u64 {
+        let found = self.members.get(member);
+        match found.state {
+            MemberState::UpToDate => 0,
+            MemberState::Stale => self.stripes_to_rebuild(member, (0, 0)).1,
+            MemberState::Rebuilding { .. } => self.stripes_to_rebuild(member, found.rebuilt).1,
+        }
+    }
+
+    /// How far what is under way is. While a member gets what it has missed there may be more.
+    pub(in crate::volume) fn work_status(&self) -> Option<WorkStatus> {
+        let work = self.repair.work.as_ref()?;
+        let status = work.status();
+        let WorkKind::Rebuild(member) = work.kind else { return Some(status) };
+        if !work.is_of_missed {
+            return Some(status);
+        }
+        let (stripes, bytes) = self.stripes_to_rebuild(member, self.members.get(member).rebuilt);
+        let stripes_total = work.stripes_done + stripes;
+        Some(WorkStatus { stripes_total, bytes_total: work.bytes_done + bytes, ..status })
+    }
+
     /// Goes on with what was under way when the volume was closed.
     pub(in crate::volume) fn resume_rebuild(&mut self) {
         let rebuilding = self.members.iter().find(|(_, member)| {
@@ -265,7 +314,12 @@ impl Volume {
     }
 
     /// Stops it; a rebuild can go on later where it was.
-    pub(super) fn cancel_repair(&mut self) {
+    pub(super) fn cancel_work(&mut self) {
+        self.repair.next.clear();
+        self.cancel_repair();
+    }
+
+    fn cancel_repair(&mut self) {
         self.give_up_replacement();
         if let Some(work) = &mut self.repair.work
             && !matches!(work.kind, WorkKind::Replace(_))
@@ -293,11 +347,13 @@ impl Volume {
     }
 
     pub(in crate::volume) fn advance_repair(&mut self) -> bool {
-        if let Some(member) = self.repair.next.take_if(|_| self.repair.work.is_none()) {
+        if self.repair.work.is_none()
+            && let Some(member) = self.repair.next.first().copied()
+        {
             match self.start_rebuild(member) {
-                Err(VolumeError::Busy) => self.repair.next = Some(member),
+                Err(VolumeError::Busy) => {}
                 // Whoever wants it up to date may ask.
-                _ => return true,
+                _ => return self.repair.next.remove(&member),
             }
         }
         let Some(work) = &self.repair.work else { return false };
@@ -333,14 +389,52 @@ impl Volume {
                 work.is_ending = true;
                 return true;
             }
-            moved = true;
             if !self.is_concerned(kind, set.into()) || stripe >= self.layout(set).stripes() {
                 self.repair.work.as_mut().expect("looked at").next = (set + 1, 0);
+                moved = true;
                 continue;
             }
+            if let Some(wanted) = self.skip_to(set, stripe) {
+                let work = self.repair.work.as_mut().expect("looked at");
+                if !work.window.is_empty() {
+                    break;
+                }
+                moved = true;
+                work.next = (set, wanted);
+                if let WorkKind::Rebuild(member) = kind {
+                    self.members.get_mut(member).rebuilt = (set, wanted);
+                }
+                continue;
+            }
+            moved = true;
             self.take_stripe(kind, set, stripe);
         }
         moved
+    }
+
+    /// The next stripe of a set that is to be rebuilt, or its end, if there are others before it
+    /// that the member has not missed: from here on they are written there again.
+    fn skip_to(&self, set: u8, stripe: u64) -> Option<u64> {
+        if !self.repair.work.as_ref().is_some_and(|work| work.is_of_missed) {
+            return None;
+        }
+        let end = self.layout(set).stripes();
+        let marked = self.missed.next_marked(set, stripe).unwrap_or(end);
+        let chunk = |stripe| ChunkKey { set, stripe, chunk: 0 };
+        // What is under way may leave the member out, and not be marked yet.
+        let held = self.jobs.holders.range(chunk(stripe)..chunk(end)).next();
+        let wanted = held.map_or(marked, |(key, _)| key.stripe.min(marked));
+        (wanted > stripe).then_some(wanted)
+    }
+
+    /// Whether there is anything to do for a repair that begins. A stripe that was taken because of
+    /// what was under way is not marked if that changed nothing, and now all of that has ended. What
+    /// is right must not be written over itself then: a power cut would tear it, and no mark says
+    /// that it is to be written again.
+    pub(in crate::volume) fn has_missed(&self, kind: &Kind, key: ChunkKey) -> bool {
+        let is_of_missed = self.repair.work.as_ref().is_some_and(|work| work.is_of_missed);
+        let is_rebuild = matches!(kind, Kind::Rebuild { .. });
+        !(is_rebuild && is_of_missed) || self.missed.is_marked(key.set, key.stripe)
     }
 
     fn take_stripe(&mut self, kind: WorkKind, set: u8, stripe: u64) {
@@ -504,9 +598,12 @@ impl Volume {
             false => MemberState::Rebuilding { set: recorded.0, stripe: recorded.1 },
         };
         found.state = state;
-        let mut items = vec![JournalItem::Member { member, state }];
+        let is_noted = self.missed.is_noted(member) && !is_whole;
+        let mut items = vec![JournalItem::Member { member, state, is_noted }];
         if is_whole {
             let epoch = self.epoch;
+            self.counters.members_caught_up += u64::from(self.missed.is_noted(member));
+            self.missed.forget(member);
             let found = self.members.get_mut(member);
             if std::mem::take(&mut found.has_old_label) {
                 found.label_copy = 1 - found.label_copy;
@@ -532,7 +629,7 @@ impl Volume {
                 };
             }
         }
-        let work = self.repair.work.take().expect("looked at");
-        self.repair.last = Some(work.status());
+        self.repair.last = self.work_status();
+        self.repair.work = None;
     }
 }

@@ -181,6 +181,7 @@ impl Replacement {
     fn status(&self) -> WorkStatus {
         WorkStatus {
             kind: WorkKind::Replace(self.member),
+            is_of_missed: false,
             stripes_done: 0,
             stripes_total: 0,
             bytes_done: 0,
@@ -553,7 +554,8 @@ impl Volume {
         let epoch = self.epoch;
         let mut items = vec![JournalItem::Disk { member, disk }];
         if !is_up_to_date {
-            items.push(JournalItem::Member { member, state: MemberState::Stale });
+            let state = MemberState::Stale;
+            items.push(JournalItem::Member { member, state, is_noted: false });
         }
         items.push(JournalItem::Epoch { epoch, labelled: Some(labelled) });
         self.journal_items(items, Then::Replaced);
@@ -584,6 +586,9 @@ impl Volume {
         found.is_present = true;
         if !is_up_to_date {
             found.state = MemberState::Stale;
+            self.missed.forget(member);
+            // What is waiting to be recorded of the member may say that it is noted: of the old disk.
+            self.state_changes.waiting.push_back((member, MemberState::Stale));
         }
         self.counters.members_replaced += 1;
         self.forget_dropped(member);

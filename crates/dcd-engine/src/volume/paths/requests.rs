@@ -68,7 +68,7 @@ impl Volume {
             VolumeRequest::Rebuild { member } => self.start_rebuild(member).map(|()| None),
             VolumeRequest::Scrub => self.start_scrub().map(|()| None),
             VolumeRequest::CancelWork => {
-                self.cancel_repair();
+                self.cancel_work();
                 Ok(None)
             }
         };

@@ -142,7 +142,10 @@ impl Volume {
             job.is_fragmented = job.new_runs().len() > rows as usize;
             job
         } else {
-            Job::new(key, waiting.repair.take().expect("else it would not wait"), whole, rows)
+            let kind = waiting.repair.take().expect("else it would not wait");
+            let columns =
+                if self.has_missed(&kind, key) { whole } else { whole.start..whole.start };
+            Job::new(key, kind, columns, rows)
         };
         if !waiting.reads.is_empty() || !waiting.ops.is_empty() || waiting.repair.is_some() {
             self.jobs.waiting.insert(key, waiting);

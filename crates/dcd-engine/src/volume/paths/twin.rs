@@ -495,6 +495,8 @@ impl Volume {
             members: self.members.states(),
             label_epochs: self.members.label_epochs(),
             disks: self.members.disks(),
+            // Whoever is imported from a twin and not up to date is rebuilt whole.
+            missed: None,
         };
         let offset = twin.area.root_offset(root.checkpoint);
         self.twin().state = State::WritingRoot { left: holders.len() as u32 };

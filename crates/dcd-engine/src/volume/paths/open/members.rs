@@ -10,8 +10,9 @@ use crate::volume::Volume;
 use crate::volume::format::label::{MemberLabel, Standing};
 use crate::volume::format::root::MemberState;
 use crate::volume::lost::LineRun;
+use crate::volume::members::Member;
 use crate::volume::placement::RaidLevel;
-use crate::volume::raid::SetLine;
+use crate::volume::raid::{Layout, SetLine};
 
 impl Volume {
     pub(super) fn look_at_members(&mut self) -> Result<(), VolumeOpenError> {
@@ -33,9 +34,15 @@ impl Volume {
             let member = self.members.get_mut(index);
             member.is_present = info.is_some();
             if let MemberState::Rebuilding { set, stripe } = member.state {
+                // Of a forged root or record there may be no such place.
+                let stripes = self.layouts.get(usize::from(set)).map(Layout::stripes);
+                if stripe > stripes.unwrap_or(0) {
+                    return Err(VolumeOpenError::Tables);
+                }
                 member.rebuilt = (set, stripe);
             }
         }
+        self.missed.drop_unneeded();
         for (index, info) in infos.iter().enumerate() {
             let index = MemberIndex(index as u8);
             let label = info.and_then(|info| info.label);
@@ -55,15 +62,60 @@ impl Volume {
             if is_given_up {
                 self.lose_raid0(index);
             }
+            self.look_at_missed(index, label.map(|label| label.epoch), is_given_up);
             if is_new || self.members.get(index).state == MemberState::Stale {
                 continue;
             }
             if is_given_up || self.members.can_do_without(index, &self.layouts) {
-                self.members.get_mut(index).state = MemberState::Stale;
+                // It was there at the last start, so it lacks at most what is in the ring.
+                let found = self.members.get_mut(index);
+                if info.is_none()
+                    && found.state == MemberState::UpToDate
+                    && found.label_epoch == self.epoch
+                {
+                    self.missed.note(index);
+                }
+                found.state = MemberState::Stale;
                 self.state_changes.waiting.push_back((index, MemberState::Stale));
+            } else {
+                self.note_what_it_may_lack(index);
             }
         }
+        for region in self.journal.missed_regions() {
+            self.missed.mark(region);
+        }
         Ok(())
+    }
+
+    /// A member that is not there, or was not at an earlier start, goes on counting as up to date
+    /// where the others cannot do without it. Other sets are changed without it, and no record says
+    /// so: what it lacks nobody knows. Durable before its label is as new as any.
+    fn note_what_it_may_lack(&mut self, index: MemberIndex) {
+        let is_in_redundant = self
+            .layouts
+            .iter()
+            .any(|layout| layout.level() != RaidLevel::Raid0 && layout.place_of(index).is_some());
+        if is_in_redundant && self.members.get(index).state == MemberState::UpToDate {
+            self.missed.note_all(index);
+            self.state_changes.waiting.push_back((index, MemberState::UpToDate));
+        }
+    }
+
+    /// Whether what is marked is all that the disk in a member's place lacks: it is the disk that
+    /// was there, as it was left. Then, if it was away, it is to be brought up to date.
+    fn look_at_missed(&mut self, index: MemberIndex, label: Option<u64>, is_given_up: bool) {
+        if !self.missed.is_noted(index) {
+            return;
+        }
+        let Member { state, label_epoch: known, .. } = *self.members.get(index);
+        let is_older = label.is_some_and(|label| label < known);
+        if is_given_up || is_older {
+            self.missed.forget(index);
+            // Durable before its label is as new as any.
+            self.state_changes.waiting.push_back((index, state));
+        } else if label.is_some() && known < self.epoch && state != MemberState::UpToDate {
+            self.repair.rebuild_next(index);
+        }
     }
 
     /// Whether a label is that of the disk which counts as this member.

@@ -12,10 +12,11 @@ use crate::volume::format::area::{Region, TablePage};
 use crate::volume::format::journal::{JournalItem, JournalRecord};
 use crate::volume::format::page::{PAGE_CONTENT_BYTES, PageIndex};
 use crate::volume::format::page_map;
+use crate::volume::format::root::MemberState;
 use crate::volume::lost::LineRun;
 use crate::volume::members::Members;
 use crate::volume::paths::checkpoint::Checkpointing;
-use crate::volume::paths::journal::Journal;
+use crate::volume::paths::journal::{Journal, RecordInRing, regions_of};
 use crate::volume::paths::sums::PageRun;
 use crate::volume::placement::RaidLevel;
 use crate::volume::pointers::Pointers;
@@ -60,7 +61,8 @@ impl Volume {
         self.lost.since_record = root.lost_since_record;
         self.twin_since = root.twin_since;
         self.checkpoint.number = root.checkpoint;
-        self.journal.restore(&[], root.tail_line, root.tail_sequence);
+        self.journal.restore(Vec::new(), root.tail_line, root.tail_sequence);
+        self.missed.load(root.missed.as_ref());
         let top = PageIndex(0);
         self.checkpoint.map.set(top, root.map);
         if root.map.is_some() {
@@ -260,10 +262,15 @@ impl Volume {
         if later {
             return Err(VolumeOpenError::JournalDamaged { lost: sequence });
         }
-        let records = self.opening().records.iter();
-        let found = records.map(|found| (found.record.sequence, found.line, found.lines));
-        let found: Vec<(u64, u64, u64)> = found.collect();
-        self.journal.restore(&found, line, sequence);
+        let opening = self.opening.as_ref().expect("it is being opened");
+        let found = opening.records.iter().map(|found| RecordInRing {
+            sequence: found.record.sequence,
+            line: found.line,
+            lines: found.lines,
+            regions: regions_of(&found.record.items, &self.missed),
+        });
+        let found = found.collect();
+        self.journal.restore(found, line, sequence);
         self.opening().ring = ring;
         // What was only looked at before is kept from here on.
         if self.opening().reads == Reads::Map {
@@ -404,11 +411,15 @@ impl Volume {
                     self.pointers.load(slot, packed).map_err(|_| VolumeOpenError::Tables)?;
                     self.checkpoint.dirty(self.area.page_of_pointer(slot.into()));
                 }
-                JournalItem::Member { member, state } => {
+                JournalItem::Member { member, state, is_noted } => {
                     if usize::from(member.0) >= self.members.len() {
                         return Err(VolumeOpenError::Tables);
                     }
                     self.members.get_mut(member).state = state;
+                    match (is_noted, state) {
+                        (true, MemberState::UpToDate) => self.missed.note_all(member),
+                        _ => self.missed.replayed(member, is_noted),
+                    }
                 }
                 JournalItem::Disk { member, disk } => {
                     if usize::from(member.0) >= self.members.len() {
