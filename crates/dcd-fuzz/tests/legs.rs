@@ -43,7 +43,6 @@ fn two_legs_lose_nothing_while_one_is_whole() {
 /// The same with a witness that has troubles of its own, and whose word is believed with one leg.
 /// `DCD_WITNESS_RUNS` and `DCD_WITNESS_SEED` say which other ones.
 #[test]
-#[ignore = "of 60 runs 4 are refused with an image of the witness from very long ago, and a shutdown fails: not looked at"]
 fn what_the_witness_says_loses_nothing() {
     let number = |name: &str, otherwise: u64| {
         std::env::var(name).map_or(otherwise, |text| text.parse().expect("a number"))

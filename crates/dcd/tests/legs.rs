@@ -914,3 +914,129 @@ fn a_witness_of_nothing_is_refused() {
     site.dcd(&format!("{start} --cache-disk c --cache-disk e --witness small"))
         .fails(1, "needs", "");
 }
+
+/// A leg is pulled while dcd serves, which is killed; with the witness a start waits for no person,
+/// and the leg that comes back is refused by name. An older copy of the witness with both legs
+/// costs nothing.
+#[test]
+fn a_leg_is_pulled_and_nobody_is_asked() {
+    let site = site_with_witness();
+    let mut load = Load::new(23);
+    let flags = format!("{LEGS} --witness w --wait {LAZY}");
+    let daemon = site.serve(&flags);
+    load.run(&site, 40);
+    let [(first, _), (second, _)] = <[_; 2]>::try_from(legs(&site)).unwrap();
+    std::fs::copy(site.path("w"), site.path("older")).unwrap();
+    // 1. It is pulled; nobody sees that. What is answered then only the other has.
+    site.faults("faults", "gone");
+    load.run(&site, 40);
+    assert_eq!(states(&site), ["in-sync", "failed"]);
+    daemon.kill();
+    let pulled = site.path("pulled");
+    std::fs::rename(site.path("e"), &pulled).unwrap();
+    site.faults("faults", "");
+    let daemon = site.serve(&flags);
+    load.compare(&site, &daemon);
+    daemon.kill();
+    // 2. Back, alone with the witness, it is refused, and the one that is wanted is named.
+    std::fs::rename(&pulled, site.path("e")).unwrap();
+    let before = ["e", "w"].map(|name| std::fs::read(site.path(name)).unwrap());
+    let alone = "serve --data-disk d --nbd unix:sock --memory-directory . --cache-disk e --witness";
+    site.dcd(&format!("{alone} w {LAZY}")).fails(1, &first, "--cache-disk");
+    assert!(before == ["e", "w"].map(|name| std::fs::read(site.path(name)).unwrap()));
+    let daemon = site.serve(&flags);
+    until("it is filled", || all_in_sync(&site));
+    load.run(&site, 20);
+    // 3. Both are in sync, and then the power fails with one of them: not one that was put out
+    //    before, but one that counted.
+    daemon.kill();
+    std::fs::rename(site.path("c"), &pulled).unwrap();
+    let daemon = site.serve(&flags);
+    load.compare(&site, &daemon);
+    load.run(&site, 20);
+    assert!(daemon.log().contains("as the witness says"), "{}", daemon.log());
+    daemon.kill();
+    std::fs::rename(&pulled, site.path("c")).unwrap();
+    let alone = alone.replace("--cache-disk e", "--cache-disk c");
+    site.dcd(&format!("{alone} w {LAZY}")).fails(1, &second, "--cache-disk");
+    // 4. An older copy of the witness has no word, and gets its label again.
+    let daemon = site.serve(&flags);
+    until("it is filled", || all_in_sync(&site));
+    load.run(&site, 20);
+    daemon.kill();
+    std::fs::rename(site.path("older"), site.path("w")).unwrap();
+    site.dcd(&format!("{alone} w {LAZY}")).fails(1, &second, "--without-leg");
+    let daemon = site.serve(&flags);
+    until("it has a say", || votes(&site));
+    load.compare(&site, &daemon);
+    daemon.assert_no_panic();
+    daemon.stop();
+}
+
+/// A witness that is damaged, another's, in use or nowhere is told of, and nothing is written.
+#[test]
+fn a_witness_that_is_not_in_order_is_told_of() {
+    let site = site_with_witness();
+    let mut load = Load::new(24);
+    let start = |site: &Site, cache: &str, more: &str| {
+        site.dcd(&format!(
+            "serve {cache} --data-disk d --nbd unix:sock --memory-directory . {more} {LAZY}"
+        ))
+    };
+    let both = "--cache-disk c --cache-disk e";
+    // 1. It is looked at; and told where it is.
+    let said = site.dcd("check --cache-disk w").ok();
+    assert!(said.contains("2 of 2 valid") && said.contains("healthy"), "{said}");
+    assert!(site.dcd("check --cache-disk c").ok().contains("have the witness"));
+    let daemon = site.serve(&format!("--cache-disk e --witness w {LAZY}"));
+    load.run(&site, 10);
+    let said = site.dcd("status --control ctl").ok();
+    assert!(said.contains("witness") && said.contains("has a say"), "{said}");
+    assert!(daemon.log().contains("on the same disk as"), "{}", daemon.log());
+    // 2. Another cache, and another daemon, get nothing of it while it is in use, nor later.
+    let other = site_with_witness();
+    let witness = site.path("w").display().to_string();
+    start(&other, both, &format!("--witness {witness}")).fails(1, "w", "");
+    daemon.kill();
+    let bytes = |name: &str| std::fs::read(site.path(name)).unwrap();
+    let before = bytes("w");
+    start(&other, both, &format!("--witness {witness}")).fails(1, "the witness is that of", "none");
+    // 3. One copy damaged is told by check, and mended by a start; both are refused.
+    let file = std::fs::File::options().write(true).open(site.path("w")).unwrap();
+    file.write_all_at(&[0x5a; 64], 4096 + 200).unwrap();
+    site.dcd("check --cache-disk w").fails(4, "1 problem", "");
+    file.write_all_at(&[0x5a; 64], (68 << 10) + 200).unwrap();
+    let damaged = bytes("w");
+    start(&site, both, "--witness w").fails(1, "neither copy of its label", "add-witness");
+    start(&site, "--cache-disk c", "--witness w").fails(1, "neither copy", "without --witness");
+    assert!(bytes("w") == damaged && before != damaged);
+    file.write_all_at(&before[4096..8192], 4096).unwrap();
+    let daemon = site.serve(&format!("--cache-disk e --witness w {LAZY}"));
+    load.compare(&site, &daemon);
+    daemon.kill();
+    // 4. Nowhere: all legs do without it, and one does not. Where nothing can be made, nothing is.
+    let daemon = site.serve(&format!("--cache-disk e --witness away/w {LAZY}"));
+    load.compare(&site, &daemon);
+    assert!(daemon.log().contains("on without it"), "{}", daemon.log());
+    let listed = site.dcd("list --memory-directory .").ok();
+    assert!(listed.contains("the witness has no say"), "{listed}");
+    site.dcd("cache-disk add-witness /proc/w --control ctl").fails(1, "/proc/w", "");
+    daemon.kill();
+    let refused = start(&site, "--cache-disk c", "--witness away/w");
+    assert!(
+        refused.code == Some(1) && refused.stderr.contains("--without-leg"),
+        "{}",
+        refused.stderr
+    );
+    let empty = Site::empty();
+    empty.folder.disk("d", VOLUME);
+    let create = "create --cache-disk c --cache-disk e --cache-size 4M --data-disk d --witness";
+    empty.dcd(&format!("{create} /proc/w")).fails(1, "/proc/w", "");
+    // 5. Wiped with its cache.
+    let daemon = site.serve(&format!("--cache-disk e --witness w {LAZY}"));
+    until("it has a say", || votes(&site));
+    let said = site.dcd("detach --wipe --control ctl").ok();
+    assert!(said.contains("wiped: the witness"), "{said}");
+    assert!(bytes("w").iter().all(|byte| *byte == 0));
+    daemon.assert_no_panic();
+}

@@ -290,12 +290,18 @@ pub fn label_at(disk: &Path) -> Option<LegLabel> {
     LegLabel::newest(&copies[0], &copies[1]).ok()
 }
 
-/// Whether the legs among these disks can do without the others, as their labels say.
-pub(crate) fn can_do_without_others(disks: &[&Path], without: &[Uuid]) -> bool {
+/// Whether the legs among these disks can do without the others, as their labels and that of the
+/// witness say.
+pub(crate) fn can_do_without_others(
+    disks: &[&Path],
+    witness: Option<&Path>,
+    without: &[Uuid],
+) -> bool {
     let labels: Vec<LegLabel> = disks.iter().filter_map(|disk| label_at(disk)).collect();
-    let is_named = |leg: &&Uuid| labels.iter().any(|label| label.membership.members.contains(leg));
+    let is_named = |leg: &&Uuid| labels.iter().any(|label| label.membership.names(**leg));
     let without: Vec<Uuid> = without.iter().filter(is_named).copied().collect();
-    choose(&labels, None, &without).is_ok()
+    let witness = witness.and_then(label_at);
+    choose(&labels, witness.as_ref(), &without).is_ok()
 }
 
 /// Bytes of a witness: both copies of its label.

@@ -12,11 +12,13 @@ use dcd_engine::units::{LegIndex, Uuid};
 use dcd_engine::{Device, Superblock};
 
 use crate::device::device_file::DeviceError;
+use crate::device::identity::is_on_one_disk;
 use crate::disk::Disk;
 use crate::pair::legs::{
-    CacheSide, LegDisk, WITNESS_BYTES, check_blank, check_former_leg, check_size, new_leg_uuid,
-    new_tag, read_leg_label,
+    CacheSide, LegDisk, NewLegError, WITNESS_BYTES, check_blank, check_former_leg, check_size,
+    new_leg_uuid, new_tag, read_leg_label,
 };
+use crate::pair::members::is_no_mark;
 use crate::pair::{CacheDisks, read_superblock};
 use crate::process::random::random_bytes;
 use crate::serve::error::ServeError;
@@ -172,13 +174,8 @@ pub(crate) fn find_cache(
         return Err(ServeError::device("cache-disk")(error));
     }
     // Left in the settings of a service, a leg that was left out once is no more known.
-    let is_named = |leg: &Uuid| {
-        labels.iter().any(|label| {
-            label.leg == *leg
-                || label.membership.members.contains(leg)
-                || label.membership.witness == Some(*leg)
-        })
-    };
+    let is_named =
+        |leg: &Uuid| labels.iter().any(|label| label.leg == *leg || label.membership.names(*leg));
     let (without, forgotten): (Vec<Uuid>, Vec<Uuid>) =
         named.without.iter().copied().partition(is_named);
     for leg in forgotten {
@@ -193,6 +190,16 @@ pub(crate) fn find_cache(
     };
     if let Some(error) = away {
         eprintln!("dcd: cache-disk: {error}: on without it");
+    }
+    if let Some(witness) = &witness
+        && let Some(leg) =
+            legs.iter().find(|leg| is_on_one_disk(leg.file().path(), witness.file().path()))
+    {
+        eprintln!(
+            "dcd: the witness {} is on the same disk as {}: without that disk nothing starts by itself",
+            name_of(witness),
+            name_of(leg)
+        );
     }
     // What one leg alone is believed by, is told.
     if choice.witness == Some(WitnessRole::Votes) && !choice.missing.is_empty() {
@@ -279,9 +286,19 @@ fn look_at_witness(
             }
             Ok((Some(disk), Some(label)))
         }
-        Ok(Err(_)) => {
-            check_blank(disk.file())?;
-            Ok((Some(disk), None))
+        Ok(Err(error)) => {
+            let path = disk.file().path().to_owned();
+            // One that was a witness has a mark; a blank one becomes the witness.
+            if !is_no_mark(&error) {
+                let what = format!("neither copy of its label can be used: {error}");
+                return Err(ServeError::NotAWitness { path, what });
+            }
+            match check_blank(disk.file()) {
+                Err(NewLegError::InUse { content, .. }) => {
+                    Err(ServeError::NotAWitness { path, what: content })
+                }
+                blank => Ok(blank.map(|()| (Some(disk), None))?),
+            }
         }
         Err(error) => {
             eprintln!("dcd: witness: {error}: on without it");

@@ -64,6 +64,11 @@ impl Membership {
         Membership { tag, past: past.take(PAST_TAGS).collect(), members, witness }
     }
 
+    /// Whether this is a member of it, or its witness.
+    pub fn names(&self, leg: Uuid) -> bool {
+        self.members.contains(&leg) || self.witness == Some(leg)
+    }
+
     /// Whether it is this one, or follows it.
     pub fn knows(&self, tag: Tag) -> bool {
         self.tag == tag || self.past.contains(&tag)

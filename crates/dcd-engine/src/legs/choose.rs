@@ -113,6 +113,17 @@ pub enum LegsError {
         /// The other.
         second: Uuid,
     },
+    /// Neither the legs nor the witness have a tag of the other: one of both has changed so often
+    /// since that nobody can say which is older, or whether they went apart.
+    #[error(
+        "the witness {witness} and leg {leg} know nothing of each other: one of them is from before the last {PAST_TAGS} changes of the other, or they went apart that long ago"
+    )]
+    WitnessUnknown {
+        /// The witness.
+        witness: Uuid,
+        /// The leg.
+        leg: Uuid,
+    },
     /// Legs that may hold what the others do not are not there.
     #[error("{} not given; without {} what was flushed may be missing{}", named(missing), if missing.len() == 1 { "it" } else { "them" }, without_witness(*witness))]
     Missing {
@@ -161,10 +172,8 @@ pub fn choose(
     let first = found.first().ok_or(LegsError::NoneInSync { missing: Vec::new() })?;
     check_kinds(found, witness, first.cache)?;
     let is_named = |leg: &Uuid| {
-        let names = |label: &LegLabel| {
-            label.membership.members.contains(leg) || label.membership.witness == Some(*leg)
-        };
-        found.iter().chain(witness).any(|label| label.leg == *leg || names(label))
+        let mut labels = found.iter().chain(witness);
+        labels.any(|label| label.leg == *leg || label.membership.names(*leg))
     };
     if let Some(leg) = without.iter().find(|leg| !is_named(leg)) {
         return Err(LegsError::NoSuchLeg { leg: *leg });
@@ -215,13 +224,8 @@ pub fn choose(
         in_sync().flat_map(|(label, _)| label.marks.iter().copied()).collect();
     marks.sort_unstable();
     marks.dedup();
-    // A start that was cut off at its first label is taken up at that: else a leg that it did not
-    // come to would be further behind with each that is.
-    let number = match (newest.state, newest.is_in_force) {
-        (LegState::Witness, _) => last_number,
-        (_, true) => newest.number.max(last_number),
-        (_, false) => newest.number.saturating_sub(1),
-    };
+    let numbers = in_sync().map(|(label, _)| label.number);
+    let number = number_before(numbers.clone().min(), numbers.max());
     let label = LegLabel {
         membership: in_force_before(newest),
         number,
@@ -286,11 +290,24 @@ fn newest<'a>(
     let mut pairs = labels.clone().flat_map(|a| labels.clone().map(move |b| (a, b)));
     let is_split = |(a, b): &(&LegLabel, &LegLabel)| !knows(a, b) && !knows(b, a);
     match pairs.find(is_split) {
+        Some((leg, witness)) if is_unknown_witness(witness, leg) => {
+            Err(LegsError::WitnessUnknown { witness: witness.leg, leg: leg.leg })
+        }
         Some((first, second)) => {
             Err(LegsError::SplitBrain { first: first.leg, second: second.leg })
         }
         None => Err(LegsError::NoneInSync { missing: Vec::new() }),
     }
+}
+
+/// Whether a witness and a leg have no tag in common.
+fn is_unknown_witness(witness: &LegLabel, leg: &LegLabel) -> bool {
+    let tags = |label: &LegLabel| {
+        let Membership { tag, past, .. } = &label.membership;
+        [*tag].into_iter().chain(past.iter().copied()).collect::<Vec<_>>()
+    };
+    witness.state == LegState::Witness
+        && !tags(witness).into_iter().any(|tag| leg.membership.knows(tag))
 }
 
 /// Whether what a leg goes by follows what another goes by.
@@ -326,6 +343,17 @@ fn is_in_sync(label: &LegLabel, newest: &LegLabel, last_number: u64) -> bool {
         && newest.membership.members.contains(&label.leg)
         && has_membership(label, newest)
         && is_as_new
+}
+
+/// The number behind which the next labels are written. One that does not have the last label of
+/// the others may have it torn: they write that one again, into the same copy, so that nowhere the
+/// only copy that is whole is written over. Where all have the same, the next may be torn anywhere,
+/// and is written again.
+fn number_before(least: Option<u64>, most: Option<u64>) -> u64 {
+    match (least, most) {
+        (Some(least), Some(most)) if most - least == 1 => least,
+        (_, most) => most.unwrap_or(0),
+    }
 }
 
 /// What the next membership follows: the last that was in force, and then one that was not, which a
@@ -603,6 +631,30 @@ mod tests {
         assert_eq!(judged(&[&next_a, &next_b], None, &[]), Ok((vec![IN, IN], None)));
     }
 
+    /// Found by the fuzzer: a start took up a change at its first label, and wrote over the only copy
+    /// that was whole, since the second was torn.
+    #[test]
+    fn no_start_writes_over_the_only_label() {
+        let [a, b, w] = three();
+        let next_number = |legs: &[&LegLabel], witness: Option<&LegLabel>| {
+            let legs: Vec<LegLabel> = legs.iter().map(|leg| (*leg).clone()).collect();
+            choose(&legs, witness, &[]).unwrap().label.number + 1
+        };
+        let [a, b, w] = [&a, &b, &w].map(|label| begun(change(label, 101, &[1, 2], true)));
+        // Both have the first: the second goes to the other copy.
+        assert_eq!(next_number(&[&a, &b], Some(&w)), a.number + 1);
+        assert_eq!(next_number(&[&a], Some(&w)), a.number + 1);
+        // One lacks it, and may have it torn.
+        let [before, ..] = three();
+        let behind = LegLabel { leg: b.leg, number: a.number - 1, ..before };
+        assert_eq!(next_number(&[&a, &behind], Some(&w)), a.number);
+        assert_eq!(next_number(&[&behind, &a], None), a.number);
+        // The same of marks, and of the second label.
+        let later = LegLabel { number: a.number + 1, is_in_force: true, ..a.clone() };
+        assert_eq!(next_number(&[&later, &b], Some(&w)), later.number);
+        assert_eq!(next_number(&[&later], Some(&w)), later.number + 1);
+    }
+
     /// Found by the fuzzer: a change was cut off when the other leg alone took it for being in force.
     #[test]
     fn what_one_leg_took_for_being_in_force_is_known() {
@@ -649,6 +701,16 @@ mod tests {
         let gone_on = change(&b, 103, &[2], true).of_witness();
         let split = LegsError::SplitBrain { first: leg(1), second: leg(3) };
         assert_eq!(judged(&[&forced], Some(&gone_on), &[]), Err(split));
+        // Of very long ago, or they went apart then: nobody can say that, either. The legs start
+        // without it.
+        let later: Vec<LegLabel> = [&forced, &b]
+            .map(|label| (200..300).fold(label.clone(), |it, tag| change(&it, tag, &[1, 2], false)))
+            .to_vec();
+        let unknown = LegsError::WitnessUnknown { witness: leg(3), leg: leg(1) };
+        assert_eq!(judged(&[&later[0], &later[1]], Some(&w), &[]), Err(unknown));
+        let left_out = Some(WitnessRole::LeftOut);
+        assert_eq!(judged(&[&later[0], &later[1]], Some(&w), &[3]), Ok((vec![IN, IN], left_out)));
+        assert_eq!(judged(&[&later[0], &later[1]], None, &[]), Ok((vec![IN, IN], None)));
         // Of another cache, and what is none.
         let other = LegLabel { cache: leg(8), ..w.clone() };
         let error = LegsError::OtherWitness { expected: CACHE, found: leg(8) };

@@ -77,6 +77,11 @@ impl LabelWrite {
     pub(super) fn legs_named(&self) -> &[Uuid] {
         &self.membership.members
     }
+
+    /// The witness that they name.
+    pub(super) fn witness_named(&self) -> Option<Uuid> {
+        self.membership.witness
+    }
 }
 
 impl Legs {

@@ -159,7 +159,9 @@ impl Legs {
     pub(super) fn witness_to_name(&self) -> Option<Uuid> {
         let witness = self.witness.as_ref().filter(|witness| witness.votes())?;
         let is_free = self.membership.witness.is_none() && self.witness_knows.is_empty();
-        let is_it = self.membership.witness == Some(witness.uuid);
+        // What is known then is known to this one: nobody else is named.
+        let being_written = self.label_write.as_ref().and_then(|write| write.witness_named());
+        let is_it = [self.membership.witness, being_written].contains(&Some(witness.uuid));
         (is_it || is_free).then_some(witness.uuid)
     }
 
@@ -423,6 +425,7 @@ mod tests {
     use crate::units::LegIndex;
 
     const TIMEOUT: Duration = Duration::from_secs(32);
+    const VOTES: Option<WitnessStanding> = Some(WitnessStanding::Votes);
     const NAMES: [Uuid; 3] = [Uuid([1; 16]), Uuid([2; 16]), Uuid([3; 16])];
 
     /// Two legs and a witness, of which nothing is kept but their newest labels.
@@ -607,6 +610,38 @@ mod tests {
             assert!(rig.legs.failure().is_some());
             // That is why; or a late label of the other leg says that it is done without.
             assert!(rig.may_start(&[1], true) || witness_first);
+        }
+    }
+
+    /// Found by the fuzzer: a leg failed while a witness got its first label, and the cache-disk was
+    /// given up, although that one could be told.
+    #[test]
+    fn a_leg_fails_while_a_witness_joins() {
+        for is_told in [true, false] {
+            let mut rig = Rig::new();
+            assert_eq!(rig.legs.remove_witness(NAMES[2]), Some(Ok(())));
+            rig.advance();
+            rig.run();
+            rig.write();
+            // Its mark; then the write itself.
+            (0..2).for_each(|leg| rig.answer(leg, Ok(())));
+            let blank = WitnessParts::blank(Uuid([4; 16]));
+            assert_eq!(rig.legs.add_witness(blank, None), Ok(()));
+            rig.advance();
+            assert_eq!(rig.places(), [0, 1, 2]);
+            rig.answer(0, Ok(()));
+            rig.answer(1, Err(IoError::Gone));
+            assert!(rig.told.is_empty() && rig.legs.failure().is_none());
+            if is_told {
+                rig.run();
+                assert_eq!((rig.told.as_slice(), rig.standing()), (&[Ok(())][..], VOTES));
+                assert!(rig.may_start(&[0], true) && !rig.may_start(&[1], true));
+            } else {
+                // It may have the label, and be believed with the leg that has failed.
+                rig.answer(2, Err(IoError::Failed));
+                rig.run();
+                assert!(rig.legs.failure().is_some() && rig.told[0].is_err(), "{:?}", rig.told);
+            }
         }
     }
 

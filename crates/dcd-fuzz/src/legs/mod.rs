@@ -423,7 +423,13 @@ impl Legs {
         }
         let given: Vec<LegLabel> = places.iter().map(|place| label(*place)).collect();
         let witness = self.witness_label().cloned();
-        let choice = choose(&given, witness.as_ref(), &without).map_err(|error| {
+        let mut choice = choose(&given, witness.as_ref(), &without);
+        // From before all tags that the legs have: a person does without it.
+        if let Err(LegsError::WitnessUnknown { witness: unknown, .. }) = choice {
+            without.push(unknown);
+            choice = choose(&given, witness.as_ref(), &without);
+        }
+        let choice = choice.map_err(|error| {
             Violation(format!("the legs are refused: {error}; {given:?}, {witness:?}"))
         })?;
         self.done.filled += choice.roles.iter().filter(|role| **role == Role::Stale).count() as u64;

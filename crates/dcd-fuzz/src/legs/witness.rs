@@ -5,7 +5,7 @@
 
 use dcd_engine::IoError;
 use dcd_engine::format::leg_label::{LEG_LABEL_OFFSETS, LegLabel};
-use dcd_engine::legs::choose::{Choice, choose};
+use dcd_engine::legs::choose::{Choice, WitnessRole, choose};
 use dcd_engine::legs::witness::{WitnessParts, WitnessStanding, WitnessStatus};
 use dcd_engine::units::{Duration, Uuid};
 
@@ -84,6 +84,22 @@ impl Witness {
         !self.is_struck && (is_told || self.status.is_some_and(is_it))
     }
 
+    /// Its disk with an older image, if the legs that count can tell it by its tag: one from before
+    /// all tags that they have is refused, and nothing is to be learned of that.
+    fn as_it_was(
+        &self,
+        image: Pages,
+        disks: [&FaultyDisk; 2],
+        counted: [bool; 2],
+    ) -> Option<FaultyDisk> {
+        let mut older = self.disk.clone();
+        older.restore(image);
+        let tag = label_of(&older).ok()?.membership.tag;
+        let mut counting = disks.into_iter().zip(counted).filter(|(_, counts)| *counts);
+        let knows = |disk| label_of(disk).is_ok_and(|label| label.membership.knows(tag));
+        counting.all(|(disk, _)| knows(disk)).then_some(older)
+    }
+
     fn is_voting(&self) -> bool {
         let votes = |it: &WitnessStatus| {
             matches!(it.standing, Some(WitnessStanding::Votes | WitnessStanding::Joining))
@@ -121,6 +137,7 @@ impl Legs {
     /// Which witness is given to a start, and whether one leg with it is enough.
     pub(super) fn choose_by_witness(&mut self, first: &FaultyDisk) -> Believed {
         let disks = [first, &self.disk];
+        let counted = self.counted;
         let Some(witness) = &mut self.witness else { return Believed::Legs };
         witness.is_struck = false;
         witness.disk.failing = None;
@@ -128,8 +145,9 @@ impl Legs {
         let mut is_true = !witness.is_forked;
         if witness.random.one_in(12)
             && let Some(image) = witness.older.take()
+            && let Some(older) = witness.as_it_was(image, disks, counted)
         {
-            witness.disk.restore(image);
+            witness.disk = older;
             self.done.older_witness += 1;
             is_true = false;
             witness.is_forked = true;
@@ -151,8 +169,12 @@ impl Legs {
         if self.is_older[place] {
             return Believed::Legs;
         }
-        let is_enough =
-            label_of(disks[place]).is_ok_and(|label| choose(&[label], Some(given), &[]).is_ok());
+        // A leg that its own label lets start alone may have been the only one before another took
+        // its place: what nobody could tell it, only the witness knows, if that has a say.
+        let is_believed =
+            |choice: Choice| counted[place] || choice.witness == Some(WitnessRole::Votes);
+        let is_enough = label_of(disks[place])
+            .is_ok_and(|label| choose(&[label], Some(given), &[]).is_ok_and(is_believed));
         if is_enough && !disks[place].has_bad() { Believed::One(place) } else { Believed::Legs }
     }
 

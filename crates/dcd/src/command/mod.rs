@@ -64,6 +64,7 @@ pub mod trace;
 pub mod ublk;
 pub mod volume;
 pub mod wipe;
+pub mod witness_check;
 #[cfg(feature = "lab")]
 pub mod workload;
 
