@@ -82,6 +82,12 @@ pub enum LegError {
     /// None of them takes a label: nothing can be said of any.
     #[error("the legs take no labels")]
     NoLabels,
+    /// There is one already.
+    #[error("the cache-disk has a witness already")]
+    WitnessInUse,
+    /// A leg is being written out, or the witness is.
+    #[error("a leg, or the witness, is being written out: the other is needed for that")]
+    WitnessNeeded,
 }
 
 /// Why the log cannot grow or shrink.

@@ -398,6 +398,8 @@ fn leg_code(error: LegError) -> Code {
         LegError::Newer => Code::NewerLeg,
         LegError::Copy => Code::CopyOfLeg,
         LegError::TakenOut => Code::LegTakenOut,
+        LegError::WitnessInUse => Code::LegInUse,
+        LegError::WitnessNeeded => Code::LastLeg,
         LegError::NoLabels => Code::NoLabels,
     }
 }
@@ -418,6 +420,10 @@ pub fn leg_hint(error: LegError) -> &'static str {
         LegError::Copy => "give a blank disk: a copy made with dd is no second leg",
         LegError::TakenOut => "`dcd cache-disk add DISK` brings it back",
         LegError::NoLabels => "the cache-disk has failed: see `dcd status`",
+        LegError::WitnessInUse => {
+            "`dcd cache-disk remove-witness` first; one that hangs can be replaced when it has answered, or at a start"
+        }
+        LegError::WitnessNeeded => "try again: `dcd cache-disk status` says how they are",
     }
 }
 

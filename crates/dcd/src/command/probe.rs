@@ -278,7 +278,7 @@ pub(super) fn read_cache(disks: &[&Path]) -> Contents {
         .zip(found)
         .filter_map(|(disk, contents)| Some((label_at(disk)?, contents)))
         .unzip();
-    let Ok(choice) = choose(&labels, &[]) else {
+    let Ok(choice) = choose(&labels, None, &[]) else {
         return Contents::Unknown("lacks a leg, or its legs are not of one mind");
     };
     let in_sync = legs.into_iter().zip(&choice.roles).filter(|(_, role)| **role == Role::InSync);

@@ -25,10 +25,10 @@ use dcd_daemon::report::status_report::StatusReport;
 use dcd_daemon::serve::ServeError;
 use dcd_engine::format::data_label::LabelState;
 use dcd_engine::format::geometry::SUPERBLOCK_OFFSETS;
-use dcd_engine::format::leg_label::LegLabel;
+use dcd_engine::format::leg_label::{LEG_LABEL_BYTES, LEG_LABEL_OFFSETS, LegLabel, LegState};
 use dcd_engine::format::superblock::{CacheState, SUPERBLOCK_SIZE};
 use dcd_engine::legs::choose::{LegsError, Role, choose};
-use dcd_engine::{Superblock, Uuid};
+use dcd_engine::{Buffer, Superblock, Uuid};
 
 use super::probe::read_label;
 use crate::error::CommandError;
@@ -42,6 +42,8 @@ pub const PATIENCE: Duration = Duration::from_secs(30);
 /// A cache-disk that is to be wiped when its cache is detached: all of its legs.
 pub struct Wipe {
     paths: Vec<PathBuf>,
+    /// The file of the witness, as far as somebody names it.
+    witness: Option<PathBuf>,
     uuid: Uuid,
     /// It is so already.
     pub is_detached: bool,
@@ -67,7 +69,10 @@ impl Wipe {
             .is_some_and(|it| it.uuid == superblock.uuid && it.state != LabelState::Detached);
         let mut all = found.iter().flatten().chain([&superblock]);
         let is_detached = all.all(|it| it.state == CacheState::Detached) && !is_labelled;
-        Ok(Wipe { paths, uuid: superblock.uuid, is_detached })
+        if let Some(witness) = labels.iter().find_map(|label| label.membership.witness) {
+            eprintln!("dcd: the file of the witness {witness} holds no data; it may be deleted");
+        }
+        Ok(Wipe { paths, witness: None, uuid: superblock.uuid, is_detached })
     }
 
     /// Of the cache that a daemon serves, which knows its disks by names of its own.
@@ -106,7 +111,9 @@ impl Wipe {
         let Some(uuid) = served else {
             return Err(not_wiped(&there, "the daemon names no leg that can be wiped".into()));
         };
-        Ok(Wipe { paths, uuid, is_detached: false })
+        let witness = status.leg_witness.as_ref().and_then(|witness| witness.file.as_ref());
+        let witness = witness.map(|file| there.join(file));
+        Ok(Wipe { paths, witness, uuid, is_detached: false })
     }
 
     /// Wipes them, if they are detached.
@@ -116,9 +123,26 @@ impl Wipe {
         // From the disks themselves, now that nobody else writes to them.
         let disks = in_order(self.uuid, disks.iter())?;
         overwrite(disks.into_iter())?;
+        self.wipe_witness()?;
         // The cache is no more, also if its end was not recorded.
         PairBook::from_environment(false).forget(self.uuid);
         Ok(())
+    }
+
+    /// The labels of the witness, if they are still those of this cache. It holds nothing else.
+    fn wipe_witness(&self) -> Result<(), CommandError> {
+        let Some(path) = &self.witness else { return Ok(()) };
+        let is_ours =
+            |label: LegLabel| label.cache == self.uuid && label.state == LegState::Witness;
+        if !label_at(path).is_some_and(is_ours) {
+            eprintln!("dcd: {} is not the witness of this cache: left as it is", path.display());
+            return Ok(());
+        }
+        let file = open(path)?;
+        for offset in LEG_LABEL_OFFSETS {
+            file.write_at(offset, &Buffer::zeroed(LEG_LABEL_BYTES))?;
+        }
+        print(&format!("wiped: the witness {} holds zeroes\n", path.display()))
     }
 }
 
@@ -203,11 +227,11 @@ pub fn disks_of_served(status: &StatusReport) -> Vec<PathBuf> {
 
 /// Whether a leg holds what is older, by the labels of all.
 fn is_stale(label: &LegLabel, labels: &[LegLabel]) -> bool {
-    let missing = match choose(labels, &[]) {
-        Err(LegsError::Missing { missing }) => missing,
+    let missing = match choose(labels, None, &[]) {
+        Err(LegsError::Missing { missing, .. }) => missing,
         _ => Vec::new(),
     };
-    choose(labels, &missing).is_ok_and(|choice| {
+    choose(labels, None, &missing).is_ok_and(|choice| {
         let mut roles = labels.iter().zip(&choice.roles);
         roles.any(|(it, role)| it.leg == label.leg && *role == Role::Stale)
     })

@@ -161,6 +161,13 @@ fn trouble_of(report: &StatusReport, control: Option<&Path>) -> Option<(String, 
             format!("dcd cache-disk status --control {control}"),
         ));
     }
+    let witness = report.leg_witness.as_ref();
+    if witness.is_some_and(|it| matches!(it.state.as_str(), "failed" | "missing" | "out")) {
+        return Some((
+            "the witness has no say: a start needs all legs in sync".into(),
+            format!("dcd cache-disk status --control {control}"),
+        ));
+    }
     None
 }
 
