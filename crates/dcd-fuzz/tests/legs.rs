@@ -72,6 +72,16 @@ fn what_the_witness_says_loses_nothing() {
     }
 }
 
+/// Legs that were out for longer than a label remembers; and one that had an older label again
+/// behind a power cut, with which the witness started it.
+#[test]
+fn what_runs_with_a_witness_have_found() {
+    for seed in [7442, 7446, 30_100] {
+        let run = replay(&Script::on_legs(WITNESS_FROM + seed), false);
+        run.unwrap_or_else(|failure| panic!("{seed}: {}", failure.violation));
+    }
+}
+
 /// The same below a volume, whose tables are on the legs, too.
 #[test]
 fn a_volume_on_two_legs_loses_nothing_while_one_is_whole() {

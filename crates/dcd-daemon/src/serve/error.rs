@@ -629,10 +629,12 @@ fn legs_hint(disks: &[String], error: &LegsError) -> String {
         LegsError::Twice { .. } => {
             "give the original only: a copy made with dd is no second leg".into()
         }
-        LegsError::SplitBrain { first, second } => format!(
-            "only one of them can go on: find out which holds what is wanted (`dcd inspect leg` of each), then \
+        LegsError::SplitBrain { first, second } | LegsError::LegsUnknown { first, second } => {
+            format!(
+                "only one of them can go on: find out which holds what is wanted (`dcd inspect leg` of each), then \
              --without-leg {second} goes on with {first}, and what only the other holds is lost"
-        ),
+            )
+        }
         LegsError::WitnessUnknown { witness, .. } => format!(
             "if the legs are right, and the witness is an old copy of its file, or was away that long: --without-leg \
              {witness} starts with all legs, and `dcd cache-disk fill {witness}` makes it the witness again; if a leg \

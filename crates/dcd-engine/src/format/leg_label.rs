@@ -60,8 +60,30 @@ pub struct Membership {
 impl Membership {
     /// The one that follows.
     pub fn next(&self, tag: Tag, members: Vec<Uuid>, witness: Option<Uuid>) -> Membership {
-        let past = [self.tag].into_iter().chain(self.past.iter().copied());
-        Membership { tag, past: past.take(PAST_TAGS).collect(), members, witness }
+        self.next_keeping(tag, members, witness, &[])
+    }
+
+    /// The same. Where tags have no room any more, those of `keep` stay, which are far fewer.
+    pub fn next_keeping(
+        &self,
+        tag: Tag,
+        members: Vec<Uuid>,
+        witness: Option<Uuid>,
+        keep: &[Tag],
+    ) -> Membership {
+        let mut past: Vec<Tag> = [self.tag].into_iter().chain(self.past.iter().copied()).collect();
+        while past.len() > PAST_TAGS {
+            let oldest = past.iter().rposition(|tag| !keep.contains(tag));
+            past.remove(oldest.unwrap_or(PAST_TAGS));
+        }
+        Membership { tag, past, members, witness }
+    }
+
+    /// Whether they have a tag in common: else nobody can say which is older, or whether they went
+    /// apart.
+    pub fn is_related_to(&self, other: &Membership) -> bool {
+        let tags = [self.tag].into_iter().chain(self.past.iter().copied());
+        tags.into_iter().any(|tag| other.knows(tag))
     }
 
     /// Whether this is a member of it, or its witness.
@@ -116,6 +138,9 @@ pub struct LegLabel {
     pub region_bytes: u32,
     /// Regions that may differ between members after a crash, ascending; at most [`MARKS_MAX`].
     pub marks: Vec<u32>,
+    /// Of the other copy, the witness. What a killed program wrote last can be read, and may be lost
+    /// with the power: then that copy counts again.
+    pub witness_before: Option<Uuid>,
 }
 
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -178,6 +203,7 @@ impl LegLabel {
             is_in_force: true,
             region_bytes: 1 << 20,
             marks: Vec::new(),
+            witness_before: None,
         }
     }
 
@@ -247,11 +273,16 @@ impl LegLabel {
     /// # Errors
     /// What is wrong with the first, if neither is valid.
     pub fn newest(copy_0: &[u8], copy_1: &[u8]) -> Result<LegLabel, FormatError> {
-        match (LegLabel::decode(copy_0), LegLabel::decode(copy_1)) {
-            (Ok(first), Ok(second)) if second.number > first.number => Ok(second),
-            (Ok(label), _) | (Err(_), Ok(label)) => Ok(label),
-            (Err(error), Err(_)) => Err(error),
-        }
+        let (newest, other) = match (LegLabel::decode(copy_0), LegLabel::decode(copy_1)) {
+            (Ok(first), Ok(second)) if second.number > first.number => (second, Some(first)),
+            (Ok(first), second) => (first, second.ok()),
+            (Err(_), Ok(second)) => (second, None),
+            (Err(error), Err(_)) => return Err(error),
+        };
+        let witness_before = other
+            .filter(|other| other.cache == newest.cache)
+            .and_then(|other| other.membership.witness);
+        Ok(LegLabel { witness_before, ..newest })
     }
 
     /// Reads a copy. Every byte may be anything.
@@ -315,7 +346,18 @@ impl LegLabel {
             return Err(field("marks_count", marks.len() as u64));
         }
         let membership = Membership { tag: Tag(tag), past: past.collect(), members, witness };
-        Ok(LegLabel { cache, leg, number, state, membership, is_in_force, region_bytes, marks })
+        let witness_before = None;
+        Ok(LegLabel {
+            cache,
+            leg,
+            number,
+            state,
+            membership,
+            is_in_force,
+            region_bytes,
+            marks,
+            witness_before,
+        })
     }
 }
 
@@ -346,8 +388,15 @@ mod tests {
         let (old, new) = (label.encode(), newer.encode());
         assert_eq!(newest(old.bytes(), new.bytes()), Some(newer.clone()));
         assert_eq!(newest(new.bytes(), old.bytes()), Some(newer));
-        assert_eq!(newest(old.bytes(), &[]), Some(label));
+        assert_eq!(newest(old.bytes(), &[]), Some(label.clone()));
         assert_eq!(newest(&[], &[]), None);
+        // Of the copy before, its witness is known; of another cache there is none.
+        let newer = LegLabel { number: 2, ..label.clone() };
+        let before = |old: &LegLabel| {
+            newest(old.encode().bytes(), newer.encode().bytes()).unwrap().witness_before
+        };
+        assert_eq!((before(&label), before(&named)), (None, Some(Uuid([3; 16]))));
+        assert_eq!(before(&LegLabel { cache: Uuid([8; 16]), ..named }), None);
     }
 
     #[test]

@@ -54,6 +54,8 @@ pub struct Choice {
     /// Legs that a start may believe on the word of the witness, as long as neither it nor all of
     /// them are told otherwise.
     pub witness_knows: Vec<Uuid>,
+    /// The tags of legs, and of the witness, that were given and do not count.
+    pub stale_tags: Vec<(Uuid, Tag)>,
 }
 
 /// Why the legs that are given make no cache-disk. Nothing was written.
@@ -113,8 +115,18 @@ pub enum LegsError {
         /// The other.
         second: Uuid,
     },
-    /// Neither the legs nor the witness have a tag of the other: one of both has changed so often
-    /// since that nobody can say which is older, or whether they went apart.
+    /// Neither has a tag of the other: one of them has changed so often since that nobody can say
+    /// which is older, or whether they went apart.
+    #[error(
+        "legs {first} and {second} know nothing of each other: one of them is from before the last {PAST_TAGS} changes of the other, or they went apart that long ago"
+    )]
+    LegsUnknown {
+        /// One of them.
+        first: Uuid,
+        /// The other.
+        second: Uuid,
+    },
+    /// The same of the legs and the witness.
     #[error(
         "the witness {witness} and leg {leg} know nothing of each other: one of them is from before the last {PAST_TAGS} changes of the other, or they went apart that long ago"
     )]
@@ -242,8 +254,20 @@ pub fn choose(
         missing.into_iter().filter(|leg| !found.iter().any(|label| label.leg == *leg)).collect();
     let is_given = |leg: &Uuid| witness.is_some_and(|label| label.leg == *leg);
     let witness_missing = membership.witness.filter(|leg| !is_given(leg));
+    let counted = [newest.membership.tag, label.membership.tag];
+    let all = found.iter().chain(witness).map(|label| (label.leg, label.membership.tag));
+    let stale_tags = all.filter(|(_, tag)| !counted.contains(tag)).collect();
     let witness = witness_role;
-    Ok(Choice { roles, primary, label, missing, witness, witness_missing, witness_knows })
+    Ok(Choice {
+        roles,
+        primary,
+        label,
+        missing,
+        witness,
+        witness_missing,
+        witness_knows,
+        stale_tags,
+    })
 }
 
 /// Whether legs and witness are what they were given as, each once.
@@ -290,24 +314,19 @@ fn newest<'a>(
     let mut pairs = labels.clone().flat_map(|a| labels.clone().map(move |b| (a, b)));
     let is_split = |(a, b): &(&LegLabel, &LegLabel)| !knows(a, b) && !knows(b, a);
     match pairs.find(is_split) {
-        Some((leg, witness)) if is_unknown_witness(witness, leg) => {
-            Err(LegsError::WitnessUnknown { witness: witness.leg, leg: leg.leg })
+        Some((first, second)) if !first.membership.is_related_to(&second.membership) => {
+            Err(match second.state {
+                LegState::Witness => {
+                    LegsError::WitnessUnknown { witness: second.leg, leg: first.leg }
+                }
+                _ => LegsError::LegsUnknown { first: first.leg, second: second.leg },
+            })
         }
         Some((first, second)) => {
             Err(LegsError::SplitBrain { first: first.leg, second: second.leg })
         }
         None => Err(LegsError::NoneInSync { missing: Vec::new() }),
     }
-}
-
-/// Whether a witness and a leg have no tag in common.
-fn is_unknown_witness(witness: &LegLabel, leg: &LegLabel) -> bool {
-    let tags = |label: &LegLabel| {
-        let Membership { tag, past, .. } = &label.membership;
-        [*tag].into_iter().chain(past.iter().copied()).collect::<Vec<_>>()
-    };
-    witness.state == LegState::Witness
-        && !tags(witness).into_iter().any(|tag| leg.membership.knows(tag))
 }
 
 /// Whether what a leg goes by follows what another goes by.
@@ -372,9 +391,11 @@ fn in_force_before(newest: &LegLabel) -> Membership {
 /// Legs that may be believed on the word of the witness.
 fn known_to_witness(newest: &LegLabel, found: &[LegLabel], roles: &[Role]) -> Vec<Uuid> {
     let in_sync = || found.iter().zip(roles).filter(|(_, role)| **role == Role::InSync);
-    // The change that would do without it may have been cut off.
+    // The change that would do without it may have been cut off, and be on no leg any more when the
+    // power fails before they are flushed.
+    let names_one = |label: &LegLabel| label.membership.witness.or(label.witness_before).is_some();
     let may_have_word = newest.membership.witness.is_some()
-        || !newest.is_in_force && in_sync().any(|(label, _)| label.membership.witness.is_some());
+        || !newest.is_in_force && in_sync().any(|(label, _)| names_one(label));
     let is_stale = |leg: &Uuid| {
         found.iter().zip(roles).any(|(label, role)| label.leg == *leg && *role == Role::Stale)
     };
@@ -723,6 +744,53 @@ mod tests {
         let w = a.of_witness();
         assert!(judged(&[&filling], Some(&w), &[]).is_err());
         assert_eq!(judged(&[&a, &filling], Some(&w), &[]), Ok((vec![IN, STALE], VOTES)));
+    }
+
+    /// Found by the fuzzer: the label that would do without the witness was read behind a kill; one
+    /// leg failed before it was flushed, had the label before behind a power cut, and was believed.
+    #[test]
+    fn the_witness_has_its_word_until_what_drops_it_is_flushed() {
+        let [a, b, _] = three();
+        let dropped = [&a, &b].map(|label| begun(change(label, 101, &[1, 2], false)));
+        let [a, b] = dropped.map(|label| LegLabel { witness_before: Some(leg(3)), ..label });
+        let knows = |a: &LegLabel, b: &LegLabel| {
+            choose(&[a.clone(), b.clone()], None, &[]).unwrap().witness_knows
+        };
+        assert_eq!(knows(&a, &b), [leg(1), leg(2)]);
+        let none = LegLabel { witness_before: None, ..a.clone() };
+        assert_eq!(knows(&none, &b), [leg(1), leg(2)]);
+        // Once one has the second, all have the first, durable.
+        let second = LegLabel { is_in_force: true, number: a.number + 1, ..a };
+        assert!(knows(&second, &b).is_empty());
+    }
+
+    /// Found by the fuzzer: a leg that was away for more than the tags of a label was called used
+    /// apart.
+    #[test]
+    fn a_leg_of_long_ago_is_told_as_that_and_known_while_it_is_there() {
+        let [a, b, w] = three();
+        let gone_on = |keep: &[Tag]| {
+            (200..300).fold(change(&a, 101, &[1], true), |it, tag| {
+                let membership =
+                    it.membership.next_keeping(Tag(tag), vec![leg(1)], Some(leg(3)), keep);
+                LegLabel { membership, number: it.number + 2, ..it }
+            })
+        };
+        let later = gone_on(&[]);
+        let w_later = later.of_witness();
+        let unknown = LegsError::LegsUnknown { first: leg(1), second: leg(2) };
+        assert_eq!(judged(&[&later, &b], Some(&w_later), &[]), Err(unknown));
+        assert_eq!(judged(&[&later, &b], None, &[2]), Ok((vec![IN, Role::LeftOut], None)));
+        // It was given to the start before: whoever goes on keeps its tag.
+        let near = change(&a, 101, &[1], true);
+        let choice = choose(&[near.clone(), b.clone()], Some(&w), &[]).unwrap();
+        assert_eq!(choice.roles, [IN, STALE]);
+        let behind = [(leg(2), b.membership.tag), (leg(3), w.membership.tag)];
+        assert_eq!(choice.stale_tags, behind);
+        let later = gone_on(&[b.membership.tag]);
+        assert_eq!(later.membership.past.len(), PAST_TAGS);
+        let w_later = later.of_witness();
+        assert_eq!(judged(&[&later, &b], Some(&w_later), &[]), Ok((vec![IN, STALE], VOTES)));
     }
 
     /// A leg that is an older copy of itself has nothing that others lack, with the witness or not.

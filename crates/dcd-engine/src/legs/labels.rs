@@ -18,7 +18,7 @@ use std::collections::VecDeque;
 
 use super::{Asker, LegIndex, LegSet, LegStanding, Legs, LegsPhase, Purpose};
 use crate::format::leg_label::{LegLabel, LegState, Membership, Tag};
-use crate::io::{IoData, IoError, IoOperation};
+use crate::io::{IoData, IoError, IoOperation, LegError};
 use crate::units::Uuid;
 
 /// Makes the names of memberships: random as its seed is.
@@ -127,6 +127,26 @@ impl Legs {
         newest.knows(other.membership.tag) || never_in_force && newest.knows(other.base())
     }
 
+    /// Why what has this label, which is not followed, cannot be taken in.
+    pub(super) fn refusal_of(&self, other: &LegLabel) -> LegError {
+        let is_related = self.membership.is_related_to(&other.membership);
+        match other.cache == self.cache && !is_related {
+            true => LegError::Unknown,
+            false => LegError::Newer,
+        }
+    }
+
+    /// It counts no more: what tags its labels may have. `had_them`: it had those of now.
+    pub(super) fn keep_tags_of(&mut self, name: Uuid, had_them: bool) {
+        if had_them {
+            self.kept_tags.forget(name);
+        }
+        self.kept_tags.keep(name, self.membership.tag);
+        if let Some(write) = &self.label_write {
+            self.kept_tags.keep(name, write.membership.tag);
+        }
+    }
+
     /// Makes those the members that count now.
     pub(super) fn begin_membership(&mut self) {
         let legs = self.legs_that_count();
@@ -138,7 +158,8 @@ impl Legs {
         if witness.is_some() {
             self.witness_may_know(&members);
         }
-        let membership = self.membership.next(self.tags.next(), members, witness);
+        let (tag, keep) = (self.tags.next(), self.kept_tags.all());
+        let membership = self.membership.next_keeping(tag, members, witness, &keep);
         let (first, second) = (self.number + 1, self.number + 2);
         let stage = |legs, has_witness, number, is_in_force| Stage {
             legs,
@@ -186,6 +207,7 @@ impl Legs {
             is_in_force: stage.is_in_force,
             region_bytes: self.region_bytes as u32,
             marks: write.marks.clone(),
+            witness_before: None,
         }
     }
 

@@ -27,6 +27,7 @@
 pub mod choose;
 mod copying;
 mod fill;
+mod kept;
 mod labels;
 mod marks;
 mod opening;
@@ -39,6 +40,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::ops::RangeInclusive;
 
 use self::choose::{Choice, Role};
+use self::kept::KeptTags;
 use self::labels::{LabelWrite, Tags};
 use self::marks::Marks;
 use self::status::LegCounters;
@@ -297,6 +299,7 @@ pub struct Legs {
     /// Of the last label.
     number: u64,
     tags: Tags,
+    kept_tags: KeptTags,
     marks: Marks,
     label_write: Option<LabelWrite>,
     opening: Option<opening::Opening>,
@@ -372,6 +375,7 @@ impl Legs {
             membership: label.membership,
             number: label.number,
             tags: Tags::new(seed),
+            kept_tags: KeptTags::new(choice.stale_tags),
             opening: Some(opening::Opening::new(regions.collect())),
             marks,
             label_write: None,

@@ -45,6 +45,10 @@ impl Legs {
         if was_out && standing != LegStanding::TakenOut {
             return;
         }
+        if self.leg(leg).counts() {
+            let was_in_sync = self.leg(leg).standing == LegStanding::InSync;
+            self.keep_tags_of(self.leg(leg).uuid, was_in_sync);
+        }
         self.leg_mut(leg).standing = standing;
         if was_out {
             return;

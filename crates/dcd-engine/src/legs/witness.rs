@@ -244,7 +244,7 @@ impl Legs {
             return Err(LegError::WitnessInUse);
         }
         if before.is_some_and(|before| before.cache != self.cache || !self.follows(before)) {
-            return Err(LegError::Newer);
+            return Err(before.map_or(LegError::Newer, |before| self.refusal_of(before)));
         }
         self.witness_missing = None;
         self.witness = Some(Witness::new(self.patience.clock(), parts));
@@ -288,10 +288,15 @@ impl Legs {
     fn put_witness_out(&mut self, standing: WitnessStanding, error: IoError) {
         let now = self.patience.clock();
         let Some(witness) = &mut self.witness else { return };
+        let (name, had_votes) = (witness.uuid, witness.standing == WitnessStanding::Votes);
+        let counted = witness.votes();
         witness.standing = standing;
         witness.due = now.after(witness.look_every);
         let asked = witness.asked.take();
         witness.late.extend(asked.as_ref().map(|asked| asked.id));
+        if counted {
+            self.keep_tags_of(name, had_votes);
+        }
         self.check_witness(error);
         if asked.is_some_and(|asked| asked.step == Step::Label) {
             self.witness_label_done(Err(error));
@@ -320,6 +325,7 @@ impl Legs {
             is_in_force,
             region_bytes: self.region_bytes as u32,
             marks: Vec::new(),
+            witness_before: None,
         };
         self.ask_witness(step, LegLabel::offset(label.number), label.encode());
     }
@@ -665,5 +671,25 @@ mod tests {
         rig.run();
         assert_eq!(rig.standing(), Some(WitnessStanding::Votes));
         assert_eq!(rig.legs.add_witness(blank, None), Err(LegError::WitnessInUse));
+    }
+
+    /// Found by the fuzzer: a leg that was out while the witness came and went was a stranger later.
+    #[test]
+    fn a_leg_that_is_out_is_known_however_often_the_witness_goes() {
+        let mut rig = Rig::new();
+        assert_eq!(rig.legs.remove(LegIndex(1)), Ok(()));
+        rig.advance();
+        rig.run();
+        for _ in 0..100 {
+            assert_eq!(rig.legs.remove_witness(NAMES[2]), Some(Ok(())));
+            rig.advance();
+            rig.run();
+            let parts = WitnessParts::new(&rig.labels[2], WitnessRole::Behind);
+            assert_eq!(rig.legs.add_witness(parts, Some(&rig.labels[2].clone())), Ok(()));
+            rig.advance();
+            rig.run();
+            assert_eq!(rig.standing(), VOTES);
+        }
+        assert!(rig.may_start(&[0, 1], true) && !rig.may_start(&[1], true));
     }
 }

@@ -3,7 +3,7 @@
 //! they have a witness, with troubles of its own.
 
 use dcd_engine::format::geometry::SUPERBLOCK_OFFSETS;
-use dcd_engine::format::leg_label::{LEG_LABEL_OFFSETS, LegLabel, Tag};
+use dcd_engine::format::leg_label::{LEG_LABEL_OFFSETS, LegLabel, PAST_TAGS, Tag};
 use dcd_engine::legs::choose::{LegsError, Role, choose};
 use dcd_engine::legs::status::LegStatus;
 use dcd_engine::legs::witness::WitnessStatus;
@@ -429,6 +429,15 @@ impl Legs {
             without.push(unknown);
             choice = choose(&given, witness.as_ref(), &without);
         }
+        // The same of a leg that has not counted for so long.
+        if let Err(LegsError::LegsUnknown { first: one, second: other }) = choice {
+            let old = (0..2).filter(|place| self.is_long_ago(*place, first));
+            let old = old.map(label).find(|label| [one, other].contains(&label.leg));
+            if let Some(old) = old {
+                without.push(old.leg);
+                choice = choose(&given, witness.as_ref(), &without);
+            }
+        }
         let choice = choice.map_err(|error| {
             Violation(format!("the legs are refused: {error}; {given:?}, {witness:?}"))
         })?;
@@ -454,6 +463,18 @@ impl Legs {
             self.older = Some((which, image));
         }
         Ok((superblock, parts))
+    }
+
+    /// Whether this disk does not count, and the other has changed so often since that it cannot know
+    /// its tag.
+    fn is_long_ago(&self, place: usize, first: &FaultyDisk) -> bool {
+        let number = |place: usize| {
+            let disk = if place == 0 { first } else { &self.disk };
+            label_of(disk).map_or(0, |label| label.number)
+        };
+        self.counted[1 - place]
+            && !self.counted[place]
+            && number(place) + PAST_TAGS as u64 <= number(1 - place)
     }
 
     /// A line has rotted; whether both disks hold the same there again.

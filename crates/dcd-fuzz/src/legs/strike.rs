@@ -1,6 +1,7 @@
 //! What happens to a leg when it is asked, and what somebody does about legs meanwhile.
 
 use dcd_engine::format::leg_label::LEG_LABEL_OFFSETS;
+use dcd_engine::io::LegError;
 use dcd_engine::legs::status::LegStatus;
 use dcd_engine::legs::witness::{WitnessParts, WitnessStatus};
 use dcd_engine::units::{Duration, LegIndex, Uuid};
@@ -82,8 +83,13 @@ impl LegsOf<'_> {
                     look_every: Duration::from_millis(look_ms),
                     ..WitnessParts::blank(uuid)
                 };
-                if engine.add_witness(parts, before.as_ref()).is_ok() {
-                    legs.done.witness_joined += 1;
+                match engine.add_witness(parts.clone(), before.as_ref()) {
+                    Ok(()) => legs.done.witness_joined += 1,
+                    // A person makes another file.
+                    Err(LegError::Unknown) => {
+                        let _ = engine.add_witness(parts, None);
+                    }
+                    Err(_) => {}
                 }
                 Input::Timeout
             }
@@ -140,7 +146,11 @@ impl LegsOf<'_> {
                     // No witness has such a name.
                     let mut named = Uuid([0xb0 + (legs.asked % 64) as u8; 16]);
                     named.0[15] = 0;
-                    let leg = engine.add_leg(named, before.as_ref());
+                    let mut leg = engine.add_leg(named, before.as_ref());
+                    // A person wipes it first.
+                    if leg == Err(LegError::Unknown) && legs.is_long_ago(place, self.first) {
+                        leg = engine.add_leg(named, None);
+                    }
                     let leg = leg.unwrap_or_else(|error| panic!("{error}: {before:?}, {status:?}"));
                     legs.joined(place, leg);
                     Input::Timeout
