@@ -1040,3 +1040,80 @@ fn a_witness_that_is_not_in_order_is_told_of() {
     assert!(bytes("w").iter().all(|byte| *byte == 0));
     daemon.assert_no_panic();
 }
+
+/// A cache that nobody serves: what `probe` says of its witness, and a detach on the word of that, with
+/// which its labels are wiped; those of another's are not.
+#[test]
+fn a_witness_is_probed_and_detached_without_a_daemon() {
+    let site = site_with_witness();
+    let mut load = Load::new(25);
+    let flags = format!("{LEGS} --witness w {LAZY}");
+    let daemon = site.serve(&flags);
+    load.run(&site, 30);
+    let [(first, _), (second, _)] = <[_; 2]>::try_from(legs(&site)).unwrap();
+    daemon.kill();
+    let bytes = |name: &str| std::fs::read(site.path(name)).unwrap();
+    std::fs::write(site.path("old"), bytes("w")).unwrap();
+    // 1. As the service has them, and as they say themselves.
+    std::fs::create_dir(site.path("etc")).unwrap();
+    let at = |name: &str| site.path(name).display().to_string();
+    let settings = |witness: &str| {
+        let text = format!(
+            "cache-disk = [{:?}, {:?}]\nwitness = {:?}\ndata-disk = {:?}\n",
+            at("c"),
+            at("e"),
+            at(witness),
+            at("d")
+        );
+        std::fs::write(site.path("etc/one.toml"), text).unwrap();
+    };
+    let probe = |disk: &str| site.dcd(&format!("probe {} --configurations etc", at(disk))).ok();
+    settings("w");
+    let said = probe("w");
+    assert!(said.contains("witness of service one, cache ") && said.contains("counts"), "{said}");
+    let said = probe("old");
+    assert!(said.contains("of no service") && said.contains("no data"), "{said}");
+    let udev = site.dcd(&format!("probe --udev {} --configurations etc", at("w"))).ok();
+    assert!(udev.starts_with("DCD_ROLE=witness\nDCD_NAME=one\nDCD_UUID="), "{udev}");
+    assert!(!udev.contains("ATTACHED"), "{udev}");
+    // 2. Older than its legs; of another cache; nothing at all.
+    let daemon = site.serve(&flags);
+    load.run(&site, 10);
+    daemon.kill();
+    settings("old");
+    assert!(probe("old").contains("older than its legs"), "{}", probe("old"));
+    let other = site_with_witness();
+    std::fs::copy(other.path("w"), site.path("other")).unwrap();
+    settings("other");
+    assert!(probe("other").contains("the witness is that of"), "{}", probe("other"));
+    std::fs::write(site.path("nothing"), vec![0; 72 << 10]).unwrap();
+    settings("nothing");
+    assert!(probe("nothing").contains("no label"), "{}", probe("nothing"));
+    // 3. One leg is away: without the witness nobody knows, with it the cache is known.
+    let away = site.path("away");
+    std::fs::rename(site.path("e"), &away).unwrap();
+    let all = || site.dcd("probe --all --configurations etc");
+    assert!(all().stdout.contains("lacks a leg"), "{}", all().stdout);
+    settings("w");
+    let said = all().stdout;
+    assert!(said.contains("nowhere else") && said.contains(" --witness "), "{said}");
+    // 4. One leg and another's witness, or none, or an older one, are not detached.
+    let detach = "detach --wipe --memory-directory . --data-disk d --cache-disk c";
+    let before = ["c", "other", "old"].map(bytes);
+    site.dcd(&format!("{detach} --witness other")).fails(1, "the witness is that of", "none");
+    site.dcd(&format!("{detach} --witness old")).fails(1, &second, "--without-leg");
+    site.dcd(detach).fails(1, &second, "--witness");
+    assert!(before == ["c", "other", "old"].map(bytes));
+    // 5. With its own they are, and both are wiped; what stays is told.
+    let told = site.dcd(&format!("{detach} --witness w"));
+    assert!(told.stderr.contains(&second) && told.stderr.contains("stays"), "{}", told.stderr);
+    assert!(told.ok().contains("wiped: the witness"));
+    assert!(["c", "w"].map(bytes).iter().flatten().all(|byte| *byte == 0));
+    // 6. The leg that was away is no whole cache any more, and no witness speaks for it.
+    std::fs::rename(&away, site.path("e")).unwrap();
+    let start = "serve --data-disk d --nbd unix:sock --memory-directory . --cache-disk e";
+    site.dcd(&format!("{start} {LAZY}")).fails(1, &first, "");
+    let again = "detach --wipe --data-disk d --cache-disk e --witness";
+    site.dcd(&format!("{again} other")).fails(1, "the witness is that of", "");
+    assert!(bytes("other") == before[1]);
+}

@@ -44,6 +44,8 @@ pub struct Wipe {
     paths: Vec<PathBuf>,
     /// The file of the witness, as far as somebody names it.
     witness: Option<PathBuf>,
+    /// What belongs to it and is not wiped, in words.
+    stays: Vec<String>,
     uuid: Uuid,
     /// It is so already.
     pub is_detached: bool,
@@ -51,7 +53,11 @@ pub struct Wipe {
 
 impl Wipe {
     /// Of a cache that nobody serves.
-    pub fn of(cache_disks: &[DeviceSpec], data_disk: &DeviceSpec) -> Result<Wipe, CommandError> {
+    pub fn of(
+        cache_disks: &[DeviceSpec],
+        data_disk: &DeviceSpec,
+        witness: Option<&DeviceSpec>,
+    ) -> Result<Wipe, CommandError> {
         let paths: Vec<PathBuf> = cache_disks.iter().map(|disk| disk.path().to_owned()).collect();
         let labels: Vec<LegLabel> = paths.iter().filter_map(|path| label_at(path)).collect();
         let is_older = |path: &Path| label_at(path).is_some_and(|label| is_stale(&label, &labels));
@@ -69,10 +75,9 @@ impl Wipe {
             .is_some_and(|it| it.uuid == superblock.uuid && it.state != LabelState::Detached);
         let mut all = found.iter().flatten().chain([&superblock]);
         let is_detached = all.all(|it| it.state == CacheState::Detached) && !is_labelled;
-        if let Some(witness) = labels.iter().find_map(|label| label.membership.witness) {
-            eprintln!("dcd: the file of the witness {witness} holds no data; it may be deleted");
-        }
-        Ok(Wipe { paths, witness: None, uuid: superblock.uuid, is_detached })
+        let witness = witness.map(|it| it.path().to_owned());
+        let stays = stays(&labels, witness.as_deref());
+        Ok(Wipe { paths, witness, stays, uuid: superblock.uuid, is_detached })
     }
 
     /// Of the cache that a daemon serves, which knows its disks by names of its own.
@@ -113,7 +118,7 @@ impl Wipe {
         };
         let witness = status.leg_witness.as_ref().and_then(|witness| witness.file.as_ref());
         let witness = witness.map(|file| there.join(file));
-        Ok(Wipe { paths, witness, uuid, is_detached: false })
+        Ok(Wipe { paths, witness, stays: Vec::new(), uuid, is_detached: false })
     }
 
     /// Wipes them, if they are detached.
@@ -124,6 +129,7 @@ impl Wipe {
         let disks = in_order(self.uuid, disks.iter())?;
         overwrite(disks.into_iter())?;
         self.wipe_witness()?;
+        self.stays.iter().for_each(|what| eprintln!("dcd: {what}"));
         // The cache is no more, also if its end was not recorded.
         PairBook::from_environment(false).forget(self.uuid);
         Ok(())
@@ -235,6 +241,19 @@ fn is_stale(label: &LegLabel, labels: &[LegLabel]) -> bool {
         let mut roles = labels.iter().zip(&choice.roles);
         roles.any(|(it, role)| it.leg == label.leg && *role == Role::Stale)
     })
+}
+
+/// What belongs to these legs and is not wiped with them.
+fn stays(labels: &[LegLabel], witness: Option<&Path>) -> Vec<String> {
+    let newest = labels.iter().max_by_key(|label| label.number);
+    let Some(membership) = newest.map(|label| &label.membership) else { return Vec::new() };
+    let is_here = |leg: &&Uuid| labels.iter().any(|label| label.leg == **leg);
+    let legs = membership.members.iter().filter(|leg| !is_here(leg));
+    let legs = legs.map(|leg| format!("leg {leg} was not given: what is on it stays there"));
+    let named = membership.witness.filter(|_| witness.is_none());
+    let witness =
+        named.map(|it| format!("the file of the witness {it} holds no data; it may be deleted"));
+    legs.chain(witness).collect()
 }
 
 fn not_wiped(path: &Path, why: String) -> CommandError {

@@ -73,8 +73,7 @@ impl WitnessCheck {
         let mut text = format!("witness       {}\ncache         {}\n", self.witness, self.cache);
         text += &format!("labels        {} of 2 valid\n", self.copies_valid);
         text += &format!("legs          {}\n", self.legs.join(", "));
-        text +=
-            "note: it holds no data; whether it is up to date only the labels of the legs tell\n";
+        text += "note: it holds no data; whether its word counts only the labels of the legs tell: `dcd probe` of one that a service names\n";
         for problem in &self.problems {
             text += &format!("damaged: {problem}; the next start writes it again\n");
         }
