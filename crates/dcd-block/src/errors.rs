@@ -73,6 +73,11 @@ pub enum LegError {
     /// A disk that was a leg has what the others do not follow.
     #[error("it was used without the others: what it holds may be newer")]
     Newer,
+    /// A disk that was a leg, or a file that was the witness, has no tag in common with the others.
+    #[error(
+        "it and the others know nothing of each other: it is from before the last changes of who counts, or was used without them that long ago"
+    )]
+    Unknown,
     /// A disk has the name of a leg that is in use.
     #[error("it is a copy of a leg that is in use")]
     Copy,
@@ -82,6 +87,12 @@ pub enum LegError {
     /// None of them takes a label: nothing can be said of any.
     #[error("the legs take no labels")]
     NoLabels,
+    /// There is one already.
+    #[error("the cache-disk has a witness already")]
+    WitnessInUse,
+    /// A leg is being written out, or the witness is.
+    #[error("a leg, or the witness, is being written out: the other is needed for that")]
+    WitnessNeeded,
 }
 
 /// Why the log cannot grow or shrink.

@@ -10,7 +10,7 @@ use dcd_engine::format::copy_page::{self, CopyPage, PAGE_SIZE};
 use dcd_engine::format::creation_mark::{self, CreationMark};
 use dcd_engine::format::data_label::{self, DATA_LABEL_BYTES, DataLabel, LabelFit};
 use dcd_engine::format::layout::FieldLayout;
-use dcd_engine::format::leg_label::{self, LEG_LABEL_BYTES, LegLabel, Tag};
+use dcd_engine::format::leg_label::{self, LEG_LABEL_BYTES, LegLabel, LegState, Tag};
 use dcd_engine::format::record::{self, Record};
 use dcd_engine::format::share_directory::{
     self, DIRECTORY_COPY_BYTES, NewShare, SHARE_GRAIN_BYTES, ShareDirectory,
@@ -81,16 +81,26 @@ fn leg_label(input: &[u8]) {
     let bytes = structure(input, LEG_LABEL_BYTES, &layout);
     let Ok(label) = LegLabel::decode(&bytes) else { return };
     assert_eq!(LegLabel::decode(label.encode().bytes()), Ok(label.clone()));
+    // Of a witness: beside a leg that names it.
+    let witness = Some(label.clone()).filter(|label| label.state == LegState::Witness);
+    let label = match &witness {
+        Some(_) => LegLabel { leg: label.membership.members[0], state: LegState::Member, ..label },
+        None => label,
+    };
     let mut other = label.clone();
     other.leg.0[0] ^= 1;
     if input.len() & 1 == 0 {
+        let members = vec![label.leg, other.leg];
         other.number = other.number.saturating_sub(1);
-        other.membership = label.membership.next(Tag(label.number | 1), vec![label.leg, other.leg]);
+        other.membership =
+            label.membership.next(Tag(label.number | 1), members, label.membership.witness);
     }
     for found in [vec![label.clone()], vec![label.clone(), other]] {
         for without in [vec![], label.membership.members.clone()] {
-            if let Ok(choice) = choose(&found, &without) {
-                assert!(choice.roles[choice.primary] == Role::InSync);
+            for witness in [None, witness.as_ref()] {
+                if let Ok(choice) = choose(&found, witness, &without) {
+                    assert!(choice.roles[choice.primary] == Role::InSync);
+                }
             }
         }
     }

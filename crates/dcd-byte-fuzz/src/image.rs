@@ -543,7 +543,9 @@ impl Machine {
             let mut disk = match io.device {
                 Device::CacheDisk => cache_disk.over(&image.cache_disk),
                 Device::DataDisk => data_disk.over(image.data_disk),
-                Device::Member(_) | Device::Leg(_) | Device::Nvram => unreachable!("one of each"),
+                Device::Member(_) | Device::Leg(_) | Device::Witness | Device::Nvram => {
+                    unreachable!("one of each")
+                }
             };
             carry_out(io, memory, &mut disk)
         };

@@ -581,12 +581,18 @@ fn superblocks_of_sessions() -> [Vec<u8>; 3] {
     ]
 }
 
+/// Of a witness: what is in it lies behind the marks.
+fn witness_label() -> LegLabel {
+    LegLabel::of_new(UUID, &[UUID], 0, Tag(7)).with_witness(Uuid([9; 16])).of_witness()
+}
+
 fn superblocks() -> Vec<Vec<u8>> {
     let mut superblocks = superblocks_of_sessions().to_vec();
     superblocks.extend([
         [&[1], &CreationMark { end: 5 << 30 }.encode().bytes()[..24]].concat(),
         [&[1], &data_label().encode().bytes()[..80]].concat(),
         [&[1], &LegLabel::of_new(UUID, &[UUID], 0, Tag(7)).encode().bytes()[..920]].concat(),
+        [&[1], witness_label().encode().bytes()].concat(),
         resized_superblock(),
     ]);
     superblocks

@@ -428,7 +428,7 @@ impl VolumeMachine {
             assert!(*ios <= IOS_MAX, "the engine does not come to rest: {io:?}");
             match io.device {
                 Device::CacheDisk => carry_out(io, memory, &mut cache_disk.over(&image.cache_disk)),
-                Device::DataDisk | Device::Leg(_) | Device::Nvram => {
+                Device::DataDisk | Device::Leg(_) | Device::Witness | Device::Nvram => {
                     unreachable!("there are members")
                 }
                 Device::Member(MemberIndex(index)) => {

@@ -140,7 +140,7 @@ impl Driver {
         let disk = match io.device {
             Device::CacheDisk => &mut self.cache_disk,
             Device::DataDisk => &mut self.data_disk,
-            Device::Member(_) | Device::Leg(_) | Device::Nvram => {
+            Device::Member(_) | Device::Leg(_) | Device::Witness | Device::Nvram => {
                 unreachable!("only where there are several")
             }
         };

@@ -353,6 +353,8 @@ pub enum Device {
     /// One of the disks that hold the log, if there are several; then there is no
     /// [`Device::CacheDisk`] outside of the engine.
     Leg(LegIndex),
+    /// What has a say about [`Device::Leg`]s, and holds labels only.
+    Witness,
     /// The medium of the tier in front of the log, where it is not memory: of
     /// [`TieredEngine`](crate::TieredEngine).
     Nvram,

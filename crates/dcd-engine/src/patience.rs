@@ -62,6 +62,11 @@ impl Patience {
         self.counted.after(passed.min(self.step))
     }
 
+    /// The time, whatever of it counts.
+    pub(crate) fn clock(&self) -> Time {
+        self.now
+    }
+
     /// How long something that began at this moment of [`Patience::now`] has been waited for.
     pub(crate) fn waited(&self, since: Time) -> Duration {
         self.now().since(since)

@@ -26,6 +26,7 @@ use crate::io::{
     Device, Input, Io, IoData, IoDone, IoError, IoId, IoOperation, IoOwner, LegError, Operation,
     Output, Request, all_is_accepted,
 };
+use crate::legs::witness::WitnessParts;
 use crate::nvram::durable::{DurableNvram, DurableOutput, NvramStatus};
 use crate::patience::Patience;
 use crate::stats::Status;
@@ -255,6 +256,18 @@ impl TieredEngine {
     /// As there.
     pub fn add_leg(&mut self, leg: Uuid, before: Option<&LegLabel>) -> Result<LegIndex, LegError> {
         self.engine.add_leg(leg, before)
+    }
+
+    /// A file becomes the witness of the legs: see [`Engine::add_witness`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn add_witness(
+        &mut self,
+        parts: WitnessParts,
+        before: Option<&LegLabel>,
+    ) -> Result<(), LegError> {
+        self.engine.add_witness(parts, before)
     }
 
     /// See [`Engine::replace_member`].

@@ -220,6 +220,7 @@ fn figures() {
         ("end mark version", end_mark::VERSION.to_string()),
         ("data label version", data_label::VERSION.to_string()),
         ("leg label version", leg_label::VERSION.to_string()),
+        ("leg label version with a witness", leg_label::VERSION_WITH_WITNESS.to_string()),
         ("share directory version", share_directory::VERSION.to_string()),
         (
             "share directory version with further windows",

@@ -219,10 +219,16 @@ fn leg_label() -> LegLabel {
     LegLabel {
         leg: legs[1],
         number: 12,
-        membership: alone.membership.next(Tag(0xf1f2_f3f4_f5f6_f7f8), legs.to_vec()),
+        membership: alone.membership.next(Tag(0xf1f2_f3f4_f5f6_f7f8), legs.to_vec(), None),
         marks: vec![0, 3],
         ..alone
     }
+}
+
+/// Of the witness of both, later.
+fn leg_label_of_witness() -> LegLabel {
+    let label = LegLabel { number: 13, ..leg_label() };
+    label.with_witness(Uuid(*b"a golden witness")).of_witness()
 }
 
 fn data_label() -> DataLabel {
@@ -454,6 +460,7 @@ fn write() {
         ("share-directory-windows", share_directory_with_windows().encode().bytes().to_vec()),
         ("superblock-legs", superblock_on_legs().encode().bytes().to_vec()),
         ("leg-label", leg_label().encode().bytes().to_vec()),
+        ("leg-label-witness", leg_label_of_witness().encode().bytes().to_vec()),
         ("superblock-resized", superblock_resized().encode().bytes().to_vec()),
         ("end-mark", end_mark::encode(UUID).bytes().to_vec()),
         ("superblock-memory", superblock_with_memory().encode().bytes().to_vec()),
@@ -583,6 +590,9 @@ fn what_a_session_adds_is_read_and_written_as_ever() {
     let image = read_image("leg-label");
     assert_eq!(LegLabel::decode(&image), Ok(leg_label()));
     assert!(leg_label().encode().bytes() == image, "the same bytes");
+    let image = read_image("leg-label-witness");
+    assert_eq!(LegLabel::decode(&image), Ok(leg_label_of_witness()));
+    assert!(leg_label_of_witness().encode().bytes() == image, "the same bytes");
     let image = read_image("superblock-resized");
     assert_eq!(Superblock::decode(&image), Ok(superblock_resized()));
     assert!(superblock_resized().encode().bytes() == image, "the same bytes");
@@ -621,7 +631,9 @@ impl Bench {
         let carry_out = |io: Io, memory: &[u8]| match io.device {
             Device::CacheDisk => carry_out(io, memory, cache_disk),
             Device::DataDisk => carry_out(io, memory, data_disk),
-            Device::Member(_) | Device::Leg(_) | Device::Nvram => unreachable!("one of each"),
+            Device::Member(_) | Device::Leg(_) | Device::Witness | Device::Nvram => {
+                unreachable!("one of each")
+            }
         };
         let reply = |reply: Reply| answers.push((reply.result.is_ok(), reply.buffer));
         settle(engine, Time::ZERO, input, carry_out, reply);

@@ -384,7 +384,9 @@ fn a_bypass_is_in_order_whatever_step_the_crash_hits() {
             d.power_cut_keeping(|device, _| match device {
                 Device::CacheDisk => keeps & 1 > 0,
                 Device::DataDisk => keeps & 2 > 0,
-                Device::Member(_) | Device::Leg(_) | Device::Nvram => unreachable!("one of each"),
+                Device::Member(_) | Device::Leg(_) | Device::Witness | Device::Nvram => {
+                    unreachable!("one of each")
+                }
             });
             for _ in 0..2 {
                 d.reopen();

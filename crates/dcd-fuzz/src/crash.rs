@@ -491,7 +491,7 @@ impl Run {
                 let disk = match twist.device {
                     Device::CacheDisk => &mut wreck.cache_disk,
                     Device::DataDisk => &mut wreck.data_disk,
-                    Device::Member(_) | Device::Leg(_) | Device::Nvram => {
+                    Device::Member(_) | Device::Leg(_) | Device::Witness | Device::Nvram => {
                         unreachable!("one of each")
                     }
                 };

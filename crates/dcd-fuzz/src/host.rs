@@ -407,13 +407,17 @@ impl Host {
         let flush_mark = match io.device {
             Device::CacheDisk => self.cache_disk.flush_mark(),
             Device::DataDisk => self.data_disk.flush_mark(),
-            Device::Leg(_) => self.disk(io.device).flush_mark(),
+            Device::Leg(_) | Device::Witness => self.disk(io.device).flush_mark(),
             Device::Member(_) | Device::Nvram => unreachable!("there is no such thing here"),
         };
         let delay = self.take_trap(&io, |kind| matches!(kind, FaultKind::Slow | FaultKind::Hang));
         let delay = delay.or_else(|| {
-            let Device::Leg(leg) = io.device else { return None };
-            self.legs_of()?.hangs(leg).then_some(FaultKind::Hang)
+            let hangs = match io.device {
+                Device::Leg(leg) => self.legs_of()?.hangs(leg),
+                Device::Witness => self.legs_of()?.witness_hangs(),
+                _ => false,
+            };
+            hangs.then_some(FaultKind::Hang)
         });
         let not_before = match delay {
             Some(FaultKind::Slow) => self.running.now.after(Duration::from_secs(20)),
@@ -529,6 +533,10 @@ impl Host {
                 let legs = self.legs.as_mut().expect("the cache-disk is on legs");
                 legs.disk_of(leg, &mut self.cache_disk)
             }
+            Device::Witness => {
+                let legs = self.legs.as_mut().expect("the cache-disk is on legs");
+                &mut legs.witness.as_mut().expect("they have one").disk
+            }
             Device::Member(_) | Device::Nvram => unreachable!("there is no such thing here"),
         }
     }
@@ -583,6 +591,11 @@ impl Host {
         let device = io.device;
         if let (Device::Leg(leg), Some(mut legs)) = (device, self.legs_of())
             && let Some(error) = legs.strike(leg, &io, random)
+        {
+            return ended(io, Err(error));
+        }
+        if let (Device::Witness, Some(mut legs)) = (device, self.legs_of())
+            && let Some(error) = legs.strike_witness(&io, random)
         {
             return ended(io, Err(error));
         }
@@ -690,7 +703,7 @@ impl Host {
                 let end = (offset + length).next_multiple_of(4096);
                 self.allowed.taint_bytes(first, end - first);
             }
-            Device::Member(_) | Device::Leg(_) | Device::Nvram => {
+            Device::Member(_) | Device::Leg(_) | Device::Witness | Device::Nvram => {
                 unreachable!("it has troubles of its own")
             }
         }
@@ -814,7 +827,7 @@ impl Host {
         }
         let memory = self.running.engine.as_ref().map(Engine::segment_memory);
         if let (Some(legs), Some(engine)) = (&mut wreck.legs, &self.running.engine) {
-            legs.note(&engine.legs().collect::<Vec<_>>());
+            legs.note(&engine.legs().collect::<Vec<_>>(), engine.leg_witness());
         }
         for flight in &self.running.ios {
             let disk = match flight.io.device {
@@ -823,6 +836,10 @@ impl Host {
                 Device::Leg(leg) => {
                     let legs = wreck.legs.as_mut().expect("the cache-disk is on legs");
                     legs.disk_of(leg, &mut wreck.cache_disk)
+                }
+                Device::Witness => {
+                    let legs = wreck.legs.as_mut().expect("the cache-disk is on legs");
+                    &mut legs.witness.as_mut().expect("they have one").disk
                 }
                 Device::Member(_) | Device::Nvram => unreachable!("there is no such thing here"),
             };
@@ -837,6 +854,12 @@ impl Host {
         wreck.data_disk.failing = None;
         if let Some(legs) = &mut wreck.legs {
             legs.disk.failing = None;
+            if let Some(witness) = &mut legs.witness {
+                witness.disk.failing = None;
+                if power {
+                    witness.disk.power_cut(random, |random| draw(random, false));
+                }
+            }
             if power {
                 legs.disk.power_cut(random, |random| draw(random, false));
             }

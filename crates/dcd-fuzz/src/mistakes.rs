@@ -52,6 +52,8 @@ pub enum Runs {
     SwitchedModes,
     /// Caches on two legs.
     Legs,
+    /// On two legs with a witness.
+    Witness,
     /// Volumes with a twin of their tables, which lose their cache-disk.
     Twin,
     /// On volumes with members that other disks take the place of.

@@ -739,7 +739,9 @@ impl Run {
         let disk = match device {
             Device::CacheDisk => &mut self.host.cache_disk,
             Device::DataDisk => &mut self.host.data_disk,
-            Device::Member(_) | Device::Leg(_) | Device::Nvram => unreachable!("one of each"),
+            Device::Member(_) | Device::Leg(_) | Device::Witness | Device::Nvram => {
+                unreachable!("one of each")
+            }
         };
         let (from, length) = match disk.newest_write() {
             // Of a short write, perhaps nothing has landed.

@@ -147,6 +147,9 @@ pub const RESIZED_FROM: u64 = 990_000_000;
 /// In runs from this seed on, on one disk or on legs, memory has only a part of the index.
 pub const PAGED_FROM: u64 = 1_050_000_000;
 
+/// In runs from this seed on on legs, those have a witness.
+pub const WITNESS_FROM: u64 = 1_100_000_000;
+
 /// In half of the runs from this seed on the mode is switched.
 pub const MODES_FROM: u64 = 960_000_000;
 
@@ -258,7 +261,16 @@ impl Script {
         let legs = LegOptions::draw(&mut random);
         let fill_rate =
             if seed < FILL_RATES_FROM { 0 } else { random.pick(&[0, 0, 1 << 18, 1 << 22]) };
-        script.options.legs = Some(LegOptions { fill_rate, ..legs });
+        // Not so often that nothing else happens while a disk hangs.
+        let mut looks = Random::new(seed ^ 0x7769_746e);
+        let witness_look_ms = (seed >= WITNESS_FROM).then(|| looks.pick(&[100_000, 1_000_000]));
+        // Else nothing would happen to it.
+        let trouble_one_in = match witness_look_ms {
+            Some(_) => looks.pick(&[20, 60, 200]),
+            None => legs.trouble_one_in,
+        };
+        script.options.legs =
+            Some(LegOptions { fill_rate, witness_look_ms, trouble_one_in, ..legs });
         // A leg that hangs is given up first.
         script.options.full_timeout_s = 20_000;
         // Of what has rotted on one leg only checksums can tell.
@@ -266,7 +278,7 @@ impl Script {
         if seed >= RESIZED_FROM && random.one_in(2) {
             script.put_in_resizes(&mut random);
         }
-        if seed >= PAGED_FROM {
+        if (PAGED_FROM..WITNESS_FROM).contains(&seed) {
             script.put_in_budget(&mut random);
         }
         script

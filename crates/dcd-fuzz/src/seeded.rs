@@ -15,7 +15,7 @@ use crate::mistakes::{Mistake, Runs, all, turn_on};
 use crate::nvram;
 use crate::random::Random;
 use crate::run::replay;
-use crate::script::{MODES_FROM, PAGED_FROM, RESIZED_FROM, Script};
+use crate::script::{MODES_FROM, PAGED_FROM, RESIZED_FROM, Script, WITNESS_FROM};
 use crate::session::pairs;
 use crate::volume;
 use crate::volume::VolumeKind;
@@ -133,6 +133,10 @@ impl Case {
             Runs::Nvram => return Case::Nvram(seed.wrapping_add(index)),
             Runs::Legs => {
                 let seed = seed.wrapping_add(index);
+                return Case::Pair(seed, Box::new(Script::on_legs(seed)));
+            }
+            Runs::Witness => {
+                let seed = WITNESS_FROM.wrapping_add(seed).wrapping_add(index);
                 return Case::Pair(seed, Box::new(Script::on_legs(seed)));
             }
             Runs::Resizing => {

@@ -3,7 +3,7 @@
 
 use dcd_fuzz::report::Report;
 use dcd_fuzz::run::replay;
-use dcd_fuzz::script::Script;
+use dcd_fuzz::script::{Script, WITNESS_FROM};
 use dcd_fuzz::volume::VolumeKind;
 use dcd_fuzz::volume::options::LEGS_FROM;
 use dcd_fuzz::volume::run::run;
@@ -37,6 +37,48 @@ fn two_legs_lose_nothing_while_one_is_whole() {
             legs.rotted,
         ];
         assert!(all.iter().all(|count| *count > 0), "{legs:?}");
+    }
+}
+
+/// The same with a witness that has troubles of its own, and whose word is believed with one leg.
+/// `DCD_WITNESS_RUNS` and `DCD_WITNESS_SEED` say which other ones.
+#[test]
+fn what_the_witness_says_loses_nothing() {
+    let number = |name: &str, otherwise: u64| {
+        std::env::var(name).map_or(otherwise, |text| text.parse().expect("a number"))
+    };
+    let (runs, seed) = (number("DCD_WITNESS_RUNS", 60), number("DCD_WITNESS_SEED", 0));
+    let mut report = Report::default();
+    let mut failures = Vec::new();
+    for seed in WITNESS_FROM + seed..WITNESS_FROM + seed + runs {
+        match replay(&Script::on_legs(seed), std::env::var("DCD_LEGS_TRACE").is_ok()) {
+            Ok(done) => report.add(&done),
+            Err(failure) => failures.push((seed, failure.violation)),
+        }
+    }
+    println!("{} crash points, {:?}", report.crash_points, report.legs);
+    assert!(failures.is_empty(), "{failures:#?}");
+    if runs >= 60 {
+        let legs = report.legs;
+        let all = [
+            legs.troubles,
+            legs.witness_troubles,
+            legs.by_witness,
+            legs.without_witness,
+            legs.older_witness,
+            legs.witness_joined,
+        ];
+        assert!(all.iter().all(|count| *count > 0), "{legs:?}");
+    }
+}
+
+/// Legs that were out for longer than a label remembers; and one that had an older label again
+/// behind a power cut, with which the witness started it.
+#[test]
+fn what_runs_with_a_witness_have_found() {
+    for seed in [7442, 7446, 30_100] {
+        let run = replay(&Script::on_legs(WITNESS_FROM + seed), false);
+        run.unwrap_or_else(|failure| panic!("{seed}: {}", failure.violation));
     }
 }
 

@@ -93,6 +93,7 @@ fn variant(runs: &str) -> &'static str {
         "few-sums" => "Runs::VolumesOfFewSums",
         "modes" => "Runs::SwitchedModes",
         "legs" => "Runs::Legs",
+        "witness" => "Runs::Witness",
         "twin" => "Runs::Twin",
         "replacing" => "Runs::Replacing",
         "returning" => "Runs::Returning",

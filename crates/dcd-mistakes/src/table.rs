@@ -16,6 +16,7 @@ pub const RUNS: &[&str] = &[
     "few-sums",
     "modes",
     "legs",
+    "witness",
     "twin",
     "replacing",
     "returning",

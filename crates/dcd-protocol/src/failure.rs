@@ -116,6 +116,8 @@ codes! {
     TooManyLegs = "too-many-legs",
     /// [`LegError::Newer`].
     NewerLeg = "newer-leg",
+    /// [`LegError::Unknown`].
+    UnknownLeg = "unknown-leg",
     /// [`LegError::Copy`].
     CopyOfLeg = "copy-of-leg",
     /// [`LegError::TakenOut`].
@@ -396,8 +398,11 @@ fn leg_code(error: LegError) -> Code {
         LegError::InUse => Code::LegInUse,
         LegError::TooMany => Code::TooManyLegs,
         LegError::Newer => Code::NewerLeg,
+        LegError::Unknown => Code::UnknownLeg,
         LegError::Copy => Code::CopyOfLeg,
         LegError::TakenOut => Code::LegTakenOut,
+        LegError::WitnessInUse => Code::LegInUse,
+        LegError::WitnessNeeded => Code::LastLeg,
         LegError::NoLabels => Code::NoLabels,
     }
 }
@@ -412,12 +417,16 @@ pub fn leg_hint(error: LegError) -> &'static str {
         LegError::TooMany => {
             "`dcd cache-disk take-out` one first; where none is left, stop dcd and start it again"
         }
-        LegError::Newer => {
+        LegError::Newer | LegError::Unknown => {
             "`dcd inspect leg` shows its label. If nothing on it is needed, overwrite its first MiB with zeroes"
         }
         LegError::Copy => "give a blank disk: a copy made with dd is no second leg",
         LegError::TakenOut => "`dcd cache-disk add DISK` brings it back",
         LegError::NoLabels => "the cache-disk has failed: see `dcd status`",
+        LegError::WitnessInUse => {
+            "`dcd cache-disk remove-witness` first; one that hangs can be replaced when it has answered, or at a start"
+        }
+        LegError::WitnessNeeded => "try again: `dcd cache-disk status` says how they are",
     }
 }
 

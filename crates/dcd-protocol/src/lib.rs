@@ -33,7 +33,7 @@ pub mod volumes;
 
 pub use commands::{Command, DetachAsked, Progress, Request};
 pub use failure::{About, Code, Failure};
-pub use legs::{LegCommand, LegReport};
+pub use legs::{LegCommand, LegReport, WitnessReport};
 pub use lines::{LINE_BYTES_MAX, read_line};
 pub use resize::{ResizeAsked, ResizeDone};
 pub use sequences::SequenceCommand;

@@ -62,7 +62,9 @@ impl MemoryDevices {
         let carry_out = |io: Io, memory: &[u8]| match io.device {
             Device::CacheDisk => carry_out(io, memory, cache_disk),
             Device::DataDisk => carry_out(io, memory, data_disk),
-            Device::Member(_) | Device::Leg(_) | Device::Nvram => unreachable!("one of each"),
+            Device::Member(_) | Device::Leg(_) | Device::Witness | Device::Nvram => {
+                unreachable!("one of each")
+            }
         };
         settle(engine, *now, input, carry_out, |reply| replies.push(reply));
     }

@@ -23,7 +23,7 @@ use crate::toml_values::{
 };
 
 /// Every key, in the order of the help text.
-pub const KEYS: [&str; 65] = [
+pub const KEYS: [&str; 66] = [
     "cache-disk",
     "share",
     "data-disk",
@@ -72,6 +72,7 @@ pub const KEYS: [&str; 65] = [
     "no-hot-blocks",
     "no-detect",
     "read-only",
+    "witness",
     "memory-directory",
     "nvram",
     "nvram-survives",
@@ -201,6 +202,7 @@ fn set(settings: &mut Settings, key: &str, value: &DeValue<'_>) -> Result<bool, 
         "no-hot-blocks" => settings.no_hot_blocks = Some(boolean(value)?),
         "no-detect" => settings.no_detect = Some(boolean(value)?),
         "read-only" => settings.read_only = Some(boolean(value)?),
+        "witness" => settings.witness = Some(text(value)?),
         "memory-directory" => settings.memory_directory = Some(text(value)?),
         "nvram" => settings.nvram = Some(text(value)?),
         "nvram-survives" => settings.nvram_survives = Some(choice(value)?),

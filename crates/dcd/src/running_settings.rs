@@ -307,6 +307,7 @@ fn said(settings: &Settings, key: &str) -> Option<String> {
         "no-hot-blocks" => shown(&settings.no_hot_blocks),
         "no-detect" => shown(&settings.no_detect),
         "read-only" => shown(&settings.read_only),
+        "witness" => shown(&settings.witness),
         "memory-directory" => path(&settings.memory_directory),
         "nvram" => shown(&settings.nvram),
         "nvram-survives" => choice(&settings.nvram_survives),

@@ -218,6 +218,10 @@ pub struct Settings {
     /// served without the lost one. Never in a configuration file. May be given again.
     #[arg(long, value_name = "NUMBER=DISK", value_parser = parse_replacement)]
     pub replace_member: Vec<(u8, DeviceSpec)>,
+    /// The witness of a cache-disk on several disks: a file or device of at least 72 KiB on a third
+    /// one. With it a start does with one leg of two. A blank one becomes the witness.
+    #[arg(long, value_name = "FILE|DEVICE")]
+    pub witness: Option<DeviceSpec>,
     /// Make this blank disk another leg of the cache-disk: it is filled while dcd serves. May be
     /// given again.
     #[arg(long, value_name = "DISK")]
@@ -364,6 +368,7 @@ impl Settings {
             trust_disks,
             degraded,
             replace_member,
+            witness,
             new_leg,
             without_leg,
             memory_directory,
@@ -388,6 +393,7 @@ impl Settings {
         let flags = [
             ("--cache-disk", !cache_disk.is_empty()),
             ("--share", share.is_some()),
+            ("--witness", witness.is_some()),
             ("--new-leg", !new_leg.is_empty()),
             ("--without-leg", !without_leg.is_empty()),
             ("--http", http.is_some()),
@@ -507,6 +513,7 @@ impl Settings {
             trust_disks: self.trust_disks || under.trust_disks,
             degraded: self.degraded || under.degraded,
             replace_member: self.replace_member,
+            witness: self.witness.or(under.witness),
             new_leg: self.new_leg,
             without_leg: self.without_leg,
             memory_directory: self.memory_directory.or(under.memory_directory),

@@ -786,3 +786,334 @@ fn what_cannot_be_made_is_refused() {
         .fails(1, "at most 4 legs", "fewer");
     assert!(!site.path("a").exists() && !site.path("1").exists());
 }
+
+fn site_with_witness() -> Site {
+    Site::with("4M", VOLUME, "--segment-size 64k --cache-disk e --witness w")
+}
+
+/// Name and state of the witness.
+fn witness(site: &Site) -> (String, String) {
+    let told = site.dcd("cache-disk status --control ctl --json").ok();
+    let told: Value = serde_json::from_str(&told).unwrap();
+    let text = |key: &str| told["witness"][key].as_str().unwrap().to_owned();
+    (text("witness"), text("state"))
+}
+
+fn votes(site: &Site) -> Option<()> {
+    (witness(site).1 == "votes").then_some(())
+}
+
+/// With the witness a start with one leg of two needs nobody; a stale leg is refused with it, and
+/// with one that was away meanwhile.
+#[test]
+fn one_leg_and_the_witness_start_by_themselves() {
+    let site = site_with_witness();
+    let mut load = Load::new(21);
+    let flags = format!("{LEGS} --witness w {LAZY}");
+    let daemon = site.serve(&flags);
+    assert_eq!(votes(&site), Some(()));
+    load.run(&site, 60);
+    let [(first, _), (second, _)] = <[_; 2]>::try_from(legs(&site)).unwrap();
+    let (name, _) = witness(&site);
+    daemon.kill();
+    let label = site.dcd("inspect leg --cache-disk w --json").ok();
+    assert!(label.contains("\"witness\"") && label.contains(&second), "{label}");
+
+    // 1. One is away. Without the witness too, both have to be done without by name.
+    let away = site.path("away");
+    std::fs::rename(site.path("e"), &away).unwrap();
+    let start = format!("serve --data-disk d --nbd unix:sock --memory-directory . {LAZY}");
+    site.dcd(&format!("{start} --cache-disk c")).fails(1, &name, "--witness");
+    site.dcd(&format!("{start} --cache-disk c --without-leg {second}")).fails(1, &name, "");
+    let daemon = site.serve(&flags);
+    load.compare(&site, &daemon);
+    load.run(&site, 20);
+    assert!(daemon.log().contains("as the witness says"), "{}", daemon.log());
+    daemon.kill();
+
+    // 2. The other comes back alone: the witness knows that it is stale.
+    std::fs::rename(&away, site.path("e")).unwrap();
+    site.dcd(&format!("{start} --cache-disk e --witness w")).fails(1, &first, "");
+    let daemon = site.serve(&flags);
+    until("it is filled", || all_in_sync(&site));
+    load.compare(&site, &daemon);
+    daemon.kill();
+
+    // 3. The witness is away, and a leg is taken out: what the witness knows is nothing any more.
+    std::fs::rename(site.path("w"), &away).unwrap();
+    let daemon = site.serve(&flags);
+    assert_eq!(witness(&site).1, "missing");
+    load.run(&site, 20);
+    site.dcd(&format!("cache-disk take-out {second} --control ctl")).ok();
+    load.run(&site, 20);
+    daemon.kill();
+    std::fs::rename(&away, site.path("w")).unwrap();
+    site.dcd(&format!("{start} --cache-disk e --witness w")).fails(1, &first, "");
+    let daemon = site.serve(&flags);
+    until("both are back", || all_in_sync(&site).and(votes(&site)));
+    load.compare(&site, &daemon);
+    daemon.assert_no_panic();
+    daemon.stop();
+}
+
+/// A witness that fails costs nothing, and has a say again when it answers; another takes its place
+/// while dcd serves.
+#[test]
+fn a_witness_fails_goes_and_comes() {
+    let site = site_with_witness();
+    let mut load = Load::new(22);
+    let daemon = site.serve(&format!("{LEGS} --witness faulty:w,control=of-w {LAZY}"));
+    load.run(&site, 20);
+    let (name, _) = witness(&site);
+    // 1. Its next label is that of a leg that joins.
+    site.faults("of-w", "write eio");
+    site.folder.disk("n", 8 << 20);
+    site.dcd("cache-disk add n --control ctl").ok();
+    until("it is done without", || (witness(&site).1 == "failed").then_some(()));
+    load.run(&site, 20);
+    until("all legs count", || all_in_sync(&site));
+    assert!(site.dcd("status --control ctl").ok().contains("failed"));
+    site.faults("of-w", "");
+    site.dcd(&format!("cache-disk fill {name} --no-wait --control ctl")).ok();
+    until("it is back", || votes(&site));
+    // 2. Another one.
+    site.dcd("cache-disk add-witness other --control ctl").fails(1, "a witness already", "");
+    site.dcd("cache-disk remove-witness --control ctl").ok();
+    assert_eq!(witness(&site).1, "taken-out");
+    std::fs::write(site.path("full"), vec![7; 80 << 10]).unwrap();
+    site.dcd("cache-disk add-witness full --control ctl").fails(1, "", "");
+    assert!(std::fs::read(site.path("full")).unwrap() == vec![7; 80 << 10]);
+    site.dcd("cache-disk add-witness new --control ctl").ok();
+    until("the new one has a say", || votes(&site));
+    load.run(&site, 20);
+    daemon.kill();
+    for away in ["e", "n", "w"] {
+        std::fs::remove_file(site.path(away)).unwrap();
+    }
+    let daemon = site.serve(&format!("--witness new {LAZY}"));
+    load.compare(&site, &daemon);
+    daemon.assert_no_panic();
+    daemon.stop();
+}
+
+#[test]
+fn a_witness_of_nothing_is_refused() {
+    let site = Site::with("4M", VOLUME, "--segment-size 64k");
+    let start = format!("serve --data-disk d --nbd unix:sock --memory-directory . {LAZY}");
+    site.folder.disk("w", 72 << 10);
+    site.dcd(&format!("{start} --cache-disk c --witness w")).fails(1, "one disk", "--new-leg");
+    site.folder.disk("d2", VOLUME);
+    site.dcd("create --cache-disk x --cache-size 4M --data-disk d2 --witness y")
+        .fails(1, "one", "");
+    assert!(!site.path("x").exists() && !site.path("y").exists());
+    let site = site_with_witness();
+    // A leg is no witness, nor the other way round.
+    site.dcd(&format!("{start} --cache-disk c --witness e")).fails(1, "it is leg", "--witness");
+    site.dcd(&format!("{start} --cache-disk c --cache-disk w")).fails(1, "it is the witness", "");
+    site.folder.disk("small", 64 << 10);
+    site.dcd(&format!("{start} --cache-disk c --cache-disk e --witness small"))
+        .fails(1, "needs", "");
+}
+
+/// A leg is pulled while dcd serves, which is killed; with the witness a start waits for no person,
+/// and the leg that comes back is refused by name. An older copy of the witness with both legs
+/// costs nothing.
+#[test]
+fn a_leg_is_pulled_and_nobody_is_asked() {
+    let site = site_with_witness();
+    let mut load = Load::new(23);
+    let flags = format!("{LEGS} --witness w --wait {LAZY}");
+    let daemon = site.serve(&flags);
+    load.run(&site, 40);
+    let [(first, _), (second, _)] = <[_; 2]>::try_from(legs(&site)).unwrap();
+    std::fs::copy(site.path("w"), site.path("older")).unwrap();
+    // 1. It is pulled; nobody sees that. What is answered then only the other has.
+    site.faults("faults", "gone");
+    load.run(&site, 40);
+    assert_eq!(states(&site), ["in-sync", "failed"]);
+    daemon.kill();
+    let pulled = site.path("pulled");
+    std::fs::rename(site.path("e"), &pulled).unwrap();
+    site.faults("faults", "");
+    let daemon = site.serve(&flags);
+    load.compare(&site, &daemon);
+    daemon.kill();
+    // 2. Back, alone with the witness, it is refused, and the one that is wanted is named.
+    std::fs::rename(&pulled, site.path("e")).unwrap();
+    let before = ["e", "w"].map(|name| std::fs::read(site.path(name)).unwrap());
+    let alone = "serve --data-disk d --nbd unix:sock --memory-directory . --cache-disk e --witness";
+    site.dcd(&format!("{alone} w {LAZY}")).fails(1, &first, "--cache-disk");
+    assert!(before == ["e", "w"].map(|name| std::fs::read(site.path(name)).unwrap()));
+    let daemon = site.serve(&flags);
+    until("it is filled", || all_in_sync(&site));
+    load.run(&site, 20);
+    // 3. Both are in sync, and then the power fails with one of them: not one that was put out
+    //    before, but one that counted.
+    daemon.kill();
+    std::fs::rename(site.path("c"), &pulled).unwrap();
+    let daemon = site.serve(&flags);
+    load.compare(&site, &daemon);
+    load.run(&site, 20);
+    assert!(daemon.log().contains("as the witness says"), "{}", daemon.log());
+    daemon.kill();
+    std::fs::rename(&pulled, site.path("c")).unwrap();
+    let alone = alone.replace("--cache-disk e", "--cache-disk c");
+    site.dcd(&format!("{alone} w {LAZY}")).fails(1, &second, "--cache-disk");
+    // 4. An older copy of the witness has no word, and gets its label again.
+    let daemon = site.serve(&flags);
+    until("it is filled", || all_in_sync(&site));
+    load.run(&site, 20);
+    daemon.kill();
+    std::fs::rename(site.path("older"), site.path("w")).unwrap();
+    site.dcd(&format!("{alone} w {LAZY}")).fails(1, &second, "--without-leg");
+    let daemon = site.serve(&flags);
+    until("it has a say", || votes(&site));
+    load.compare(&site, &daemon);
+    daemon.assert_no_panic();
+    daemon.stop();
+}
+
+/// A witness that is damaged, another's, in use or nowhere is told of, and nothing is written.
+#[test]
+fn a_witness_that_is_not_in_order_is_told_of() {
+    let site = site_with_witness();
+    let mut load = Load::new(24);
+    let start = |site: &Site, cache: &str, more: &str| {
+        site.dcd(&format!(
+            "serve {cache} --data-disk d --nbd unix:sock --memory-directory . {more} {LAZY}"
+        ))
+    };
+    let both = "--cache-disk c --cache-disk e";
+    // 1. It is looked at; and told where it is.
+    let said = site.dcd("check --cache-disk w").ok();
+    assert!(said.contains("2 of 2 valid") && said.contains("healthy"), "{said}");
+    assert!(site.dcd("check --cache-disk c").ok().contains("have the witness"));
+    let daemon = site.serve(&format!("--cache-disk e --witness w {LAZY}"));
+    load.run(&site, 10);
+    let said = site.dcd("status --control ctl").ok();
+    assert!(said.contains("witness") && said.contains("has a say"), "{said}");
+    assert!(daemon.log().contains("on the same disk as"), "{}", daemon.log());
+    // 2. Another cache, and another daemon, get nothing of it while it is in use, nor later.
+    let other = site_with_witness();
+    let witness = site.path("w").display().to_string();
+    start(&other, both, &format!("--witness {witness}")).fails(1, "w", "");
+    daemon.kill();
+    let bytes = |name: &str| std::fs::read(site.path(name)).unwrap();
+    let before = bytes("w");
+    start(&other, both, &format!("--witness {witness}")).fails(1, "the witness is that of", "none");
+    // 3. One copy damaged is told by check, and mended by a start; both are refused.
+    let file = std::fs::File::options().write(true).open(site.path("w")).unwrap();
+    file.write_all_at(&[0x5a; 64], 4096 + 200).unwrap();
+    site.dcd("check --cache-disk w").fails(4, "1 problem", "");
+    file.write_all_at(&[0x5a; 64], (68 << 10) + 200).unwrap();
+    let damaged = bytes("w");
+    start(&site, both, "--witness w").fails(1, "neither copy of its label", "add-witness");
+    start(&site, "--cache-disk c", "--witness w").fails(1, "neither copy", "without --witness");
+    assert!(bytes("w") == damaged && before != damaged);
+    file.write_all_at(&before[4096..8192], 4096).unwrap();
+    let daemon = site.serve(&format!("--cache-disk e --witness w {LAZY}"));
+    load.compare(&site, &daemon);
+    daemon.kill();
+    // 4. Nowhere: all legs do without it, and one does not. Where nothing can be made, nothing is.
+    let daemon = site.serve(&format!("--cache-disk e --witness away/w {LAZY}"));
+    load.compare(&site, &daemon);
+    assert!(daemon.log().contains("on without it"), "{}", daemon.log());
+    let listed = site.dcd("list --memory-directory .").ok();
+    assert!(listed.contains("the witness has no say"), "{listed}");
+    site.dcd("cache-disk add-witness /proc/w --control ctl").fails(1, "/proc/w", "");
+    daemon.kill();
+    let refused = start(&site, "--cache-disk c", "--witness away/w");
+    assert!(
+        refused.code == Some(1) && refused.stderr.contains("--without-leg"),
+        "{}",
+        refused.stderr
+    );
+    let empty = Site::empty();
+    empty.folder.disk("d", VOLUME);
+    let create = "create --cache-disk c --cache-disk e --cache-size 4M --data-disk d --witness";
+    empty.dcd(&format!("{create} /proc/w")).fails(1, "/proc/w", "");
+    // 5. Wiped with its cache.
+    let daemon = site.serve(&format!("--cache-disk e --witness w {LAZY}"));
+    until("it has a say", || votes(&site));
+    let said = site.dcd("detach --wipe --control ctl").ok();
+    assert!(said.contains("wiped: the witness"), "{said}");
+    assert!(bytes("w").iter().all(|byte| *byte == 0));
+    daemon.assert_no_panic();
+}
+
+/// A cache that nobody serves: what `probe` says of its witness, and a detach on the word of that, with
+/// which its labels are wiped; those of another's are not.
+#[test]
+fn a_witness_is_probed_and_detached_without_a_daemon() {
+    let site = site_with_witness();
+    let mut load = Load::new(25);
+    let flags = format!("{LEGS} --witness w {LAZY}");
+    let daemon = site.serve(&flags);
+    load.run(&site, 30);
+    let [(first, _), (second, _)] = <[_; 2]>::try_from(legs(&site)).unwrap();
+    daemon.kill();
+    let bytes = |name: &str| std::fs::read(site.path(name)).unwrap();
+    std::fs::write(site.path("old"), bytes("w")).unwrap();
+    // 1. As the service has them, and as they say themselves.
+    std::fs::create_dir(site.path("etc")).unwrap();
+    let at = |name: &str| site.path(name).display().to_string();
+    let settings = |witness: &str| {
+        let text = format!(
+            "cache-disk = [{:?}, {:?}]\nwitness = {:?}\ndata-disk = {:?}\n",
+            at("c"),
+            at("e"),
+            at(witness),
+            at("d")
+        );
+        std::fs::write(site.path("etc/one.toml"), text).unwrap();
+    };
+    let probe = |disk: &str| site.dcd(&format!("probe {} --configurations etc", at(disk))).ok();
+    settings("w");
+    let said = probe("w");
+    assert!(said.contains("witness of service one, cache ") && said.contains("counts"), "{said}");
+    let said = probe("old");
+    assert!(said.contains("of no service") && said.contains("no data"), "{said}");
+    let udev = site.dcd(&format!("probe --udev {} --configurations etc", at("w"))).ok();
+    assert!(udev.starts_with("DCD_ROLE=witness\nDCD_NAME=one\nDCD_UUID="), "{udev}");
+    assert!(!udev.contains("ATTACHED"), "{udev}");
+    // 2. Older than its legs; of another cache; nothing at all.
+    let daemon = site.serve(&flags);
+    load.run(&site, 10);
+    daemon.kill();
+    settings("old");
+    assert!(probe("old").contains("older than its legs"), "{}", probe("old"));
+    let other = site_with_witness();
+    std::fs::copy(other.path("w"), site.path("other")).unwrap();
+    settings("other");
+    assert!(probe("other").contains("the witness is that of"), "{}", probe("other"));
+    std::fs::write(site.path("nothing"), vec![0; 72 << 10]).unwrap();
+    settings("nothing");
+    assert!(probe("nothing").contains("no label"), "{}", probe("nothing"));
+    // 3. One leg is away: without the witness nobody knows, with it the cache is known.
+    let away = site.path("away");
+    std::fs::rename(site.path("e"), &away).unwrap();
+    let all = || site.dcd("probe --all --configurations etc");
+    assert!(all().stdout.contains("lacks a leg"), "{}", all().stdout);
+    settings("w");
+    let said = all().stdout;
+    assert!(said.contains("nowhere else") && said.contains(" --witness "), "{said}");
+    // 4. One leg and another's witness, or none, or an older one, are not detached.
+    let detach = "detach --wipe --memory-directory . --data-disk d --cache-disk c";
+    let before = ["c", "other", "old"].map(bytes);
+    site.dcd(&format!("{detach} --witness other")).fails(1, "the witness is that of", "none");
+    site.dcd(&format!("{detach} --witness old")).fails(1, &second, "--without-leg");
+    site.dcd(detach).fails(1, &second, "--witness");
+    assert!(before == ["c", "other", "old"].map(bytes));
+    // 5. With its own they are, and both are wiped; what stays is told.
+    let told = site.dcd(&format!("{detach} --witness w"));
+    assert!(told.stderr.contains(&second) && told.stderr.contains("stays"), "{}", told.stderr);
+    assert!(told.ok().contains("wiped: the witness"));
+    assert!(["c", "w"].map(bytes).iter().flatten().all(|byte| *byte == 0));
+    // 6. The leg that was away is no whole cache any more, and no witness speaks for it.
+    std::fs::rename(&away, site.path("e")).unwrap();
+    let start = "serve --data-disk d --nbd unix:sock --memory-directory . --cache-disk e";
+    site.dcd(&format!("{start} {LAZY}")).fails(1, &first, "");
+    let again = "detach --wipe --data-disk d --cache-disk e --witness";
+    site.dcd(&format!("{again} other")).fails(1, "the witness is that of", "");
+    assert!(bytes("other") == before[1]);
+}

@@ -11,7 +11,7 @@ use dcd_client::error::{SILENT_HINT, STRANGER_HINT};
 use dcd_client::plain::plain;
 use dcd_client::server::{PATIENCE, Until, connect_patiently, stranger, write_patiently};
 use dcd_engine::units::Uuid;
-use dcd_protocol::legs::{LegCommand, LegReport};
+use dcd_protocol::legs::{LegCommand, LegReport, WitnessReport};
 use dcd_protocol::sequences::RANGES_PER_LINE;
 use dcd_protocol::settings::SettingsAnswer;
 use dcd_protocol::{
@@ -331,13 +331,39 @@ impl ControlClient {
         Vec::deserialize(&answer["legs"]).map_err(|_| self.no_answer(answer.to_string().as_bytes()))
     }
 
+    /// The witness of the legs, if they have one.
+    ///
+    /// # Errors
+    /// If there are no legs, or the daemon does not answer.
+    pub fn leg_witness(&mut self) -> Result<Option<WitnessReport>, ControlError> {
+        let answer = self.ask_legs(LegCommand::Status)?;
+        Option::deserialize(&answer["witness"])
+            .map_err(|_| self.no_answer(answer.to_string().as_bytes()))
+    }
+
+    /// Hands a file over that is to become the witness; its name. As [`Self::add_leg`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn add_witness(
+        &mut self,
+        spec: &DeviceSpec,
+        file: DeviceFile,
+    ) -> Result<Uuid, ControlError> {
+        self.give_leg(LegCommand::AddWitness { file: spec.to_string() }, file)
+    }
+
     /// Hands a disk over that is to become a leg; the name of that leg. The disk is open and
     /// locked, and stays so for the daemon.
     ///
     /// # Errors
     /// What the daemon says against it, or that it does not answer.
     pub fn add_leg(&mut self, spec: &DeviceSpec, disk: DeviceFile) -> Result<Uuid, ControlError> {
-        self.ask_legs(LegCommand::Add { disk: spec.to_string() })?;
+        self.give_leg(LegCommand::Add { disk: spec.to_string() }, disk)
+    }
+
+    fn give_leg(&mut self, command: LegCommand, disk: DeviceFile) -> Result<Uuid, ControlError> {
+        self.ask_legs(command)?;
         self.hand_over(disk)?;
         let answer = self.answer(&mut |_| {}, ANSWER_BYTES_MAX)?;
         match answer["leg"].as_str().and_then(|leg| leg.parse().ok()) {

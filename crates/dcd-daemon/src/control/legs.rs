@@ -17,10 +17,11 @@ use crate::device::device_file::{DeviceError, DeviceFile};
 use crate::device::device_spec::DeviceSpec;
 use crate::event_loop::submitter::Submitter;
 use crate::pair::legs::{
-    NewLeg, NewLegError, check_blank, check_former_leg, check_size, new_leg_uuid, read_leg_label,
+    NewLeg, NewLegError, WITNESS_BYTES, check_blank, check_former_leg, check_size, new_leg_uuid,
+    read_leg_label,
 };
 use crate::process::descriptors::{DESCRIPTORS_PATIENCE, receive_descriptors};
-use crate::report::legs::reports;
+use crate::report::legs::{reports, witness_report};
 use crate::report::status_report::DaemonFacts;
 
 /// Runs a request of the client of this connection.
@@ -34,19 +35,27 @@ pub(crate) fn run(
     let name = |text: &str| text.parse::<Uuid>().map_err(|_| refusal(LegError::NoSuchLeg));
     let operation = match command {
         LegCommand::Status => {
-            let legs = submitter.ask(|snapshot| {
-                let engine = snapshot.core.engine();
-                engine.map(|engine| reports(engine.legs(), snapshot.cache_side))
+            let told = submitter.ask(|snapshot| {
+                let engine = snapshot.core.engine()?;
+                let side = snapshot.cache_side;
+                let witness = engine.leg_witness().map(|it| witness_report(it, side));
+                Some((reports(engine.legs(), side), witness))
             });
-            let legs = legs.flatten().unwrap_or_default();
+            let (legs, witness) = told.flatten().unwrap_or_default();
             if legs.is_empty() {
                 return Ok(refusal(LegError::NoLegs));
             }
-            return Ok(json!({ "ok": true, "legs": legs }));
+            return Ok(json!({ "ok": true, "legs": legs, "witness": witness }));
         }
         LegCommand::Add { disk } => {
-            return Ok(match add(stream, submitter, facts.uuid, &disk)? {
+            return Ok(match add(stream, submitter, facts.uuid, &disk, false)? {
                 Ok(leg) => json!({ "ok": true, "leg": leg.to_string() }),
+                Err(refusal) => refusal.to_value(),
+            });
+        }
+        LegCommand::AddWitness { file } => {
+            return Ok(match add(stream, submitter, facts.uuid, &file, true)? {
+                Ok(witness) => json!({ "ok": true, "leg": witness.to_string() }),
                 Err(refusal) => refusal.to_value(),
             });
         }
@@ -59,12 +68,13 @@ pub(crate) fn run(
     }
 }
 
-/// Has a disk that the client has opened become a leg; its name.
+/// Has a disk that the client has opened become a leg, or the witness; its name.
 fn add(
     stream: &UnixStream,
     submitter: &Submitter,
     cache: Uuid,
     disk: &str,
+    is_witness: bool,
 ) -> io::Result<Result<Uuid, Failure>> {
     let refused = |error: NewLegError| match error {
         NewLegError::Leg(error) => Failure::of(error.into(), leg_hint(error)),
@@ -74,6 +84,7 @@ fn add(
         let engine = snapshot.core.engine()?;
         engine.legs().next().map(|_| engine.superblock().end())
     });
+    let end = end.map(|end| end.map(|end| if is_witness { WITNESS_BYTES } else { end }));
     let Some(end_bytes) = end.flatten() else { return Ok(Err(refused(LegError::NoLegs.into()))) };
     let spec = match disk.parse::<DeviceSpec>() {
         Ok(spec) => spec,
@@ -86,7 +97,7 @@ fn add(
     stream.set_read_timeout(Some(DESCRIPTORS_PATIENCE))?;
     let descriptors = receive_descriptors(stream)?;
     stream.set_read_timeout(None)?;
-    let new = match look_at(spec, descriptors, cache, end_bytes) {
+    let new = match look_at(spec, descriptors, cache, end_bytes, is_witness) {
         Ok(new) => new,
         Err(error) => return Ok(Err(refused(error))),
     };
@@ -105,6 +116,7 @@ fn look_at(
     descriptors: Vec<OwnedFd>,
     cache: Uuid,
     end_bytes: u64,
+    is_witness: bool,
 ) -> Result<NewLeg, NewLegError> {
     let file = DeviceFile::of_descriptors(spec.path(), descriptors)?;
     check_size(&file, end_bytes)?;
@@ -118,5 +130,5 @@ fn look_at(
         operation: "get a name for",
         source,
     })?;
-    Ok(NewLeg { file, spec, leg, before: label })
+    Ok(NewLeg { file, spec, leg, before: label, is_witness })
 }

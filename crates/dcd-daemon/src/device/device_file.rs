@@ -1320,7 +1320,7 @@ fn sysfs_text(number: u64, file: &str) -> Option<String> {
 }
 
 /// The whole disk that a partition is part of; any other device is its own.
-fn whole_disk(number: u64) -> u64 {
+pub(crate) fn whole_disk(number: u64) -> u64 {
     if sysfs_text(number, "partition").is_none() {
         return number;
     }

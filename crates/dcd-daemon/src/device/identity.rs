@@ -26,6 +26,7 @@ use std::path::{Path, PathBuf};
 use dcd_engine::format::share_directory::{Window, Windows};
 use rustix::fs::FileType;
 
+use crate::device::device_file::whole_disk;
 use crate::device::loop_device::{self, LoopBacking};
 use crate::device::mounts::{Mount, mount_of, mounts};
 use crate::device::network::is_network;
@@ -191,6 +192,21 @@ fn share_bytes(first: &Piece, second: &Piece) -> bool {
     first.object == second.object
         && !(first.is_spread && second.is_spread)
         && first.bytes.start.max(second.bytes.start) < first.bytes.end.min(second.bytes.end)
+}
+
+/// Whether two files or disks lie on the same disk, as far as the layers below them are known: with
+/// it, both are gone. Files of one file system without a disk are on one, too.
+pub(crate) fn is_on_one_disk(first: &Path, second: &Path) -> bool {
+    let disks = |path: &Path| {
+        let pieces = DiskIdentity::of(path).map_or(Vec::new(), |found| found.pieces);
+        let number = |piece: &Piece| match piece.object {
+            Object::File { device, .. } => whole_disk(device),
+            Object::Disk(number) => whole_disk(number),
+        };
+        pieces.iter().map(number).collect::<Vec<u64>>()
+    };
+    let theirs = disks(second);
+    disks(first).iter().any(|disk| theirs.contains(disk))
 }
 
 /// Two of the disks that are named, if they share bytes, and what they share.

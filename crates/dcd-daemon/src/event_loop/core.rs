@@ -5,6 +5,7 @@
 use dcd_engine::config::ConfigError;
 use dcd_engine::format::leg_label::LegLabel;
 use dcd_engine::io::LegError;
+use dcd_engine::legs::witness::WitnessParts;
 use dcd_engine::nvram::durable::NvramStatus;
 use dcd_engine::stats::{CacheDiskFailure, DestageTrouble, Status};
 use dcd_engine::units::{LbaRange, LegIndex, MemberIndex};
@@ -63,6 +64,17 @@ pub trait Core {
     /// # Errors
     /// If it cannot.
     fn add_leg(&mut self, _leg: Uuid, _before: Option<&LegLabel>) -> Result<LegIndex, LegError> {
+        Err(LegError::NoLegs)
+    }
+    /// A file becomes the witness of the legs: [`Engine::add_witness`].
+    ///
+    /// # Errors
+    /// If it cannot.
+    fn add_witness(
+        &mut self,
+        _parts: WitnessParts,
+        _before: Option<&LegLabel>,
+    ) -> Result<(), LegError> {
         Err(LegError::NoLegs)
     }
     /// A disk takes the place of a member: [`Engine::replace_member`].
@@ -159,6 +171,14 @@ impl Core for TieredEngine {
 
     fn add_leg(&mut self, leg: Uuid, before: Option<&LegLabel>) -> Result<LegIndex, LegError> {
         TieredEngine::add_leg(self, leg, before)
+    }
+
+    fn add_witness(
+        &mut self,
+        parts: WitnessParts,
+        before: Option<&LegLabel>,
+    ) -> Result<(), LegError> {
+        TieredEngine::add_witness(self, parts, before)
     }
 
     fn replace_member(

@@ -29,6 +29,7 @@ use std::time::Instant;
 use dcd_engine::config::ConfigError;
 use dcd_engine::format::share_directory::Windows;
 use dcd_engine::io::{LegError, ResizeError};
+use dcd_engine::legs::witness::WitnessParts;
 use dcd_engine::units::{LbaRange, MemberIndex};
 use dcd_engine::volume::ReplaceError;
 use dcd_engine::volume::attributes::{AttributeChange, Attributes};
@@ -210,12 +211,16 @@ impl Disks {
                 _ => unreachable!("only a cache on one disk asks for the cache-disk"),
             },
             Device::Leg(leg) => match &mut self.cache {
-                Some(CacheSide::Legs(legs)) => {
+                Some(CacheSide::Legs { legs, .. }) => {
                     let disk = legs[usize::from(leg.0)].disk.as_mut();
                     disk.expect("only who is in place is asked")
                 }
                 _ => unreachable!("only a cache on legs asks for one"),
             },
+            Device::Witness => {
+                let witness = self.cache.as_mut().and_then(CacheSide::witness_mut);
+                witness.expect("only a witness that is there is asked")
+            }
         }
     }
 
@@ -225,6 +230,7 @@ impl Disks {
             DataSide::Members(members) => (None, &members[..]),
         };
         let cache = self.cache.iter().flat_map(CacheSide::iter);
+        let cache = cache.chain(self.cache.iter().filter_map(CacheSide::witness));
         cache.chain(disk).chain(members.iter().flatten()).chain(self.nvram.as_deref())
     }
 
@@ -233,7 +239,7 @@ impl Disks {
             DataSide::Disk(disk) => (Some(&mut **disk), &mut [][..]),
             DataSide::Members(members) => (None, &mut members[..]),
         };
-        let cache = self.cache.iter_mut().flat_map(CacheSide::iter_mut);
+        let cache = self.cache.iter_mut().flat_map(CacheSide::all_mut);
         cache.chain(disk).chain(members.iter_mut().flatten()).chain(self.nvram.as_deref_mut())
     }
 }
@@ -731,6 +737,15 @@ impl<C: Core> EventLoop<C> {
             return Err(LegError::NoLegs.into());
         };
         let mut disk = Disk::of(Device::CacheDisk, &new.spec, new.file)?;
+        if new.is_witness {
+            let mut parts = WitnessParts::blank(new.leg);
+            parts.number = new.before.as_ref().map_or(0, |label| label.number);
+            self.core.add_witness(parts, new.before.as_ref())?;
+            disk.set_device(Device::Witness);
+            cache.put_witness(disk);
+            self.give(Input::Timeout);
+            return Ok(());
+        }
         disk.set_segment_memory(memory.mapping());
         let leg = self.core.add_leg(new.leg, new.before.as_ref())?;
         disk.set_device(Device::Leg(leg));
@@ -780,6 +795,14 @@ impl<C: Core> EventLoop<C> {
         };
         let legs = engine.legs().enumerate();
         cache.let_go(legs.filter(|(_, leg)| leg.is_free).map(|(place, _)| place));
+        if engine.leg_witness().is_some_and(|witness| witness.is_free) {
+            cache.let_go_of_witness();
+        }
+    }
+
+    /// What the witness of the legs is called.
+    pub(crate) fn witness_name(&self) -> Option<String> {
+        self.disks.cache.as_ref().and_then(CacheSide::witness_name)
     }
 
     /// What a leg of the cache-disk is called.

@@ -260,6 +260,8 @@ pub const METRICS: &[Metric] = &[
         |report, to| each_network_disk(report, |labels, of| to.whole(labels, of.flushes_failed))),
     Metric::new("dcd_network_disk_waiting", Gauge, None, &["role", "disk"], "Reads, writes and flushes that wait for a connection.",
         |report, to| each_network_disk(report, |labels, of| to.whole(labels, of.waiting as u64))),
+    Metric::new("dcd_leg_witness_votes", Gauge, None, &[], "1 if the witness of the legs has a say: a start may do with one of them.",
+        |report, to| if let Some(witness) = &report.leg_witness { to.whole(&[], u64::from(witness.state == "votes")) }),
 
     // A memory in front of the log; without one there are no samples.
     nvram!("dcd_nvram_capacity_bytes", Gauge, BYTES, "Bytes of blocks that the memory in front of the log may hold.", capacity_bytes),

@@ -24,8 +24,13 @@ use crate::process::random::random_bytes;
 pub enum CacheSide {
     /// One.
     Disk(Box<Disk>),
-    /// Several, in the places of their legs.
-    Legs(Vec<LegDisk>),
+    /// Several.
+    Legs {
+        /// In the places of their legs.
+        legs: Vec<LegDisk>,
+        /// That of their witness.
+        witness: Option<Box<LegDisk>>,
+    },
 }
 
 /// The disk of a leg.
@@ -51,6 +56,8 @@ pub(crate) struct NewLeg {
     pub(crate) leg: Uuid,
     /// The label that it has, if it was a leg of this cache.
     pub(crate) before: Option<LegLabel>,
+    /// It is to be no leg, but the witness.
+    pub(crate) is_witness: bool,
 }
 
 /// Why a disk cannot become a leg.
@@ -146,7 +153,46 @@ impl CacheSide {
     pub(crate) fn leg_name(&self, leg: usize) -> Option<String> {
         match self {
             CacheSide::Disk(_) => None,
-            CacheSide::Legs(legs) => legs.get(leg).map(|leg| leg.name.clone()),
+            CacheSide::Legs { legs, .. } => legs.get(leg).map(|leg| leg.name.clone()),
+        }
+    }
+
+    /// What the witness is called.
+    pub(crate) fn witness_name(&self) -> Option<String> {
+        match self {
+            CacheSide::Disk(_) => None,
+            CacheSide::Legs { witness, .. } => witness.as_ref().map(|witness| witness.name.clone()),
+        }
+    }
+
+    /// That of the witness.
+    pub(crate) fn witness(&self) -> Option<&Disk> {
+        match self {
+            CacheSide::Disk(_) => None,
+            CacheSide::Legs { witness, .. } => witness.as_ref()?.disk.as_ref(),
+        }
+    }
+
+    /// See [`CacheSide::witness`].
+    pub(crate) fn witness_mut(&mut self) -> Option<&mut Disk> {
+        match self {
+            CacheSide::Disk(_) => None,
+            CacheSide::Legs { witness, .. } => witness.as_mut()?.disk.as_mut(),
+        }
+    }
+
+    /// Puts a disk into the place of the witness.
+    pub(crate) fn put_witness(&mut self, disk: Disk) {
+        let CacheSide::Legs { witness, .. } = self else {
+            unreachable!("only where there are legs")
+        };
+        *witness = Some(Box::new(disk.into()));
+    }
+
+    /// Lets go of the disk of the witness.
+    pub(crate) fn let_go_of_witness(&mut self) {
+        if let CacheSide::Legs { witness: Some(witness), .. } = self {
+            witness.disk = None;
         }
     }
 
@@ -154,7 +200,7 @@ impl CacheSide {
     pub(crate) fn at(&self, place: usize) -> Option<&Disk> {
         match self {
             CacheSide::Disk(disk) => (place == 0).then_some(disk),
-            CacheSide::Legs(legs) => legs.get(place)?.disk.as_ref(),
+            CacheSide::Legs { legs, .. } => legs.get(place)?.disk.as_ref(),
         }
     }
 
@@ -165,7 +211,7 @@ impl CacheSide {
     pub(crate) fn rooms(&self) -> io::Result<Vec<(usize, ShareRoom)>> {
         let places = match self {
             CacheSide::Disk(_) => 1,
-            CacheSide::Legs(legs) => legs.len(),
+            CacheSide::Legs { legs, .. } => legs.len(),
         };
         let disks = (0..places).filter_map(|place| Some((place, self.at(place)?)));
         let rooms =
@@ -173,27 +219,37 @@ impl CacheSide {
         rooms.filter_map(Result::transpose).collect()
     }
 
-    /// All of them.
+    /// All of them, without the witness.
     pub fn iter(&self) -> impl Iterator<Item = &Disk> {
         let (disk, legs) = match self {
             CacheSide::Disk(disk) => (Some(&**disk), &[][..]),
-            CacheSide::Legs(legs) => (None, &legs[..]),
+            CacheSide::Legs { legs, .. } => (None, &legs[..]),
         };
         disk.into_iter().chain(legs.iter().flat_map(|leg| &leg.disk))
     }
 
-    /// All of them.
+    /// All of them, without the witness.
     pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut Disk> {
         let (disk, legs) = match self {
             CacheSide::Disk(disk) => (Some(&mut **disk), &mut [][..]),
-            CacheSide::Legs(legs) => (None, &mut legs[..]),
+            CacheSide::Legs { legs, .. } => (None, &mut legs[..]),
         };
         disk.into_iter().chain(legs.iter_mut().flat_map(|leg| &mut leg.disk))
     }
 
+    /// All of them, and the witness.
+    pub(crate) fn all_mut(&mut self) -> impl Iterator<Item = &mut Disk> {
+        let (disk, legs, witness) = match self {
+            CacheSide::Disk(disk) => (Some(&mut **disk), &mut [][..], None),
+            CacheSide::Legs { legs, witness } => (None, &mut legs[..], witness.as_mut()),
+        };
+        let witness = witness.and_then(|witness| witness.disk.as_mut());
+        disk.into_iter().chain(legs.iter_mut().flat_map(|leg| &mut leg.disk)).chain(witness)
+    }
+
     /// Puts a disk into the place of a leg: the next, or one whose disk was let go.
     pub(crate) fn put_leg(&mut self, leg: LegIndex, disk: Disk) {
-        let CacheSide::Legs(legs) = self else { unreachable!("only where there are legs") };
+        let CacheSide::Legs { legs, .. } = self else { unreachable!("only where there are legs") };
         let leg = usize::from(leg.0);
         match legs.get_mut(leg) {
             Some(place) => *place = disk.into(),
@@ -203,7 +259,7 @@ impl CacheSide {
 
     /// Lets go of the disks of these legs.
     pub(crate) fn let_go(&mut self, free: impl Iterator<Item = usize>) {
-        if let CacheSide::Legs(legs) = self {
+        if let CacheSide::Legs { legs, .. } = self {
             free.for_each(|place| legs[place].disk = None);
         }
     }
@@ -234,12 +290,40 @@ pub fn label_at(disk: &Path) -> Option<LegLabel> {
     LegLabel::newest(&copies[0], &copies[1]).ok()
 }
 
-/// Whether the legs among these disks can do without the others, as their labels say.
-pub(crate) fn can_do_without_others(disks: &[&Path], without: &[Uuid]) -> bool {
+/// Whether the legs among these disks can do without the others, as their labels and that of the
+/// witness say.
+pub(crate) fn can_do_without_others(
+    disks: &[&Path],
+    witness: Option<&Path>,
+    without: &[Uuid],
+) -> bool {
     let labels: Vec<LegLabel> = disks.iter().filter_map(|disk| label_at(disk)).collect();
-    let is_named = |leg: &&Uuid| labels.iter().any(|label| label.membership.members.contains(leg));
+    let is_named = |leg: &&Uuid| labels.iter().any(|label| label.membership.names(**leg));
     let without: Vec<Uuid> = without.iter().filter(is_named).copied().collect();
-    choose(&labels, &without).is_ok()
+    let witness = witness.and_then(label_at);
+    choose(&labels, witness.as_ref(), &without).is_ok()
+}
+
+/// Bytes of a witness: both copies of its label.
+pub const WITNESS_BYTES: u64 = LEG_LABEL_OFFSETS[1] + LEG_LABEL_BYTES as u64;
+
+/// A file or device that becomes a witness: nothing is on it. A file that is not there is made.
+///
+/// # Errors
+/// If it cannot be opened, or is too small, or holds something.
+pub fn new_witness(path: &Path) -> Result<DeviceFile, NewLegError> {
+    if let Ok(file) = std::fs::OpenOptions::new().write(true).create_new(true).open(path) {
+        let made = file.set_len(WITNESS_BYTES).and_then(|()| file.sync_all());
+        made.map_err(|source| DeviceError::Io {
+            path: path.to_owned(),
+            operation: "make",
+            source,
+        })?;
+    }
+    let file = DeviceFile::open(path)?;
+    check_size(&file, WITNESS_BYTES)?;
+    check_blank(&file)?;
+    Ok(file)
 }
 
 /// Writes the first label of a leg, both copies, and makes them durable.

@@ -265,7 +265,7 @@ fn mark_of(label: Result<MemberLabel, FormatError>) -> Option<MemberMark> {
 }
 
 /// Whether something else is there, or nothing.
-fn is_no_mark(problem: &FormatError) -> bool {
+pub(crate) fn is_no_mark(problem: &FormatError) -> bool {
     matches!(problem, FormatError::Magic { .. } | FormatError::Short { .. })
 }
 

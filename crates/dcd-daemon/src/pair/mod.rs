@@ -74,12 +74,14 @@ pub struct CacheDisks {
     pub new_legs: Vec<DeviceSpec>,
     /// Legs to do without, although they may hold what the others do not.
     pub without: Vec<Uuid>,
+    /// The witness of the legs.
+    pub witness: Option<DeviceSpec>,
 }
 
 impl CacheDisks {
     /// One disk, or the legs, as they are.
     pub fn of(disks: Vec<DeviceSpec>) -> CacheDisks {
-        CacheDisks { disks, new_legs: Vec::new(), without: Vec::new() }
+        CacheDisks { disks, new_legs: Vec::new(), without: Vec::new(), witness: None }
     }
 
     /// All of them, in the order of their legs.

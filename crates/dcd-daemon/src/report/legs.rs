@@ -2,7 +2,8 @@
 
 use dcd_engine::legs::LegStanding;
 use dcd_engine::legs::status::LegStatus;
-use dcd_protocol::LegReport;
+use dcd_engine::legs::witness::{WitnessStanding, WitnessStatus};
+use dcd_protocol::{LegReport, WitnessReport};
 
 use crate::pair::legs::CacheSide;
 
@@ -33,6 +34,26 @@ pub(crate) fn reports(
         }
     };
     legs.enumerate().map(report).collect()
+}
+
+/// The witness as it is told.
+pub(crate) fn witness_report(witness: WitnessStatus, disks: Option<&CacheSide>) -> WitnessReport {
+    let (state, error) = match witness.standing {
+        Some(WitnessStanding::Votes) => ("votes", None),
+        Some(WitnessStanding::Joining) => ("joining", None),
+        Some(WitnessStanding::Failed(error)) => ("failed", Some(error.to_string())),
+        Some(WitnessStanding::LeftOut) => ("out", None),
+        Some(WitnessStanding::TakenOut) => ("taken-out", None),
+        None => ("missing", None),
+    };
+    let is_there = witness.standing.is_some();
+    WitnessReport {
+        witness: witness.uuid.to_string(),
+        file: disks.filter(|_| is_there).and_then(CacheSide::witness_name),
+        state: state.to_owned(),
+        error,
+        errors: witness.errors,
+    }
 }
 
 /// The disks of the legs that are there, if there are legs.

@@ -44,6 +44,7 @@ impl NetworkReport {
             Device::CacheDisk => "cache-disk".into(),
             Device::Nvram => "nvram".into(),
             Device::Leg(leg) => format!("leg {}", leg.0),
+            Device::Witness => "witness".into(),
             Device::Member(member) => format!("member {}", member.0),
         };
         NetworkReport {

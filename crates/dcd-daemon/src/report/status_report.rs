@@ -9,7 +9,7 @@ use dcd_engine::stats::{
 use dcd_engine::units::{BLOCK_SIZE, LINE_SIZE};
 use dcd_engine::{AckMode, Engine, Mode};
 
-use dcd_protocol::LegReport;
+use dcd_protocol::{LegReport, WitnessReport};
 
 use crate::device::loop_device::StaleLoop;
 use crate::event_loop::response_times::ResponseTimesReport;
@@ -143,6 +143,9 @@ pub struct StatusReport {
     /// Disks that are exports of NBD servers.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub network_disks: Vec<NetworkReport>,
+    /// Their witness, if they have one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub leg_witness: Option<WitnessReport>,
     /// The memory in front of the log, if there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nvram: Option<NvramReport>,
@@ -465,6 +468,8 @@ impl StatusReport {
         let mut report = StatusReport::of_parts(facts, status, ack, response_times);
         if let Some(engine) = snapshot.core.engine() {
             report.legs = legs::reports(engine.legs(), snapshot.cache_side);
+            let witness = engine.leg_witness();
+            report.leg_witness = witness.map(|it| legs::witness_report(it, snapshot.cache_side));
             // They may be others than those that were named at the start.
             report.cache_disk = legs::names(&report.legs).unwrap_or(report.cache_disk);
         }
@@ -545,6 +550,7 @@ impl StatusReport {
             volume: None,
             legs: Vec::new(),
             network_disks: Vec::new(),
+            leg_witness: None,
             nvram: None,
             cache_disk_failed: status.cache_disk_failed,
             cache_disk_error: status.cache_disk_error.map(|error| error.to_string()),

@@ -133,6 +133,17 @@ pub enum ServeError {
         /// Most that can be.
         most: usize,
     },
+    /// A witness where there is nothing to be said.
+    #[error("the cache-disk is one disk, and has no use for a witness")]
+    WitnessOfOneDisk,
+    /// What was given as the witness is none.
+    #[error("{} is given as the witness, and {what}", path.display())]
+    NotAWitness {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        what: String,
+    },
     /// A disk cannot become a leg.
     #[error(transparent)]
     NewLeg(#[from] NewLegError),
@@ -368,6 +379,14 @@ impl ServeError {
                 path.display()
             ),
             ServeError::TooManyLegs { .. } => "give fewer".into(),
+            ServeError::WitnessOfOneDisk => {
+                "leave --witness out, or make a blank disk the second leg with --new-leg DISK".into()
+            }
+            ServeError::NotAWitness { path, .. } => format!(
+                "look at it with `dcd inspect leg --cache-disk {}`; without --witness all legs that count start, and \
+                 `dcd cache-disk add-witness` then makes a blank file the witness",
+                path.display()
+            ),
             ServeError::NewLeg(error) => return error.hint(),
             ServeError::LabelledOnLegs => {
                 "a label says which one cache-disk is newer than the disk: create the cache without --labelled".into()
@@ -603,15 +622,26 @@ fn legs_hint(disks: &[String], error: &LegsError) -> String {
             disk(*place)
         ),
         LegsError::OtherCache { place, .. } => format!("leave {} out", disk(*place)),
+        LegsError::OtherWitness { .. } | LegsError::IsLeg { .. } => {
+            "give the --witness of this cache, or none: then all legs are needed".into()
+        }
+        LegsError::IsWitness { place, .. } => format!("give {} as the --witness", disk(*place)),
         LegsError::Twice { .. } => {
             "give the original only: a copy made with dd is no second leg".into()
         }
-        LegsError::SplitBrain { first, second } => format!(
-            "only one of them can go on: find out which holds what is wanted (`dcd inspect leg` of each), then \
+        LegsError::SplitBrain { first, second } | LegsError::LegsUnknown { first, second } => {
+            format!(
+                "only one of them can go on: find out which holds what is wanted (`dcd inspect leg` of each), then \
              --without-leg {second} goes on with {first}, and what only the other holds is lost"
+            )
+        }
+        LegsError::WitnessUnknown { witness, .. } => format!(
+            "if the legs are right, and the witness is an old copy of its file, or was away that long: --without-leg \
+             {witness} starts with all legs, and `dcd cache-disk fill {witness}` makes it the witness again; if a leg \
+             that is not here was used last, give that"
         ),
-        LegsError::Missing { missing } => format!(
-            "give it as another --cache-disk; if it is gone: {}. If the cache was used since with it and without these, what \
+        LegsError::Missing { missing, .. } => format!(
+            "give it as another --cache-disk, or the witness that is up to date as --witness; if it is gone: {}. If the cache was used since with it and without these, what \
              was flushed then is lost",
             missing.iter().map(|leg| format!("--without-leg {leg}")).collect::<Vec<_>>().join(" ")
         ),

@@ -6,17 +6,20 @@
 
 use dcd_engine::format::leg_label::{LEGS_MAX, LegLabel, LegState};
 use dcd_engine::legs::LegsParts;
-use dcd_engine::legs::choose::{LegsError, Role, choose};
+use dcd_engine::legs::choose::{LegsError, Role, WitnessRole, choose};
+use dcd_engine::legs::witness::WitnessParts;
 use dcd_engine::units::{LegIndex, Uuid};
 use dcd_engine::{Device, Superblock};
 
 use crate::device::device_file::DeviceError;
+use crate::device::identity::is_on_one_disk;
 use crate::device::network::Mark;
 use crate::disk::Disk;
 use crate::pair::legs::{
-    CacheSide, LegDisk, check_blank, check_former_leg, check_size, new_leg_uuid, new_tag,
-    read_leg_label,
+    CacheSide, LegDisk, NewLegError, WITNESS_BYTES, check_blank, check_former_leg, check_size,
+    new_leg_uuid, new_tag, read_leg_label,
 };
+use crate::pair::members::is_no_mark;
 use crate::pair::{CacheDisks, read_superblock};
 use crate::process::random::random_bytes;
 use crate::serve::error::ServeError;
@@ -28,11 +31,21 @@ pub(crate) struct Given {
     disks: Vec<(Disk, bool)>,
     /// Of those that are not, what is wrong with the first.
     away: Option<DeviceError>,
+    /// The witness, if one was named and is there.
+    witness: Option<Disk>,
 }
 
 /// Opens and locks the disks that are there.
 pub(crate) fn open_cache_disks(named: &CacheDisks) -> Result<Given, ServeError> {
-    let mut given = Given { disks: Vec::new(), away: None };
+    let mut given = Given { disks: Vec::new(), away: None, witness: None };
+    if let Some(spec) = &named.witness {
+        match Disk::open(Device::Witness, spec) {
+            Ok(disk) => given.witness = Some(disk),
+            // Whether the legs can do without it is for the labels to say.
+            Err(error) if is_away(&error) => eprintln!("dcd: witness: {error}: on without it"),
+            Err(error) => return Err(ServeError::device("witness")(error)),
+        }
+    }
     for (place, spec) in named.all().enumerate() {
         match Disk::open(Device::CacheDisk, spec) {
             Ok(disk) => given.disks.push((disk, place >= named.disks.len())),
@@ -88,7 +101,7 @@ pub(crate) fn find_cache(
     named: &CacheDisks,
     superblock_of: impl Fn(&Disk) -> Result<Superblock, ServeError>,
 ) -> Result<FoundCache, ServeError> {
-    let Given { disks: given, mut away } = given;
+    let Given { disks: given, mut away, witness } = given;
     let all: Vec<String> = given.iter().map(|(disk, _)| name_of(disk)).collect();
     let refuse = |error| ServeError::Legs { disks: all.clone(), away: None, error };
     // The first that has one: of a leg it may be older.
@@ -111,6 +124,9 @@ pub(crate) fn find_cache(
             return Err(refuse(LegsError::NoSuchLeg { leg: *leg }));
         }
         if named.new_legs.is_empty() {
+            if named.witness.is_some() {
+                return Err(ServeError::WitnessOfOneDisk);
+            }
             let (disk, _) = given.into_iter().next().expect("a disk was opened");
             let side = CacheSide::Disk(Box::new(disk));
             return Ok(FoundCache {
@@ -160,15 +176,15 @@ pub(crate) fn find_cache(
         return Err(ServeError::device("cache-disk")(error));
     }
     // Left in the settings of a service, a leg that was left out once is no more known.
-    let is_named = |leg: &Uuid| {
-        labels.iter().any(|label| label.leg == *leg || label.membership.members.contains(leg))
-    };
+    let is_named =
+        |leg: &Uuid| labels.iter().any(|label| label.leg == *leg || label.membership.names(*leg));
     let (without, forgotten): (Vec<Uuid>, Vec<Uuid>) =
         named.without.iter().copied().partition(is_named);
     for leg in forgotten {
         eprintln!("dcd: no label names leg {leg}: --without-leg {leg} says nothing any more");
     }
-    let mut choice = match choose(&labels, &without) {
+    let (witness, witness_label) = look_at_witness(witness, first.uuid)?;
+    let mut choice = match choose(&labels, witness_label.as_ref(), &without) {
         Ok(choice) => choice,
         Err(error) => {
             return Err(ServeError::Legs { disks: all, away: away.map(Box::new), error });
@@ -176,6 +192,21 @@ pub(crate) fn find_cache(
     };
     if let Some(error) = away {
         eprintln!("dcd: cache-disk: {error}: on without it");
+    }
+    if let Some(witness) = &witness
+        && let Some(leg) =
+            legs.iter().find(|leg| is_on_one_disk(leg.file().path(), witness.file().path()))
+    {
+        eprintln!(
+            "dcd: the witness {} is on the same disk as {}: without that disk nothing starts by itself",
+            name_of(witness),
+            name_of(leg)
+        );
+    }
+    // What one leg alone is believed by, is told.
+    if choice.witness == Some(WitnessRole::Votes) && !choice.missing.is_empty() {
+        let missing: Vec<String> = choice.missing.iter().map(Uuid::to_string).collect();
+        eprintln!("dcd: cache-disk: on without leg {}, as the witness says", missing.join(" and "));
     }
     // One that is filled may have been used for something else since.
     for (disk, role) in legs.iter().zip(&mut choice.roles) {
@@ -228,9 +259,54 @@ pub(crate) fn find_cache(
     let primary = choice.primary;
     let seed =
         u64::from_le_bytes(random_bytes().map_err(ServeError::system("get random numbers"))?);
-    let parts = Some(Box::new(LegsParts::new(choice, uuids, seed)));
-    let side = CacheSide::Legs(legs.into_iter().map(LegDisk::from).collect());
+    let witness_parts = match (&witness, &witness_label, choice.witness) {
+        (Some(_), Some(label), Some(role)) => Some(WitnessParts::new(label, role)),
+        (Some(_), ..) => Some(WitnessParts::blank(new_uuid()?)),
+        (None, ..) => None,
+    };
+    let mut parts = LegsParts::new(choice, uuids, seed);
+    parts.witness = witness_parts;
+    let parts = Some(Box::new(parts));
+    let legs = legs.into_iter().map(LegDisk::from).collect();
+    let witness = witness.map(|disk| Box::new(LegDisk::from(disk)));
+    let side = CacheSide::Legs { legs, witness };
     Ok(FoundCache { side, superblock, parts, label, primary })
+}
+
+/// What the witness has, if it is one: nothing on another disk is lost without a word. One that
+/// cannot be read is as one that is not there.
+fn look_at_witness(
+    witness: Option<Disk>,
+    cache: Uuid,
+) -> Result<(Option<Disk>, Option<LegLabel>), ServeError> {
+    let Some(disk) = witness else { return Ok((None, None)) };
+    check_size(disk.file(), WITNESS_BYTES)?;
+    match read_leg_label(disk.file()) {
+        Ok(Ok(label)) => {
+            if label.cache == cache && label.state == LegState::Witness {
+                check_former_leg(disk.file(), cache)?;
+            }
+            Ok((Some(disk), Some(label)))
+        }
+        Ok(Err(error)) => {
+            let path = disk.file().path().to_owned();
+            // One that was a witness has a mark; a blank one becomes the witness.
+            if !is_no_mark(&error) {
+                let what = format!("neither copy of its label can be used: {error}");
+                return Err(ServeError::NotAWitness { path, what });
+            }
+            match check_blank(disk.file()) {
+                Err(NewLegError::InUse { content, .. }) => {
+                    Err(ServeError::NotAWitness { path, what: content })
+                }
+                blank => Ok(blank.map(|()| (Some(disk), None))?),
+            }
+        }
+        Err(error) => {
+            eprintln!("dcd: witness: {error}: on without it");
+            Ok((None, None))
+        }
+    }
 }
 
 fn name_of(disk: &Disk) -> String {

@@ -5,12 +5,15 @@
 
 use dcd_engine::legs::LegStanding;
 use dcd_engine::legs::status::LegStatus;
+use dcd_engine::legs::witness::{WitnessStanding, WitnessStatus};
 use dcd_engine::units::Uuid;
 
 /// What has been said of each leg, by its name.
 #[derive(Default)]
 pub(crate) struct LegNews {
     told: Vec<(Uuid, Option<LegStanding>)>,
+    /// The same of the witness.
+    told_of_witness: Option<(Uuid, Option<WitnessStanding>)>,
 }
 
 impl LegNews {
@@ -39,6 +42,42 @@ impl LegNews {
             }
         }
         news
+    }
+
+    /// What is new of the witness; `disk`: its name.
+    pub(crate) fn look_at_witness(
+        &mut self,
+        witness: Option<WitnessStatus>,
+        disk: impl Fn() -> Option<String>,
+    ) -> Option<String> {
+        let now = witness.map(|witness| (witness.uuid, witness.standing));
+        // That it joins is no news before it has a say.
+        let is_joining = now.is_some_and(|(_, is)| is == Some(WitnessStanding::Joining));
+        if now == self.told_of_witness || is_joining {
+            return None;
+        }
+        let before = std::mem::replace(&mut self.told_of_witness, now);
+        let (uuid, standing) = now?;
+        let name = match disk().filter(|_| standing.is_some()) {
+            Some(disk) => format!("the witness {uuid} ({disk})"),
+            None => format!("the witness {uuid}"),
+        };
+        Some(match standing {
+            None => {
+                format!("{name} is not there: without it all legs in sync are needed by a start")
+            }
+            // At a start there is nothing to be told of a whole one.
+            Some(WitnessStanding::Votes) if before.is_none() => return None,
+            Some(WitnessStanding::Votes) => {
+                format!("{name} has a say: a start may do with one leg")
+            }
+            Some(WitnessStanding::Failed(error)) => format!(
+                "{name} has failed: {error}. Until it answers again a start needs all legs in sync"
+            ),
+            Some(WitnessStanding::LeftOut) => format!("{name} is left out, as was said"),
+            Some(WitnessStanding::TakenOut) => format!("{name} is taken out"),
+            Some(WitnessStanding::Joining) => return None,
+        })
     }
 }
 

@@ -167,6 +167,11 @@ pub(crate) fn run_until_stopped<C: Core>(
         for news in disks.legs.look(legs, |place| supervisor.event_loop.leg_name(place)) {
             eprintln!("dcd: {news}");
         }
+        let witness = core.engine().and_then(Engine::leg_witness);
+        let name = || supervisor.event_loop.witness_name();
+        if let Some(news) = disks.legs.look_at_witness(witness, name) {
+            eprintln!("dcd: {news}");
+        }
         if let Some(news) = trouble.news(core.destage_trouble(), || core.status()) {
             eprintln!("dcd: {news}");
         }

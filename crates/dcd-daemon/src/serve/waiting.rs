@@ -1,6 +1,6 @@
 //! Waiting until both disks are there (`--wait`): a service may be started before its disks, and
 //! must neither fail nor hold up anybody. A leg that the others can do without, because it counted
-//! no more, is waited for as long as disks take to come up, and then no longer.
+//! no more or the witness says so, is waited for as long as disks take to come up, and then no longer.
 //!
 //! A disk is there when its name can be looked up. Names are looked up every half second: whatever
 //! makes them (udev, a mount, a person) needs to know nothing of us. Meanwhile the service manager
@@ -56,9 +56,11 @@ impl<'a> Awaited<'a> {
         let (there, cache_disks): (Vec<_>, Vec<_>) = self.cache_disks.all().partition(is_there);
         let data_disks: Vec<_> = self.data_disks.iter().filter(|disk| !is_there(disk)).collect();
         let legs: Vec<&Path> = there.iter().map(|disk| disk.path()).collect();
+        // The witness itself is not waited for while all legs are there; else its word is.
+        let witness = self.cache_disks.witness.as_ref().map(DeviceSpec::path);
         let is_dispensable = !cache_disks.is_empty()
             && data_disks.is_empty()
-            && can_do_without_others(&legs, &self.cache_disks.without);
+            && can_do_without_others(&legs, witness, &self.cache_disks.without);
         self.dispensable_since = match is_dispensable {
             true => self.dispensable_since.or(Some(Instant::now())),
             false => None,

@@ -5,6 +5,7 @@ use super::Engine;
 use crate::format::leg_label::LegLabel;
 use crate::io::{Device, Io, LegError, Output, RequestError, RequestId};
 use crate::legs::status::LegStatus;
+use crate::legs::witness::{WitnessParts, WitnessStatus};
 use crate::legs::{Legs, LegsOutput};
 use crate::units::{Duration, LINE_SIZE, LegIndex, SlotIndex, Time, Uuid};
 
@@ -31,13 +32,36 @@ impl Engine {
         legs.join(leg, before)
     }
 
+    /// The witness of the legs, if they have one.
+    pub fn leg_witness(&self) -> Option<WitnessStatus> {
+        self.legs.as_ref().and_then(|legs| legs.witness())
+    }
+
+    /// A file becomes the witness of the legs while they serve: [`Device::Witness`] from the next
+    /// input on. `before`: the newest label that it has, if it was one of this cache.
+    ///
+    /// # Errors
+    /// If the cache-disk has no legs, or has a witness, or it cannot be theirs.
+    pub fn add_witness(
+        &mut self,
+        parts: WitnessParts,
+        before: Option<&LegLabel>,
+    ) -> Result<(), LegError> {
+        let legs = self.legs.as_mut().ok_or(LegError::NoLegs)?;
+        legs.add_witness(parts, before)
+    }
+
     pub(super) fn fill_leg(&mut self, id: RequestId, leg: Uuid) {
-        let result = self.of_leg(leg).and_then(|(legs, leg)| legs.add(leg));
+        let of_witness = self.legs.as_mut().and_then(|legs| legs.try_witness(leg));
+        let of_leg = || self.of_leg(leg).and_then(|(legs, leg)| legs.add(leg));
+        let result = of_witness.unwrap_or_else(of_leg);
         self.reply(id, result.map_err(RequestError::Leg), None);
     }
 
     pub(super) fn take_out_leg(&mut self, id: RequestId, leg: Uuid) {
-        match self.of_leg(leg).and_then(|(legs, leg)| legs.remove(leg)) {
+        let of_witness = self.legs.as_mut().and_then(|legs| legs.remove_witness(leg));
+        let of_leg = || self.of_leg(leg).and_then(|(legs, leg)| legs.remove(leg));
+        match of_witness.unwrap_or_else(of_leg) {
             Ok(()) => self.behind_legs.push(id),
             Err(error) => self.reply(id, Err(RequestError::Leg(error)), None),
         }
@@ -90,7 +114,7 @@ impl Engine {
                 }
             }
             if !self.behind_legs.is_empty()
-                && let Some(legs) = self.legs.as_ref().filter(|legs| !legs.is_writing_out())
+                && let Some(legs) = self.legs.as_ref().filter(|legs| legs.has_told_all())
             {
                 let failure = legs.failure();
                 for id in std::mem::take(&mut self.behind_legs) {

@@ -18,8 +18,11 @@ use crate::units::Uuid;
 
 /// "dcdCLEGS" in ASCII, read as a little-endian number.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"dcdCLEGS");
-/// The version that this program writes and reads.
+/// The version of a label that names no witness.
 pub const VERSION: u32 = 1;
+/// The version of one that does. A program that does not know of it would change who counts without
+/// its word.
+pub const VERSION_WITH_WITNESS: u32 = 2;
 /// Byte addresses of the two copies on a leg: behind those of the superblock.
 pub const LEG_LABEL_OFFSETS: [u64; 2] = [4 << 10, 68 << 10];
 /// Size of a label.
@@ -36,7 +39,6 @@ pub const REGION_BYTES_MIN: u32 = 64 << 10;
 /// See [`REGION_BYTES_MIN`].
 pub const REGION_BYTES_MAX: u32 = 64 << 20;
 const WHAT: &str = "the label of the leg";
-const PREAMBLE: Preamble = Preamble { what: WHAT, magic: MAGIC, version: VERSION };
 
 /// Names a membership: random, never 0.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -51,13 +53,42 @@ pub struct Membership {
     pub past: Vec<Tag>,
     /// The legs in sync: 1 to [`LEGS_MAX`].
     pub members: Vec<Uuid>,
+    /// Who has a say, and holds no data: with it a start needs one of the members only.
+    pub witness: Option<Uuid>,
 }
 
 impl Membership {
     /// The one that follows.
-    pub fn next(&self, tag: Tag, members: Vec<Uuid>) -> Membership {
-        let past = [self.tag].into_iter().chain(self.past.iter().copied());
-        Membership { tag, past: past.take(PAST_TAGS).collect(), members }
+    pub fn next(&self, tag: Tag, members: Vec<Uuid>, witness: Option<Uuid>) -> Membership {
+        self.next_keeping(tag, members, witness, &[])
+    }
+
+    /// The same. Where tags have no room any more, those of `keep` stay, which are far fewer.
+    pub fn next_keeping(
+        &self,
+        tag: Tag,
+        members: Vec<Uuid>,
+        witness: Option<Uuid>,
+        keep: &[Tag],
+    ) -> Membership {
+        let mut past: Vec<Tag> = [self.tag].into_iter().chain(self.past.iter().copied()).collect();
+        while past.len() > PAST_TAGS {
+            let oldest = past.iter().rposition(|tag| !keep.contains(tag));
+            past.remove(oldest.unwrap_or(PAST_TAGS));
+        }
+        Membership { tag, past, members, witness }
+    }
+
+    /// Whether they have a tag in common: else nobody can say which is older, or whether they went
+    /// apart.
+    pub fn is_related_to(&self, other: &Membership) -> bool {
+        let tags = [self.tag].into_iter().chain(self.past.iter().copied());
+        tags.into_iter().any(|tag| other.knows(tag))
+    }
+
+    /// Whether this is a member of it, or its witness.
+    pub fn names(&self, leg: Uuid) -> bool {
+        self.members.contains(&leg) || self.witness == Some(leg)
     }
 
     /// Whether it is this one, or follows it.
@@ -73,6 +104,8 @@ pub enum LegState {
     Member,
     /// It is being filled: what it holds is believed by nobody.
     Filling,
+    /// It is no leg, but the witness: it has this label and nothing else.
+    Witness,
 }
 
 impl LegState {
@@ -80,6 +113,7 @@ impl LegState {
         match self {
             LegState::Member => 1,
             LegState::Filling => 2,
+            LegState::Witness => 3,
         }
     }
 }
@@ -89,9 +123,10 @@ impl LegState {
 pub struct LegLabel {
     /// The cache.
     pub cache: Uuid,
-    /// This leg.
+    /// This leg, or the witness.
     pub leg: Uuid,
-    /// Counts the labels that were written. Legs of one membership differ by one at most.
+    /// Counts the labels that were written. Legs of one membership differ by one at most; a witness
+    /// counts its own.
     pub number: u64,
     /// What it is.
     pub state: LegState,
@@ -103,6 +138,9 @@ pub struct LegLabel {
     pub region_bytes: u32,
     /// Regions that may differ between members after a crash, ascending; at most [`MARKS_MAX`].
     pub marks: Vec<u32>,
+    /// Of the other copy, the witness. What a killed program wrote last can be read, and may be lost
+    /// with the power: then that copy counts again.
+    pub witness_before: Option<Uuid>,
 }
 
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -123,7 +161,8 @@ pub(crate) struct LegLabelOnDisk {
     pub(crate) region_bytes: U32,
     pub(crate) marks_count: U32,
     pub(crate) marks: [U32; MARKS_MAX],
-    pub(crate) unused: [u8; 108],
+    pub(crate) witness: [u8; 16],
+    pub(crate) unused: [u8; 92],
 }
 
 const _: () = assert!(size_of::<LegLabelOnDisk>() == LEG_LABEL_BYTES);
@@ -147,6 +186,7 @@ pub fn layout() -> Vec<FieldLayout> {
         region_bytes,
         marks_count,
         marks,
+        witness,
         unused,
     })
 }
@@ -159,11 +199,34 @@ impl LegLabel {
             leg: legs[index],
             number: 1,
             state: LegState::Member,
-            membership: Membership { tag, past: Vec::new(), members: legs.to_vec() },
+            membership: Membership { tag, past: Vec::new(), members: legs.to_vec(), witness: None },
             is_in_force: true,
             region_bytes: 1 << 20,
             marks: Vec::new(),
+            witness_before: None,
         }
+    }
+
+    /// The same with a witness.
+    pub fn with_witness(mut self, witness: Uuid) -> LegLabel {
+        self.membership.witness = Some(witness);
+        self
+    }
+
+    /// That of the witness of a leg with this label.
+    ///
+    /// # Panics
+    /// If that names none.
+    pub fn of_witness(&self) -> LegLabel {
+        let leg = self.membership.witness.expect("it names one");
+        LegLabel { leg, state: LegState::Witness, marks: Vec::new(), ..self.clone() }
+    }
+
+    /// The newest membership that was in force, as this label knows it: nobody was answered under
+    /// a later one.
+    pub fn base(&self) -> Tag {
+        let before = self.membership.past.first().filter(|_| !self.is_in_force);
+        before.copied().unwrap_or(self.membership.tag)
     }
 
     /// Where the label with this number goes: the other copy is the one before it.
@@ -178,7 +241,10 @@ impl LegLabel {
     pub fn encode(&self) -> Buffer {
         let mut disk = LegLabelOnDisk::new_zeroed();
         disk.magic = MAGIC.into();
-        disk.version = VERSION.into();
+        disk.version = match self.membership.witness {
+            Some(_) => VERSION_WITH_WITNESS.into(),
+            None => VERSION.into(),
+        };
         disk.cache = self.cache.0;
         disk.leg = self.leg.0;
         disk.number = self.number.into();
@@ -197,6 +263,7 @@ impl LegLabel {
         for (place, mark) in self.marks.iter().enumerate() {
             disk.marks[place] = (*mark).into();
         }
+        disk.witness = self.membership.witness.unwrap_or(Uuid([0; 16])).0;
         disk.checksum = crc32c_with_hole(disk.as_bytes(), CHECKSUM_OFFSET).into();
         Buffer::copy_of(disk.as_bytes())
     }
@@ -206,11 +273,16 @@ impl LegLabel {
     /// # Errors
     /// What is wrong with the first, if neither is valid.
     pub fn newest(copy_0: &[u8], copy_1: &[u8]) -> Result<LegLabel, FormatError> {
-        match (LegLabel::decode(copy_0), LegLabel::decode(copy_1)) {
-            (Ok(first), Ok(second)) if second.number > first.number => Ok(second),
-            (Ok(label), _) | (Err(_), Ok(label)) => Ok(label),
-            (Err(error), Err(_)) => Err(error),
-        }
+        let (newest, other) = match (LegLabel::decode(copy_0), LegLabel::decode(copy_1)) {
+            (Ok(first), Ok(second)) if second.number > first.number => (second, Some(first)),
+            (Ok(first), second) => (first, second.ok()),
+            (Err(_), Ok(second)) => (second, None),
+            (Err(error), Err(_)) => return Err(error),
+        };
+        let witness_before = other
+            .filter(|other| other.cache == newest.cache)
+            .and_then(|other| other.membership.witness);
+        Ok(LegLabel { witness_before, ..newest })
     }
 
     /// Reads a copy. Every byte may be anything.
@@ -218,7 +290,12 @@ impl LegLabel {
     /// # Errors
     /// What is wrong with it.
     pub fn decode(bytes: &[u8]) -> Result<LegLabel, FormatError> {
-        let (disk, _) = PREAMBLE.verify::<LegLabelOnDisk>(bytes)?;
+        let of_version = |version| Preamble { what: WHAT, magic: MAGIC, version };
+        let with_witness = of_version(VERSION_WITH_WITNESS);
+        let has_witness = with_witness.identify::<LegLabelOnDisk>(bytes).is_ok();
+        let version = if has_witness { with_witness } else { of_version(VERSION) };
+        let (disk, _) = version.verify::<LegLabelOnDisk>(bytes)?;
+        let witness = Some(Uuid(disk.witness)).filter(|_| has_witness);
         let count = |name, count: U32, min: usize, max: usize| match count.get() as usize {
             count if (min..=max).contains(&count) => Ok(count),
             count => Err(field(name, count as u64)),
@@ -236,6 +313,7 @@ impl LegLabel {
         let state = match disk.state.get() {
             1 => LegState::Member,
             2 => LegState::Filling,
+            3 => LegState::Witness,
             state => return Err(field("state", state.into())),
         };
         let is_in_force = match disk.is_in_force.get() {
@@ -256,9 +334,30 @@ impl LegLabel {
             return Err(field("region_bytes", region_bytes.into()));
         }
         let past = disk.past.iter().map(|tag| Tag(tag.get())).take_while(|tag| tag.0 != 0);
-        let membership = Membership { tag: Tag(tag), past: past.collect(), members };
         let (cache, leg) = (Uuid(disk.cache), Uuid(disk.leg));
-        Ok(LegLabel { cache, leg, number, state, membership, is_in_force, region_bytes, marks })
+        // It is none of the legs; and only who has its name is it.
+        let is_witness = state == LegState::Witness;
+        let is_one =
+            |it: Uuid| it.0 != [0; 16] && !members.contains(&it) && (it == leg) == is_witness;
+        if witness.is_some_and(|it| !is_one(it)) || is_witness && witness.is_none() {
+            return Err(field("witness", disk.state.get().into()));
+        }
+        if is_witness && !marks.is_empty() {
+            return Err(field("marks_count", marks.len() as u64));
+        }
+        let membership = Membership { tag: Tag(tag), past: past.collect(), members, witness };
+        let witness_before = None;
+        Ok(LegLabel {
+            cache,
+            leg,
+            number,
+            state,
+            membership,
+            is_in_force,
+            region_bytes,
+            marks,
+            witness_before,
+        })
     }
 }
 
@@ -276,20 +375,35 @@ mod tests {
         let legs = [Uuid([1; 16]), Uuid([2; 16])];
         let mut label = LegLabel::of_new(Uuid([7; 16]), &legs, 1, Tag(9));
         label.marks = vec![0, 5, 77];
-        label.membership = label.membership.next(Tag(10), vec![legs[1]]);
+        label.membership = label.membership.next(Tag(10), vec![legs[1]], None);
         assert_eq!(LegLabel::decode(label.encode().bytes()), Ok(label.clone()));
+        assert_eq!(label.encode().bytes()[8..12], VERSION.to_le_bytes());
+        let named = label.clone().with_witness(Uuid([3; 16]));
+        assert_eq!(LegLabel::decode(named.encode().bytes()), Ok(named.clone()));
+        assert_eq!(named.encode().bytes()[8..12], VERSION_WITH_WITNESS.to_le_bytes());
+        let witness = named.of_witness();
+        assert_eq!(LegLabel::decode(witness.encode().bytes()), Ok(witness));
         let newer = LegLabel { number: 2, ..label.clone() };
         let newest = |a: &[u8], b: &[u8]| LegLabel::newest(a, b).ok();
         let (old, new) = (label.encode(), newer.encode());
         assert_eq!(newest(old.bytes(), new.bytes()), Some(newer.clone()));
         assert_eq!(newest(new.bytes(), old.bytes()), Some(newer));
-        assert_eq!(newest(old.bytes(), &[]), Some(label));
+        assert_eq!(newest(old.bytes(), &[]), Some(label.clone()));
         assert_eq!(newest(&[], &[]), None);
+        // Of the copy before, its witness is known; of another cache there is none.
+        let newer = LegLabel { number: 2, ..label.clone() };
+        let before = |old: &LegLabel| {
+            newest(old.encode().bytes(), newer.encode().bytes()).unwrap().witness_before
+        };
+        assert_eq!((before(&label), before(&named)), (None, Some(Uuid([3; 16]))));
+        assert_eq!(before(&LegLabel { cache: Uuid([8; 16]), ..named }), None);
     }
 
     #[test]
     fn what_cannot_be_is_refused_by_name() {
         let label = LegLabel::of_new(Uuid([7; 16]), &[Uuid([1; 16])], 0, Tag(9));
+        let named = label.clone().with_witness(Uuid([3; 16]));
+        let witness = named.of_witness();
         for (bad, name) in [
             (LegLabel { marks: vec![3, 3], ..label.clone() }, "marks"),
             (LegLabel { number: COUNTER_END, ..label.clone() }, "number"),
@@ -297,6 +411,12 @@ mod tests {
             (LegLabel { region_bytes: 32 << 10, ..label.clone() }, "region_bytes"),
             (label_with(&label, Vec::new()), "members_count"),
             (label_with(&label, vec![label.leg; 2]), "members"),
+            (label.clone().with_witness(label.leg), "witness"),
+            (label.clone().with_witness(Uuid([0; 16])), "witness"),
+            (LegLabel { state: LegState::Witness, ..label.clone() }, "witness"),
+            (LegLabel { state: LegState::Witness, ..named }, "witness"),
+            (LegLabel { state: LegState::Member, ..witness.clone() }, "witness"),
+            (LegLabel { marks: vec![1], ..witness }, "marks_count"),
         ] {
             let error = LegLabel::decode(bad.encode().bytes()).unwrap_err();
             assert!(matches!(error, FormatError::Field { field, .. } if field == name), "{error}");
@@ -310,10 +430,14 @@ mod tests {
 
     #[test]
     fn a_membership_knows_those_before_it() {
-        let mut membership =
-            Membership { tag: Tag(1), past: Vec::new(), members: vec![Uuid([1; 16])] };
+        let mut membership = Membership {
+            tag: Tag(1),
+            past: Vec::new(),
+            members: vec![Uuid([1; 16])],
+            witness: None,
+        };
         for tag in 2..=100 {
-            membership = membership.next(Tag(tag), membership.members.clone());
+            membership = membership.next(Tag(tag), membership.members.clone(), None);
         }
         assert!((4..=100).all(|tag| membership.knows(Tag(tag))));
         assert!(!membership.knows(Tag(3)) && !membership.knows(Tag(101)));

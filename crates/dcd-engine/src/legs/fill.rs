@@ -95,7 +95,7 @@ impl Legs {
             // One that was being filled was never believed.
             let is_older = before.state == LegState::Filling || self.follows(before);
             if before.cache != self.cache || !is_older {
-                return Err(LegError::Newer);
+                return Err(self.refusal_of(before));
             }
         }
         self.check_room()?;
@@ -110,6 +110,9 @@ impl Legs {
             None => self.legs.push(leg),
         }
         self.missing.retain(|leg| before.is_none_or(|before| before.leg != *leg));
+        if let Some(before) = before {
+            self.kept_tags.keep(uuid, before.membership.tag);
+        }
         let index = LegIndex(free as u8);
         self.forget_place(index);
         Ok(index)
@@ -184,6 +187,7 @@ impl Legs {
         }
         let Some(leg) = self.indexed().find(may).map(|(index, _)| index) else { return false };
         self.leg_mut(leg).standing = LegStanding::Filling;
+        self.kept_tags.keep(self.leg(leg).uuid, self.membership.tag);
         self.fill = Some(Fill {
             leg,
             stage: Stage::Label { copy: 0 },
@@ -207,6 +211,7 @@ impl Legs {
             is_in_force: true,
             region_bytes: self.region_bytes as u32,
             marks: Vec::new(),
+            witness_before: None,
         }
     }
 

@@ -4,9 +4,10 @@
 //! A change of the membership takes two, one to each copy, so that no copy that rots brings the
 //! membership before back (C20):
 //!
-//! 1. The first names it, *not in force*, on all legs that it names; on one that joins last.
+//! 1. The first names it, *not in force*, on the witness that it names, then on all legs; on one
+//!    that joins last.
 //!    Crash between them: nobody has been answered under it, and a leg that lacks it is as good as
-//!    one that has it.
+//!    one that has it. What a leg has of it, the witness has.
 //! 2. The second says that it is in force: all have the first.
 //!    Crash from here on: a leg without either is an older copy of itself.
 //! 3. Now what waited for it is told.
@@ -17,7 +18,7 @@ use std::collections::VecDeque;
 
 use super::{Asker, LegIndex, LegSet, LegStanding, Legs, LegsPhase, Purpose};
 use crate::format::leg_label::{LegLabel, LegState, Membership, Tag};
-use crate::io::{IoData, IoError, IoOperation};
+use crate::io::{IoData, IoError, IoOperation, LegError};
 use crate::units::Uuid;
 
 /// Makes the names of memberships: random as its seed is.
@@ -50,6 +51,8 @@ impl Tags {
 /// A label on its way to some legs.
 struct Stage {
     legs: LegSet,
+    /// And to the witness, if the membership names one.
+    has_witness: bool,
     number: u64,
     is_in_force: bool,
 }
@@ -65,12 +68,19 @@ pub(super) struct LabelWrite {
     /// The last leg that counts does not take it.
     error: Option<IoError>,
     number: u64,
+    /// The witness has all of them so far.
+    witness_has_it: bool,
 }
 
 impl LabelWrite {
     /// Legs that a start may come to believe.
     pub(super) fn legs_named(&self) -> &[Uuid] {
         &self.membership.members
+    }
+
+    /// The witness that they name.
+    pub(super) fn witness_named(&self) -> Option<Uuid> {
+        self.membership.witness
     }
 }
 
@@ -79,7 +89,10 @@ impl Legs {
         if self.label_write.is_some() || self.phase != LegsPhase::Running {
             return false;
         }
-        if self.membership_is_due() {
+        if self.membership_is_due() || self.witness_is_due() {
+            if self.witness_is_looked_after() {
+                return false;
+            }
             self.begin_membership();
             return true;
         }
@@ -88,7 +101,8 @@ impl Legs {
         }
         let Some(marks) = self.marks.for_label() else { return self.flush_for_marks() };
         let number = self.number + 1;
-        let stage = Stage { legs: self.legs_that_count(), number, is_in_force: true };
+        let legs = self.legs_that_count();
+        let stage = Stage { legs, has_witness: false, number, is_in_force: true };
         self.begin_labels(self.membership.clone(), marks, VecDeque::from([stage]));
         true
     }
@@ -107,11 +121,30 @@ impl Legs {
     pub(super) fn follows(&self, other: &LegLabel) -> bool {
         let being_written = self.label_write.as_ref().map(|write| &write.membership);
         let newest = being_written.unwrap_or(&self.membership);
-        let counts = |uuid| self.legs.iter().any(|leg| leg.uuid == uuid && leg.counts());
-        let never_got_it =
-            !other.is_in_force && other.membership.members.iter().any(|it| counts(*it));
-        let before = other.membership.past.first().filter(|_| never_got_it);
-        newest.knows(other.membership.tag) || before.is_some_and(|tag| newest.knows(*tag))
+        let has_one_that_counts = || other.membership.members.iter().any(|it| self.leg_counts(*it));
+        let never_in_force =
+            !other.is_in_force && (other.state == LegState::Witness || has_one_that_counts());
+        newest.knows(other.membership.tag) || never_in_force && newest.knows(other.base())
+    }
+
+    /// Why what has this label, which is not followed, cannot be taken in.
+    pub(super) fn refusal_of(&self, other: &LegLabel) -> LegError {
+        let is_related = self.membership.is_related_to(&other.membership);
+        match other.cache == self.cache && !is_related {
+            true => LegError::Unknown,
+            false => LegError::Newer,
+        }
+    }
+
+    /// It counts no more: what tags its labels may have. `had_them`: it had those of now.
+    pub(super) fn keep_tags_of(&mut self, name: Uuid, had_them: bool) {
+        if had_them {
+            self.kept_tags.forget(name);
+        }
+        self.kept_tags.keep(name, self.membership.tag);
+        if let Some(write) = &self.label_write {
+            self.kept_tags.keep(name, write.membership.tag);
+        }
     }
 
     /// Makes those the members that count now.
@@ -120,15 +153,28 @@ impl Legs {
         let is_joining = |leg: &LegIndex| self.leg(*leg).standing == LegStanding::Joining;
         let joining: LegSet = legs.iter().filter(is_joining).collect();
         let old = legs.without(joining);
-        let members = legs.iter().map(|leg| self.leg(leg).uuid).collect();
-        let membership = self.membership.next(self.tags.next(), members);
-        let (first, second) = (self.number + 1, self.number + 2);
-        let stage = |legs, number, is_in_force| Stage { legs, number, is_in_force };
-        let mut stages = VecDeque::from([stage(old, first, false)]);
-        if !joining.is_empty() {
-            stages.push_back(stage(joining, first, false));
+        let members: Vec<Uuid> = legs.iter().map(|leg| self.leg(leg).uuid).collect();
+        let witness = self.witness_to_name();
+        if witness.is_some() {
+            self.witness_may_know(&members);
         }
-        stages.push_back(stage(legs, second, true));
+        let (tag, keep) = (self.tags.next(), self.kept_tags.all());
+        let membership = self.membership.next_keeping(tag, members, witness, &keep);
+        let (first, second) = (self.number + 1, self.number + 2);
+        let stage = |legs, has_witness, number, is_in_force| Stage {
+            legs,
+            has_witness,
+            number,
+            is_in_force,
+        };
+        let mut stages = VecDeque::from([
+            stage(LegSet::default(), true, first, false),
+            stage(old, false, first, false),
+        ]);
+        if !joining.is_empty() {
+            stages.push_back(stage(joining, false, first, false));
+        }
+        stages.push_back(stage(legs, true, second, true));
         let marks = match self.marks.for_label() {
             Some(marks) => marks,
             None => self.marks.in_labels(),
@@ -137,9 +183,16 @@ impl Legs {
     }
 
     fn begin_labels(&mut self, membership: Membership, marks: Vec<u32>, stages: VecDeque<Stage>) {
-        let number = self.number;
-        self.label_write =
-            Some(LabelWrite { membership, marks, stages, left: 0, error: None, number });
+        let (number, witness_has_it) = (self.number, membership.witness.is_some());
+        self.label_write = Some(LabelWrite {
+            membership,
+            marks,
+            stages,
+            left: 0,
+            error: None,
+            number,
+            witness_has_it,
+        });
         self.next_stage();
     }
 
@@ -154,19 +207,32 @@ impl Legs {
             is_in_force: stage.is_in_force,
             region_bytes: self.region_bytes as u32,
             marks: write.marks.clone(),
+            witness_before: None,
         }
     }
 
     fn next_stage(&mut self) {
         let Some(mut write) = self.label_write.take() else { return };
+        if self.failure().is_some() {
+            // Nobody will be answered under it.
+            self.number = write.number;
+            return;
+        }
         let Some(stage) = write.stages.pop_front() else { return self.labels_written(write) };
         // One may have failed since the stages were made.
         let legs = stage.legs.and(self.legs_that_count());
         (write.left, write.number) = (legs.len(), stage.number);
         let labels: Vec<_> =
             legs.iter().map(|leg| (leg, self.label_of(leg, &write, &stage))).collect();
+        let membership = write.membership.clone();
         self.label_write = Some(write);
-        if labels.is_empty() {
+        let is_witness_asked =
+            stage.has_witness && self.label_witness(&membership, stage.is_in_force);
+        if let Some(write) = self.label_write.as_mut().filter(|_| stage.has_witness) {
+            write.left += u32::from(is_witness_asked);
+            write.witness_has_it &= is_witness_asked;
+        }
+        if labels.is_empty() && !is_witness_asked {
             return self.next_stage();
         }
         for (leg, label) in labels {
@@ -182,6 +248,17 @@ impl Legs {
         }
         // Only the last one still counts behind that.
         error = error.filter(|_| self.leg(leg).counts());
+        self.label_answered(error);
+    }
+
+    /// The witness has answered, or is out.
+    pub(super) fn witness_label_done(&mut self, result: Result<(), IoError>) {
+        let write = self.label_write.as_mut().expect("it is under way");
+        write.witness_has_it &= result.is_ok();
+        self.label_answered(None);
+    }
+
+    fn label_answered(&mut self, error: Option<IoError>) {
         let write = self.label_write.as_mut().expect("it is under way");
         write.left -= 1;
         write.error = write.error.or(error);
@@ -196,8 +273,12 @@ impl Legs {
 
     fn labels_written(&mut self, write: LabelWrite) {
         self.number = write.number;
+        let is_new = self.membership != write.membership;
         self.membership = write.membership;
         self.marks.label_written(&write.marks);
+        if is_new {
+            self.witness_knows_now(write.witness_has_it);
+        }
         for leg in &mut self.legs {
             let is_member = self.membership.members.contains(&leg.uuid);
             if leg.standing == LegStanding::Joining && is_member {
@@ -217,12 +298,20 @@ impl Legs {
         // 2. But without a membership nobody can be told of anything any more: a start would
         //    believe legs that lack it.
         if write.membership != self.membership {
-            self.phase = match self.phase {
-                LegsPhase::Running => LegsPhase::ReadOnly(error),
-                _ => LegsPhase::Failed(error),
-            };
-            self.opening = None;
+            self.give_membership_up(error);
         }
+    }
+
+    /// Who counts can be told to nobody any more.
+    pub(super) fn give_membership_up(&mut self, error: IoError) {
+        self.marks.give_up();
+        self.refuse_waiting(error);
+        self.phase = match self.phase {
+            LegsPhase::Running => LegsPhase::ReadOnly(error),
+            LegsPhase::Opening => LegsPhase::Failed(error),
+            failed => failed,
+        };
+        self.opening = None;
     }
 
     /// Marks have no room before those of regions go that are the same everywhere.

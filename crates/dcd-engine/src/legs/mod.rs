@@ -21,25 +21,30 @@
 //!
 //! Who counts is in the labels ([`crate::format::leg_label`]), and whom a start believes in
 //! [`choose`]. Several disks that fail one after the other are a matter of time; that of the last
-//! leg is the engine's (contracts C22 and C23), as with one disk.
+//! leg is the engine's (contracts C22 and C23), as with one disk. A [`witness`] makes a start with
+//! one leg of two one that needs nobody.
 
 pub mod choose;
 mod copying;
 mod fill;
+mod kept;
 mod labels;
 mod marks;
 mod opening;
 mod out;
 mod read;
 pub mod status;
+pub mod witness;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::RangeInclusive;
 
 use self::choose::{Choice, Role};
+use self::kept::KeptTags;
 use self::labels::{LabelWrite, Tags};
 use self::marks::Marks;
 use self::status::LegCounters;
+use self::witness::{Witness, WitnessParts};
 use crate::buffer::Buffer;
 use crate::error::FormatError;
 use crate::format::leg_label::{self, MARKS_MAX, Membership};
@@ -59,12 +64,14 @@ pub struct LegsParts {
     /// Most regions that a label marks: as many as a write touches at least, and not more than
     /// [`MARKS_MAX`].
     pub marks_max: usize,
+    /// The witness, if one was given.
+    pub witness: Option<WitnessParts>,
 }
 
 impl LegsParts {
     /// What is chosen of legs with these labels.
     pub fn new(choice: Choice, uuids: Vec<Uuid>, seed: u64) -> LegsParts {
-        LegsParts { choice, uuids, seed, marks_max: MARKS_MAX }
+        LegsParts { choice, uuids, seed, marks_max: MARKS_MAX, witness: None }
     }
 }
 
@@ -281,12 +288,18 @@ pub struct Legs {
     legs: Vec<Leg>,
     /// Legs of the membership that are not there.
     missing: Vec<Uuid>,
+    witness: Option<Witness>,
+    /// That of the membership, if it is not there.
+    witness_missing: Option<Uuid>,
+    /// Legs that a start may believe on the word of a witness, as its labels may be.
+    witness_knows: Vec<Uuid>,
     phase: LegsPhase,
     /// The newest that any leg may have.
     membership: Membership,
     /// Of the last label.
     number: u64,
     tags: Tags,
+    kept_tags: KeptTags,
     marks: Marks,
     label_write: Option<LabelWrite>,
     opening: Option<opening::Opening>,
@@ -337,7 +350,7 @@ impl Legs {
         end_bytes: u64,
         timeout: Duration,
     ) -> Result<Legs, FormatError> {
-        let LegsParts { choice, uuids, seed, marks_max } = parts;
+        let LegsParts { choice, uuids, seed, marks_max, witness } = parts;
         let label = choice.label;
         let region_bytes = u64::from(label.region_bytes);
         let leg = |(uuid, role): (&Uuid, &Role)| match role {
@@ -355,10 +368,14 @@ impl Legs {
             region_bytes,
             legs: uuids.iter().zip(&choice.roles).map(leg).collect(),
             missing: choice.missing,
+            witness: witness.map(|parts| Witness::new(now, parts)),
+            witness_missing: choice.witness_missing,
+            witness_knows: choice.witness_knows,
             phase: LegsPhase::Opening,
             membership: label.membership,
             number: label.number,
             tags: Tags::new(seed),
+            kept_tags: KeptTags::new(choice.stale_tags),
             opening: Some(opening::Opening::new(regions.collect())),
             marks,
             label_write: None,
@@ -548,6 +565,9 @@ impl Legs {
 
     /// An I/O of a leg has ended.
     pub(crate) fn io_done(&mut self, done: IoDone) {
+        if self.witness_io_done(&done) {
+            return;
+        }
         let io = self.ios.remove(&done.id).expect("an I/O that was started");
         let waited = self.patience.waited(io.started);
         let leg = self.leg_mut(io.leg);
@@ -655,6 +675,7 @@ impl Legs {
             moved |= self.start_waiting();
             moved |= self.advance_fill();
             moved |= self.advance_labels();
+            moved |= self.look_after_witness();
             moved |= self.release_held();
             if !moved {
                 return;

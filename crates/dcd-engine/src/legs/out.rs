@@ -5,6 +5,9 @@
 //!    Crash before: a start may still believe it, and nobody was told of what it lacks.
 //! 3. What it lacks is called done. From here on no start believes it.
 //!
+//! If there is a witness that could be believed with it, that is told first, and has to take it
+//! (`witness`).
+//!
 //! The last leg is never put out: what it cannot do goes up as the error of the cache-disk.
 
 use super::{LegIndex, LegStanding, Legs, Purpose};
@@ -30,6 +33,9 @@ impl Legs {
         if self.is_last(leg) {
             return Err(LegError::LastLeg);
         }
+        if self.witness_is_needed_without(self.leg(leg).uuid) {
+            return Err(LegError::WitnessNeeded);
+        }
         self.put_out(leg, LegStanding::TakenOut);
         Ok(())
     }
@@ -38,6 +44,10 @@ impl Legs {
         let was_out = self.leg(leg).is_out();
         if was_out && standing != LegStanding::TakenOut {
             return;
+        }
+        if self.leg(leg).counts() {
+            let was_in_sync = self.leg(leg).standing == LegStanding::InSync;
+            self.keep_tags_of(self.leg(leg).uuid, was_in_sync);
         }
         self.leg_mut(leg).standing = standing;
         if was_out {
@@ -48,6 +58,7 @@ impl Legs {
             LegStanding::Failed(error) => error,
             _ => IoError::Gone,
         };
+        self.check_witness(error);
         let of_leg = |(id, io): (&IoId, &super::LegIo)| {
             (io.leg == leg && io.purpose.is_some()).then_some(*id)
         };
@@ -67,6 +78,7 @@ impl Legs {
 
     /// A leg that does not answer has failed (C26).
     pub(super) fn give_up_late(&mut self) {
+        self.give_witness_up_late();
         while self.patience.looks() {
             // The oldest first: they are numbered in the order in which they were started.
             let next = self.ios.iter().find(|(_, io)| io.purpose.is_some());
@@ -87,7 +99,7 @@ impl Legs {
     pub(crate) fn wake_up(&self) -> Option<Time> {
         let oldest = self.ios.values().find(|io| io.purpose.is_some());
         let late = oldest.map(|oldest| self.patience.wake_up(oldest.started, self.timeout));
-        late.into_iter().chain(self.fill_wake_up()).min()
+        late.into_iter().chain(self.fill_wake_up()).chain(self.witness_wake_up()).min()
     }
 
     /// Why no label can be written any more.
@@ -95,14 +107,18 @@ impl Legs {
         self.phase.error()
     }
 
+    /// Whether whoever takes a leg out, or the witness, may be told that it is.
+    pub(crate) fn has_told_all(&self) -> bool {
+        !self.is_writing_out() && !self.is_dropping_witness()
+    }
+
     /// Whether a start may still believe a leg that counts no more, and that will change.
     pub(crate) fn is_writing_out(&self) -> bool {
         if self.failure().is_some() {
             return false;
         }
-        let counts = |uuid| self.legs.iter().any(|leg| leg.uuid == uuid && leg.counts());
         let being_written = self.label_write.iter().flat_map(|write| write.legs_named());
-        let members = self.membership.members.iter();
-        members.chain(being_written).any(|member| !counts(*member))
+        let members = self.membership.members.iter().chain(&self.witness_knows);
+        members.chain(being_written).any(|member| !self.leg_counts(*member))
     }
 }

@@ -609,7 +609,9 @@ impl Driver {
         match device {
             Device::CacheDisk => &mut self.cache_disk,
             Device::DataDisk => &mut self.data_disk,
-            Device::Member(_) | Device::Leg(_) | Device::Nvram => unreachable!("one of each"),
+            Device::Member(_) | Device::Leg(_) | Device::Witness | Device::Nvram => {
+                unreachable!("one of each")
+            }
         }
     }
 

@@ -256,7 +256,9 @@ impl Bench {
         let memory = self.engine().segment_memory().to_vec();
         let disk = match io.device {
             Device::CacheDisk => &mut self.cache_disk,
-            Device::DataDisk | Device::Leg(_) | Device::Nvram => unreachable!("there are members"),
+            Device::DataDisk | Device::Leg(_) | Device::Witness | Device::Nvram => {
+                unreachable!("there are members")
+            }
             Device::Member(index) => {
                 let index = usize::from(index.0);
                 let Range { start, end } = range_of(&io.operation);

@@ -1,10 +1,12 @@
 //! A cache-disk on two legs: the second disk, what happens to one of them alone, and what a start
-//! takes. While the other counts and can be read, nothing of it may be seen from above.
+//! takes. While the other counts and can be read, nothing of it may be seen from above. In some runs
+//! they have a witness, with troubles of its own.
 
 use dcd_engine::format::geometry::SUPERBLOCK_OFFSETS;
-use dcd_engine::format::leg_label::{LEG_LABEL_OFFSETS, LegLabel, Tag};
+use dcd_engine::format::leg_label::{LEG_LABEL_OFFSETS, LegLabel, PAST_TAGS, Tag};
 use dcd_engine::legs::choose::{LegsError, Role, choose};
 use dcd_engine::legs::status::LegStatus;
+use dcd_engine::legs::witness::WitnessStatus;
 use dcd_engine::legs::{LegStanding, LegsParts};
 use dcd_engine::units::{LegIndex, Uuid};
 use dcd_engine::{FormatError, IoError, IoOperation, Superblock};
@@ -14,8 +16,10 @@ use crate::model::Violation;
 use crate::random::Random;
 
 mod strike;
+mod witness;
 
 pub(crate) use self::strike::LegsOf;
+use self::witness::{Believed, Witness};
 
 /// How the legs of a run are.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -30,6 +34,8 @@ pub struct LegOptions {
     pub seed: u64,
     /// Most bytes per second of a fill; 0: no limit.
     pub fill_rate: u64,
+    /// They have a witness, which is looked after so often, in milliseconds.
+    pub witness_look_ms: Option<u64>,
 }
 
 impl LegOptions {
@@ -41,6 +47,7 @@ impl LegOptions {
             trouble_one_in: random.pick(&[0, 20, 60, 200]),
             seed: random.bits(),
             fill_rate: 0,
+            witness_look_ms: None,
         }
     }
 }
@@ -86,6 +93,8 @@ pub struct Legs {
     current: [Option<LegIndex>; 2],
     /// Those that counted when the machine stopped.
     pub(crate) counted: [bool; 2],
+    /// Disks that are older copies of themselves, and have not been filled since.
+    is_older: [bool; 2],
     /// Disks that were struck, and so many I/Os of legs later are healthy again if they still
     /// count: until then the other must answer for both.
     struck: [u64; 2],
@@ -97,6 +106,8 @@ pub struct Legs {
     older: Option<(usize, Pages)>,
     /// Requests about legs.
     asked: u64,
+    /// The witness, in some runs.
+    pub(crate) witness: Option<Witness>,
     /// What was done, by name.
     pub(crate) done: LegCounts,
 }
@@ -118,6 +129,16 @@ pub struct LegCounts {
     pub joined: u64,
     /// Lines that have rotted on one.
     pub rotted: u64,
+    /// I/Os of the witness that failed or hung, and so many times it has vanished.
+    pub witness_troubles: u64,
+    /// Starts with one leg on its word.
+    pub by_witness: u64,
+    /// Starts without it.
+    pub without_witness: u64,
+    /// Starts with an older copy of it.
+    pub older_witness: u64,
+    /// Times that it has become one while the legs served.
+    pub witness_joined: u64,
 }
 
 impl LegCounts {
@@ -129,6 +150,11 @@ impl LegCounts {
         self.filled += other.filled;
         self.joined += other.joined;
         self.rotted += other.rotted;
+        self.witness_troubles += other.witness_troubles;
+        self.by_witness += other.by_witness;
+        self.without_witness += other.without_witness;
+        self.older_witness += other.older_witness;
+        self.witness_joined += other.witness_joined;
     }
 }
 
@@ -155,11 +181,20 @@ impl Legs {
     pub fn new(options: LegOptions, cache: Uuid, first: &mut FaultyDisk) -> Legs {
         let uuids = [leg_uuid(0), leg_uuid(1)];
         let mut second = first.clone();
+        let named = |label: LegLabel| match options.witness_look_ms {
+            Some(_) => label.with_witness(witness::FIRST),
+            None => label,
+        };
+        let mut witness = None;
         for (index, disk) in [first, &mut second].into_iter().enumerate() {
             let label = LegLabel {
                 region_bytes: options.region_bytes,
                 ..LegLabel::of_new(cache, &uuids, index, Tag(options.seed | 1))
             };
+            let label = named(label);
+            if label.membership.witness.is_some() {
+                witness = Some(Witness::new(&label.of_witness(), options.seed));
+            }
             for offset in LEG_LABEL_OFFSETS {
                 disk.write(offset, label.encode().bytes(), true).expect("a new disk");
             }
@@ -171,11 +206,13 @@ impl Legs {
             places: vec![0, 1],
             current: [Some(LegIndex(0)), Some(LegIndex(1))],
             counted: [true; 2],
+            is_older: [false; 2],
             struck: [0; 2],
             rotten: None,
             rot_pause: 0,
             older: None,
             asked: 0,
+            witness,
             done: LegCounts::default(),
         }
     }
@@ -211,11 +248,15 @@ impl Legs {
     }
 
     /// Notes which legs count, for what a start may do without.
-    pub(crate) fn note(&mut self, status: &[LegStatus]) {
+    pub(crate) fn note(&mut self, status: &[LegStatus], witness: Option<WitnessStatus>) {
+        if let Some(known) = &mut self.witness {
+            known.note(witness);
+        }
         if status.is_empty() {
             return;
         }
         self.counted = [0, 1].map(|disk| self.status_of(disk, status).is_some_and(counts));
+        self.is_older = [0, 1].map(|disk| self.is_older[disk] && !self.counted[disk]);
     }
 
     /// Whether the other leg can answer for all.
@@ -227,7 +268,8 @@ impl Legs {
         }
         let other = 1 - self.place(leg);
         let is_whole = self.status_of(other, status).is_some_and(counts);
-        is_whole && self.rotten.is_none() && self.struck[other] == 0
+        let may_be_out = self.witness.as_ref().is_none_or(Witness::lets_legs_fail);
+        is_whole && may_be_out && self.rotten.is_none() && self.struck[other] == 0
     }
 
     fn other_has_bad(&self, leg: LegIndex, first: &FaultyDisk) -> bool {
@@ -261,7 +303,8 @@ impl Legs {
         let trouble = match self.random.below(4) {
             0 => Trouble::Dies(IoError::Gone),
             1 => Trouble::Dies(IoError::Failed),
-            2 if is_read && !is_label => Trouble::BadSector,
+            // With a witness one leg is alone more often, and its label must not be lost.
+            2 if is_read && !is_label && self.witness.is_none() => Trouble::BadSector,
             _ => Trouble::Fails,
         };
         // It is healthy again when it was read elsewhere.
@@ -326,6 +369,7 @@ impl Legs {
         let both_count =
             [0, 1].iter().all(|disk| self.status_of(*disk, status).is_some_and(counts))
                 && self.struck == [0; 2]
+                && self.witness.as_ref().is_none_or(Witness::lets_legs_fail)
                 && !has_bad;
         if !both_count || !self.random.one_in(20) {
             return None;
@@ -348,6 +392,8 @@ impl Legs {
         if has_trouble && self.random.one_in(6) {
             self.bring_back_older(first);
         }
+        // With the witness, whatever the labels say is right.
+        let believed = self.choose_by_witness(first);
         let disks = [&*first, &self.disk];
         let labels = disks.map(label_of);
         // One of two copies may be torn, and the other on a bad sector: then that leg is lost.
@@ -355,15 +401,18 @@ impl Legs {
         let label = |place: usize| labels[place].clone().expect("it is readable");
         let mut places = readable.clone();
         let mut without = Vec::new();
-        if readable.len() < 2 || has_trouble && self.random.one_in(5) {
+        if let Believed::One(place) = believed {
+            places = vec![place];
+            self.done.by_witness += 1;
+        } else if readable.len() < 2 || has_trouble && self.random.one_in(5) {
             let given = self.random.pick(&readable.iter().map(|it| *it as u64).collect::<Vec<_>>());
             let given = given as usize;
             // An older copy that was the only one in sync cannot know that.
             let may_be_alone = !disks[given].has_bad() && self.counted[given];
-            match choose(&[label(given)], &[]) {
+            match choose(&[label(given)], self.witness_label(), &[]) {
                 Ok(_) if may_be_alone => places = vec![given],
                 // The other may have gone on, for all that this one knows; we know better.
-                Err(LegsError::Missing { missing }) if may_be_alone => {
+                Err(LegsError::Missing { missing, .. }) if may_be_alone => {
                     places = vec![given];
                     without = missing;
                     self.done.forced += 1;
@@ -373,13 +422,35 @@ impl Legs {
             self.done.without_one += u64::from(places.len() == 1);
         }
         let given: Vec<LegLabel> = places.iter().map(|place| label(*place)).collect();
-        let choice = choose(&given, &without)
-            .map_err(|error| Violation(format!("the legs are refused: {error}; {given:?}")))?;
+        let witness = self.witness_label().cloned();
+        let mut choice = choose(&given, witness.as_ref(), &without);
+        // From before all tags that the legs have: a person does without it.
+        if let Err(LegsError::WitnessUnknown { witness: unknown, .. }) = choice {
+            without.push(unknown);
+            choice = choose(&given, witness.as_ref(), &without);
+        }
+        // The same of a leg that has not counted for so long.
+        if let Err(LegsError::LegsUnknown { first: one, second: other }) = choice {
+            let old = (0..2).filter(|place| self.is_long_ago(*place, first));
+            let old = old.map(label).find(|label| [one, other].contains(&label.leg));
+            if let Some(old) = old {
+                without.push(old.leg);
+                choice = choose(&given, witness.as_ref(), &without);
+            }
+        }
+        let choice = choice.map_err(|error| {
+            Violation(format!("the legs are refused: {error}; {given:?}, {witness:?}"))
+        })?;
         self.done.filled += choice.roles.iter().filter(|role| **role == Role::Stale).count() as u64;
         let in_sync = choice.roles.iter().zip(&places).filter(|(role, _)| **role == Role::InSync);
         let superblock = newest_superblock(in_sync.map(|(_, place)| disks[*place]));
         let uuids = given.iter().map(|label| label.leg).collect();
+        if let Some(witness) = &mut self.witness {
+            witness.is_forked |= !without.is_empty();
+        }
+        let witness_parts = self.witness_parts(&choice);
         let mut parts = LegsParts::new(choice, uuids, self.random.bits());
+        parts.witness = witness_parts;
         parts.marks_max = self.options.marks_max;
         self.current = [0, 1].map(|disk| {
             let leg = places.iter().position(|place| *place == disk);
@@ -392,6 +463,18 @@ impl Legs {
             self.older = Some((which, image));
         }
         Ok((superblock, parts))
+    }
+
+    /// Whether this disk does not count, and the other has changed so often since that it cannot know
+    /// its tag.
+    fn is_long_ago(&self, place: usize, first: &FaultyDisk) -> bool {
+        let number = |place: usize| {
+            let disk = if place == 0 { first } else { &self.disk };
+            label_of(disk).map_or(0, |label| label.number)
+        };
+        self.counted[1 - place]
+            && !self.counted[place]
+            && number(place) + PAST_TAGS as u64 <= number(1 - place)
     }
 
     /// A line has rotted; whether both disks hold the same there again.
@@ -432,7 +515,7 @@ impl Legs {
             return;
         }
         let Ok(true_label) = label_of(other) else { return };
-        let alone = choose(std::slice::from_ref(&true_label), &[]);
+        let alone = choose(std::slice::from_ref(&true_label), None, &[]);
         if !matches!(alone, Ok(_) | Err(LegsError::Missing { .. })) {
             return;
         }
@@ -458,6 +541,7 @@ impl Legs {
         }
         self.done.older += 1;
         self.counted[which] = false;
+        self.is_older[which] = true;
         match which {
             0 => *first = older,
             _ => self.disk = older,

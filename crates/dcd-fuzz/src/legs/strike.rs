@@ -1,11 +1,14 @@
 //! What happens to a leg when it is asked, and what somebody does about legs meanwhile.
 
 use dcd_engine::format::leg_label::LEG_LABEL_OFFSETS;
+use dcd_engine::io::LegError;
 use dcd_engine::legs::status::LegStatus;
-use dcd_engine::units::{LegIndex, Uuid};
+use dcd_engine::legs::witness::{WitnessParts, WitnessStatus};
+use dcd_engine::units::{Duration, LegIndex, Uuid};
 use dcd_engine::{Device, Input, Io, IoError, IoOperation, Operation, Phase, Request, RequestId};
 use dcd_testkit::bytes_of;
 
+use super::witness::WitnessCare;
 use super::{Care, Legs, Trouble, counts, label_of};
 use crate::disk::{Fate, FaultyDisk};
 use crate::model::Violation;
@@ -32,6 +35,69 @@ impl LegsOf<'_> {
         self.running.engine.iter().flat_map(|engine| engine.legs()).collect()
     }
 
+    fn witness_status(&self) -> Option<WitnessStatus> {
+        self.running.engine.as_ref().and_then(|engine| engine.leg_witness())
+    }
+
+    /// The same of the witness.
+    pub(crate) fn strike_witness(&mut self, io: &Io, random: &mut Random) -> Option<IoError> {
+        let status = self.witness_status();
+        let error = self.legs.witness_fails(status)?;
+        self.running.trace(|| format!("   the witness fails: {error}"));
+        if let IoOperation::Write { offset, data, .. } = &io.operation {
+            let bytes = bytes_of(data, &[]);
+            let fate = Fate::draw(random);
+            let witness = self.legs.witness.as_mut().expect("it is asked");
+            witness.disk.land(*offset, bytes, fate, random);
+        }
+        Some(error)
+    }
+
+    /// Whether an I/O of the witness is to hang.
+    pub(crate) fn witness_hangs(&mut self) -> bool {
+        let status = self.witness_status();
+        self.legs.witness_hangs(status)
+    }
+
+    /// What somebody does about the witness while a leg is asked.
+    fn care_for_witness(&mut self) {
+        let status = self.witness_status();
+        let Some(engine) = self.running.engine.as_mut() else { return };
+        if *engine.phase() != Phase::Running {
+            return;
+        }
+        let ios = &self.running.ios;
+        let is_asked = ios.iter().any(|flight| flight.io.device == Device::Witness);
+        let legs = &mut *self.legs;
+        let Some(care) = legs.draw_witness_care(status, is_asked) else { return };
+        legs.asked += 1;
+        let input = match care {
+            WitnessCare::Remove(leg) => care_request(legs.asked, Operation::TakeOutLeg { leg }),
+            WitnessCare::Try(leg) => care_request(legs.asked, Operation::FillLeg { leg }),
+            WitnessCare::Add(uuid) => {
+                let witness = legs.witness.as_mut().expect("somebody cares for it");
+                let before = label_of(&witness.disk).ok();
+                let look_ms = legs.options.witness_look_ms.unwrap_or_default();
+                let parts = WitnessParts {
+                    number: before.as_ref().map_or(0, |label| label.number),
+                    look_every: Duration::from_millis(look_ms),
+                    ..WitnessParts::blank(uuid)
+                };
+                match engine.add_witness(parts.clone(), before.as_ref()) {
+                    Ok(()) => legs.done.witness_joined += 1,
+                    // A person makes another file.
+                    Err(LegError::Unknown) => {
+                        let _ = engine.add_witness(parts, None);
+                    }
+                    Err(_) => {}
+                }
+                Input::Timeout
+            }
+        };
+        engine.handle_input(self.running.now, input);
+        self.running.trace(|| format!("   {care:?}"));
+    }
+
     /// Lets happen to a leg what happens when it is asked; the error, if it fails.
     pub(crate) fn strike(
         &mut self,
@@ -39,6 +105,7 @@ impl LegsOf<'_> {
         io: &Io,
         random: &mut Random,
     ) -> Option<IoError> {
+        self.care_for_witness();
         let error = match self.trouble_of(leg, &io.operation)? {
             Trouble::Dies(error) => error,
             Trouble::Fails => IoError::Failed,
@@ -51,8 +118,12 @@ impl LegsOf<'_> {
     /// What happens to a leg when it is asked.
     fn trouble_of(&mut self, asked: LegIndex, operation: &IoOperation) -> Option<Trouble> {
         let status = self.status();
+        let witness_status = self.witness_status();
         let engine = self.running.engine.as_mut()?;
         let legs = &mut *self.legs;
+        if let Some(witness) = &mut legs.witness {
+            witness.note(witness_status);
+        }
         let ios = &self.running.ios;
         let is_asked =
             |leg| leg == asked || ios.iter().any(|flight| flight.io.device == Device::Leg(leg));
@@ -72,8 +143,14 @@ impl LegsOf<'_> {
                 Care::Join(_) => {
                     disk.failing = None;
                     let before = label_of(disk).ok();
-                    let named = Uuid([0xb0 + (legs.asked % 64) as u8; 16]);
-                    let leg = engine.add_leg(named, before.as_ref());
+                    // No witness has such a name.
+                    let mut named = Uuid([0xb0 + (legs.asked % 64) as u8; 16]);
+                    named.0[15] = 0;
+                    let mut leg = engine.add_leg(named, before.as_ref());
+                    // A person wipes it first.
+                    if leg == Err(LegError::Unknown) && legs.is_long_ago(place, self.first) {
+                        leg = engine.add_leg(named, None);
+                    }
                     let leg = leg.unwrap_or_else(|error| panic!("{error}: {before:?}, {status:?}"));
                     legs.joined(place, leg);
                     Input::Timeout
@@ -159,6 +236,10 @@ impl LegsOf<'_> {
     /// Whether an I/O of a leg is to hang.
     pub(crate) fn hangs(&mut self, leg: LegIndex) -> bool {
         let status = self.status();
+        let witness_status = self.witness_status();
+        if let Some(witness) = &mut self.legs.witness {
+            witness.note(witness_status);
+        }
         let other_has_bad = self.legs.other_has_bad(leg, self.first);
         self.legs.draw_hang(leg, &status, other_has_bad)
     }

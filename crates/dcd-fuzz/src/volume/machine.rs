@@ -620,7 +620,9 @@ impl Machine {
                 }
             },
             Device::Leg(leg) => self.cache_disk_of(Some(leg)),
-            Device::DataDisk | Device::Nvram => panic!("I/O of what a volume has not"),
+            Device::DataDisk | Device::Witness | Device::Nvram => {
+                panic!("I/O of what a volume has not")
+            }
         }
     }
 
@@ -1052,7 +1054,7 @@ impl Machine {
     pub fn disks(&self) -> Wreck {
         let mut wreck = Wreck { now: self.running.now, ..self.state.clone() };
         if let (Some(legs), Some(engine)) = (&mut wreck.legs, &self.running.engine) {
-            legs.note(&engine.legs().collect::<Vec<_>>());
+            legs.note(&engine.legs().collect::<Vec<_>>(), engine.leg_witness());
         }
         wreck
     }
@@ -1082,7 +1084,9 @@ impl Machine {
                     let legs = wreck.legs.as_mut().expect("the cache-disk is on legs");
                     legs.disk_of(leg, &mut wreck.cache_disk)
                 }
-                Device::DataDisk | Device::Nvram => unreachable!("it was not started"),
+                Device::DataDisk | Device::Witness | Device::Nvram => {
+                    unreachable!("it was not started")
+                }
             };
             let memory = memory.unwrap_or_default();
             let Some((offset, bytes)) = flight.written(memory, !disk.cannot_zero) else {

@@ -319,9 +319,11 @@ impl<'a> Machine<'a> {
         let memory = self.engine.segment_memory();
         match io.device {
             Device::CacheDisk => carry_out(io, memory, &mut self.cache_disk),
-            Device::DataDisk | Device::Member(_) | Device::Leg(_) | Device::Nvram => {
-                carry_out(io, memory, &mut Zeroes)
-            }
+            Device::DataDisk
+            | Device::Member(_)
+            | Device::Leg(_)
+            | Device::Witness
+            | Device::Nvram => carry_out(io, memory, &mut Zeroes),
         }
     }
 }

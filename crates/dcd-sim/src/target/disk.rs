@@ -217,7 +217,9 @@ fn served_index(device: Device) -> usize {
     match device {
         Device::CacheDisk => 0,
         Device::DataDisk => 1,
-        Device::Member(_) | Device::Leg(_) | Device::Nvram => unreachable!("one of each"),
+        Device::Member(_) | Device::Leg(_) | Device::Witness | Device::Nvram => {
+            unreachable!("one of each")
+        }
     }
 }
 

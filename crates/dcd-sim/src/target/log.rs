@@ -192,7 +192,9 @@ impl LogTarget {
             }
             Device::CacheDisk => (&mut self.cache_disk, offset_bytes),
             Device::DataDisk => (&mut self.data_disk, offset_bytes + self.data_start_bytes),
-            Device::Member(_) | Device::Leg(_) | Device::Nvram => unreachable!("one of each"),
+            Device::Member(_) | Device::Leg(_) | Device::Witness | Device::Nvram => {
+                unreachable!("one of each")
+            }
         };
         self.ios.insert(id, io);
         let request = DiskRequest { id, operation, offset_bytes, size_bytes };
@@ -210,9 +212,11 @@ impl LogTarget {
                 self.content.forget(|offset| self.engine.may_read_again(offset));
                 done
             }
-            Device::DataDisk | Device::Member(_) | Device::Leg(_) | Device::Nvram => {
-                carry_out(io, memory, &mut Zeroes)
-            }
+            Device::DataDisk
+            | Device::Member(_)
+            | Device::Leg(_)
+            | Device::Witness
+            | Device::Nvram => carry_out(io, memory, &mut Zeroes),
         }
     }
 

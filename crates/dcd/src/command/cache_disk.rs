@@ -11,10 +11,11 @@ use dcd_daemon::device::device_file::DeviceFile;
 use dcd_daemon::device::device_spec::DeviceSpec;
 use dcd_daemon::device::network::check_handed_over;
 use dcd_daemon::device::shares::Place;
+use dcd_daemon::pair::legs::new_witness;
 use dcd_daemon::serve::ServeError;
 use dcd_daemon::units_text::{format_size, parse_size};
 use dcd_engine::units::Uuid;
-use dcd_protocol::{LegCommand, LegReport, ResizeAsked, ResizeDone};
+use dcd_protocol::{LegCommand, LegReport, ResizeAsked, ResizeDone, WitnessReport};
 use serde_json::json;
 
 use crate::command::drain;
@@ -72,6 +73,29 @@ Example:
         /// The disk: a block device or a file, not in use.
         #[arg(value_name = "DISK")]
         disk: DeviceSpec,
+        #[command(flatten)]
+        of: Of,
+    },
+    /// Make a blank file or device the witness of the legs, while dcd serves.
+    ///
+    /// A few KiB on a third disk that say who counts, so that a start with one leg of two needs
+    /// nobody. It needs at least 72 KiB; a file that is not there is made. The next start has to be
+    /// told of it: --witness, or `witness` in the file of a service.
+    #[command(after_help = "\
+Example:
+  dcd cache-disk add-witness /srv/sdb.witness --control /run/sdb.ctl")]
+    AddWitness {
+        /// The file or device, on another disk than the legs.
+        #[arg(value_name = "FILE|DEVICE")]
+        file: DeviceSpec,
+        #[command(flatten)]
+        of: Of,
+    },
+    /// Do without the witness from now on: a start needs all legs in sync again.
+    #[command(after_help = "\
+Example:
+  dcd cache-disk remove-witness --control /run/sdb.ctl")]
+    RemoveWitness {
         #[command(flatten)]
         of: Of,
     },
@@ -153,10 +177,37 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 pub fn run(arguments: &CacheDiskArguments) -> Result<(), CommandError> {
     match &arguments.what {
         What::Status(of) => {
-            let legs = daemons::connect(&of.control)?.legs()?;
+            let mut client = daemons::connect(&of.control)?;
+            let (legs, witness) = (client.legs()?, client.leg_witness()?);
             match of.json {
-                true => print_json(&json!({ "legs": legs })),
-                false => print(&table(&legs)),
+                true => print_json(&json!({ "legs": legs, "witness": witness })),
+                false => {
+                    let line = witness.map(|it| format!("witness {}\n", witness_words(&it)));
+                    print(&(table(&legs) + &line.unwrap_or_default()))
+                }
+            }
+        }
+        What::AddWitness { file, of } => {
+            let mut client = daemons::connect(&of.control)?;
+            let opened = new_witness(file.path()).map_err(ServeError::from)?;
+            let name = client.add_witness(&file.absolute(), opened)?;
+            match of.json {
+                true => print_json(&json!({ "witness": name.to_string() })),
+                false => print(&format!(
+                    "{name} is the witness: `dcd cache-disk status` tells when it has a say\nThe next start has to be given it: --witness {}\n",
+                    file.absolute()
+                )),
+            }
+        }
+        What::RemoveWitness { of } => {
+            let mut client = daemons::connect(&of.control)?;
+            let Some(witness) = client.leg_witness()?.filter(|it| it.state != "missing") else {
+                return Err(CommandError::NoWitness);
+            };
+            client.ask_legs(LegCommand::TakeOut { leg: witness.witness.clone() })?;
+            match of.json {
+                true => print_json(&json!({ "witness": witness.witness, "out": true })),
+                false => print("the witness is taken out: a start needs all legs in sync\n"),
             }
         }
         What::Add { disk, of, no_wait } => {
@@ -308,6 +359,23 @@ pub fn words(leg: &LegReport) -> String {
         ("missing", _) => "not there".into(),
         (other, _) => plain(other).into(),
     }
+}
+
+/// What the witness is, in words.
+pub fn witness_words(witness: &WitnessReport) -> String {
+    let is = match (witness.state.as_str(), &witness.error) {
+        ("votes", _) => "has a say: a start may do with one leg".into(),
+        ("joining", _) => "gets its label".into(),
+        ("failed", Some(error)) => {
+            format!("failed: {}; a start needs all legs in sync", plain(error))
+        }
+        ("out", _) => "left out".into(),
+        ("taken-out", _) => "taken out".into(),
+        ("missing", _) => "not there: a start needs all legs in sync".into(),
+        (other, _) => plain(other).to_string(),
+    };
+    let file = witness.file.as_deref().map_or("-".into(), |file| plain(file).to_string());
+    format!("{} ({file}): {is}", plain(&witness.witness))
 }
 
 fn table(legs: &[LegReport]) -> String {

@@ -21,6 +21,7 @@ use dcd_engine::units::LINE_SIZE;
 use dcd_engine::{FormatError, Superblock};
 use serde::Serialize;
 
+use super::witness_check::{self, WitnessCheck};
 use crate::error::CommandError;
 use crate::image::copies::CopyCheck;
 use crate::image::log::{Live, Log, follow};
@@ -114,6 +115,9 @@ struct Problem {
 pub fn run(arguments: &CheckArguments) -> Result<(), CommandError> {
     let cache_disk = share_of(&arguments.cache_disk, arguments.share.as_deref(), &[])?;
     let image = CacheImage::open(cache_disk.path())?;
+    if let Some(report) = WitnessCheck::of(&image) {
+        return report.tell(arguments.json);
+    }
     let mut progress = Progress::new("checking", Unit::Bytes);
     let report = check(&image, &mut |done, total| progress.update(done, total));
     progress.finish();
@@ -183,6 +187,7 @@ pub fn check(
     report.notes.extend(note_of_memory(&superblock, &image.path));
     report.notes.extend(note_of_label(&superblock));
     report.notes.extend(note_of_nvram(&superblock));
+    report.notes.extend(witness_check::note_of_leg(&superblock, image));
     let is_empty_log = log.records.is_empty() && live.is_clean();
     if superblock.state == CacheState::Open && is_empty_log && report.problems.is_empty() {
         let note =

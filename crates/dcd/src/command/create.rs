@@ -18,7 +18,7 @@ use dcd_daemon::device::foreign_content::{Content, look};
 use dcd_daemon::device::network::is_network;
 use dcd_daemon::device::shares::{Place, ShareProblem, directory_of, disk_of, is_no_directory};
 use dcd_daemon::pair::book::PairBook;
-use dcd_daemon::pair::legs::{new_leg_uuid, new_tag, write_leg_label};
+use dcd_daemon::pair::legs::{new_leg_uuid, new_tag, new_witness, write_leg_label};
 use dcd_daemon::pair::members::content;
 use dcd_daemon::process::random::random_bytes;
 use dcd_daemon::process::signals::Signals;
@@ -68,6 +68,10 @@ pub struct CreateArguments {
     /// a leg that holds all of it, so that one of them may fail; the smallest counts.
     #[arg(long, value_name = "FILE|DEVICE", required = true)]
     pub cache_disk: Vec<DeviceSpec>,
+    /// Witness of a cache on several cache-disks, so that a start with one of two needs nobody: a
+    /// blank device of at least 72 KiB, or a file (made if it is missing), on a third disk.
+    #[arg(long, value_name = "FILE|DEVICE")]
+    pub witness: Option<PathBuf>,
     /// Size of the cache; with --share, of the cache-disk. Needed for a new file; otherwise all of
     /// the file or device is used.
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
@@ -182,6 +186,9 @@ fn make(arguments: &CreateArguments, stop: &Stop) -> Result<(), CommandError> {
     if paths.len() > LEGS_MAX {
         return Err(ServeError::TooManyLegs { most: LEGS_MAX }.into());
     }
+    if arguments.witness.is_some() && !has_legs {
+        return Err(ServeError::WitnessOfOneDisk.into());
+    }
     if has_legs && arguments.labelled {
         return Err(ServeError::LabelledOnLegs.into());
     }
@@ -294,7 +301,9 @@ fn make(arguments: &CreateArguments, stop: &Stop) -> Result<(), CommandError> {
         disks.push(disk);
     }
     stop.check()?;
-    write(&disks, &target, options)?;
+    let witness = arguments.witness.as_deref().map(new_witness);
+    let witness = witness.transpose().map_err(ServeError::from)?;
+    write(&disks, witness.as_ref(), &target, options)?;
     rooms.into_iter().for_each(Room::keep);
     let places: Vec<PathBuf> = match &new_shares {
         Some(shares) => shares.paths(),
@@ -619,6 +628,7 @@ fn fill(cache_disk: &DeviceFile, size: u64, stop: &Stop) -> Result<(), CommandEr
 
 fn write(
     cache_disks: &[DeviceFile],
+    witness: Option<&DeviceFile>,
     target: &Target,
     options: CreateOptions,
 ) -> Result<(), CommandError> {
@@ -647,13 +657,21 @@ fn write(
         let problem = |source| CommandError::Random { source };
         let legs = cache_disks.iter().map(|_| new_leg_uuid()).collect::<Result<Vec<_>, _>>();
         let (legs, tag) = (legs.map_err(problem)?, new_tag().map_err(problem)?);
+        let voter = witness.map(|_| new_leg_uuid()).transpose().map_err(problem)?;
         for (index, disk) in cache_disks.iter().enumerate() {
-            write_leg_label(disk, &LegLabel::of_new(uuid, &legs, index, tag))?;
+            let label = LegLabel::of_new(uuid, &legs, index, tag);
+            let label = voter.into_iter().fold(label, LegLabel::with_witness);
+            // It has a say from the first superblock on.
+            if let Some(witness) = witness.filter(|_| index == 0) {
+                write_leg_label(witness, &label.of_witness())?;
+            }
+            write_leg_label(disk, &label)?;
         }
     }
     write_all(superblocks)?;
     // 4. The names of new files, which their own flushes do not make durable.
-    for disk in cache_disks.iter().filter(|disk| disk.network().is_none()) {
+    let named = cache_disks.iter().chain(witness);
+    for disk in named.filter(|disk| disk.network().is_none()) {
         let path = &*disk_of(disk.path());
         let file = File::open(path).map_err(CommandError::file("open", path))?;
         file.sync_all().map_err(CommandError::file("flush", path))?;

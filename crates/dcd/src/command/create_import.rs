@@ -59,6 +59,7 @@ impl ImportArguments {
     /// The creation that it is.
     pub fn creation(&self) -> CreateArguments {
         CreateArguments {
+            witness: None,
             cache_disk: self.cache_disk.clone(),
             cache_size: self.cache_size,
             share: None,

@@ -59,7 +59,8 @@ Examples:
   dcd detach --control /run/sdb.ctl
   dcd detach --control /run/sdb.ctl --wipe
   dcd detach --control /run/sdb.ctl --cancel
-  dcd detach --cache-disk fast.img --data-disk /dev/sdb")]
+  dcd detach --cache-disk fast.img --data-disk /dev/sdb
+  dcd detach --cache-disk one.img --cache-disk two.img --witness w --data-disk /dev/sdb --wipe")]
 #[command(group(clap::ArgGroup::new("where").required(true).args(["control", "cache_disk"])))]
 pub struct DetachArguments {
     /// Control socket of the running dcd; of a service its name, or the device that it serves.
@@ -71,6 +72,10 @@ pub struct DetachArguments {
     /// The cache-disk, when no dcd is running; if it is on several disks, each of them.
     #[arg(long, value_name = "FILE|DEVICE", requires = "data_disk")]
     pub cache_disk: Vec<DeviceSpec>,
+    /// The witness of a cache on several cache-disks: with it one leg in sync is enough. With --wipe
+    /// its labels are overwritten, too.
+    #[arg(long, value_name = "FILE|DEVICE", requires = "cache_disk", conflicts_with = "control")]
+    pub witness: Option<DeviceSpec>,
     /// The share of the cache-disk, if several caches share it: its name, or the UUID of its cache
     /// [default: that of the data-disk].
     #[arg(long, value_name = "NAME|UUID", requires = "cache_disk")]
@@ -141,7 +146,8 @@ pub fn run(arguments: &DetachArguments) -> Result<(), CommandError> {
     if let Some(end) = share_end.as_ref().filter(|end| end.is_leaving()) {
         return end.run(arguments.wipe);
     }
-    let to_wipe = arguments.wipe.then(|| Wipe::of(&cache_disks, &data_disk));
+    let to_wipe =
+        arguments.wipe.then(|| Wipe::of(&cache_disks, &data_disk, arguments.witness.as_ref()));
     let to_wipe = to_wipe.transpose()?;
     let finish = |to_wipe: Option<Wipe>| match (&share_end, to_wipe) {
         (Some(end), to_wipe) => end.run(to_wipe.is_some()),
@@ -157,7 +163,10 @@ pub fn run(arguments: &DetachArguments) -> Result<(), CommandError> {
     let engine = EngineConfig { accept_damage: arguments.accept_damage, drain_timeout, ..default };
     engine.validate()?;
     let options = PairOptions {
-        cache_disks: CacheDisks::of(cache_disks.clone()),
+        cache_disks: CacheDisks {
+            witness: arguments.witness.clone(),
+            ..CacheDisks::of(cache_disks.clone())
+        },
         data_disks: data_disk.into(),
         not_for_volumes: Some("detached"),
         engine,

@@ -277,10 +277,12 @@ fn leg(disk: &InspectDisk) -> Result<(), CommandError> {
                 "state": match label.state {
                     LegState::Member => "member",
                     LegState::Filling => "filling",
+                    LegState::Witness => "witness",
                 },
                 "tag": format!("{:016x}", label.membership.tag.0),
                 "tags_before": label.membership.past.len(),
                 "members": label.membership.members.iter().map(Uuid::to_string).collect::<Vec<_>>(),
+                "witness": label.membership.witness.map(|it| it.to_string()),
                 "is_in_force": label.is_in_force,
                 "region_bytes": label.region_bytes,
                 "marks": label.marks,

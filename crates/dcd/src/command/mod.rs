@@ -65,6 +65,7 @@ pub mod ublk;
 pub mod volume;
 pub mod web;
 pub mod wipe;
+pub mod witness_check;
 #[cfg(feature = "lab")]
 pub mod workload;
 

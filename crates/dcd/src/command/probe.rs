@@ -21,9 +21,9 @@ use dcd_engine::format::end_mark::{self, END_MARK_BYTES};
 use dcd_engine::format::geometry::{
     CHECKPOINTS_OFFSET, SEGMENT_SIZE_BYTES_MAX, SUPERBLOCK_OFFSETS,
 };
-use dcd_engine::format::leg_label::LegLabel;
+use dcd_engine::format::leg_label::{LegLabel, LegState};
 use dcd_engine::format::superblock::{CacheState, MAGIC, SUPERBLOCK_SIZE};
-use dcd_engine::legs::choose::{Role, choose};
+use dcd_engine::legs::choose::{Choice, Role, WitnessRole, choose};
 use dcd_engine::units::LINE_SIZE;
 use dcd_engine::volume::format::label::{LABEL_OFFSETS, MEMBER_LABEL_BYTES};
 
@@ -40,7 +40,7 @@ pub const CONFIGURATIONS: &str = "/etc/dcd";
 ///
 /// A cache-disk or data-disk of a service, under whatever name (a loop device over it, a partition,
 /// what is mapped on it), and whether the two are attached: then what is on the data-disk alone may
-/// be old. Of a cache-disk that several caches share, all of them. Reads only, and never waits for anything. udev asks it of every disk.
+/// be old. Of a cache-disk that several caches share, all of them. Of the witness of a cache on two, whether its word counts as its legs are. Reads only, and never waits for anything. udev asks it of every disk.
 ///
 /// With --all: whether a cache of any service may hold what its data-disk does not. It looks at the
 /// settings of each, at the disks that they name, and at the daemons that run. What cannot be known
@@ -90,6 +90,8 @@ struct Found {
     is_attached: bool,
     /// It says itself that it is a member of a volume.
     member: Option<MemberMark>,
+    /// Of a witness: whether its word counts.
+    word: Option<String>,
 }
 
 pub fn run(arguments: &ProbeArguments) -> Result<(), CommandError> {
@@ -156,6 +158,11 @@ fn probe(names: &[PathBuf], configurations: &Path) -> Option<Found> {
         else {
             continue;
         };
+        let witness = settings.witness.as_ref().map(DeviceSpec::path);
+        if witness.is_some_and(is_it) {
+            let legs: Vec<LegLabel> = cache_disks.filter_map(label_at).collect();
+            return Some(of_witness(Some(name), label_at(names.first()?), &legs));
+        }
         let role = match () {
             () if is_it(cache_disk) => "cache-disk",
             () if settings.data_disk.iter().any(|disk| is_it(disk.path())) => "data-disk",
@@ -165,7 +172,7 @@ fn probe(names: &[PathBuf], configurations: &Path) -> Option<Found> {
         let there: Vec<&Path> = cache_disks
             .map(|disk| names.first().filter(|_| is_named(disk)).map_or(disk, PathBuf::as_path))
             .collect();
-        let contents = read_cache(&there);
+        let contents = read_cache(&there, witness);
         let data_disks = settings.data_disk.iter().map(|disk| disk.path().to_owned());
         return Some(Found {
             role,
@@ -174,6 +181,7 @@ fn probe(names: &[PathBuf], configurations: &Path) -> Option<Found> {
             data_disks: data_disks.filter(|_| role == "cache-disk").collect(),
             is_attached: contents.may_be_newer(),
             member: None,
+            word: None,
         });
     }
     if let Some(label) = read_label(names.first()?) {
@@ -184,6 +192,7 @@ fn probe(names: &[PathBuf], configurations: &Path) -> Option<Found> {
             data_disks: Vec::new(),
             is_attached: label.state != LabelState::Detached,
             member: None,
+            word: None,
         });
     }
     if let Some(mark) = read_member_mark(names.first()?) {
@@ -195,9 +204,13 @@ fn probe(names: &[PathBuf], configurations: &Path) -> Option<Found> {
             // Where the blocks of a volume lie only its cache knows.
             is_attached: true,
             member: Some(mark),
+            word: None,
         });
     }
     let disk = names.first()?;
+    if let Some(label) = label_at(disk).filter(|label| label.state == LegState::Witness) {
+        return Some(of_witness(None, Some(label), &[]));
+    }
     let contents = read_superblock(disk);
     let superblock = contents.superblock()?;
     Some(Found {
@@ -205,9 +218,42 @@ fn probe(names: &[PathBuf], configurations: &Path) -> Option<Found> {
         name: None,
         uuid: Some(superblock.uuid.to_string()),
         data_disks: Vec::new(),
-        is_attached: read_cache(&[disk]).may_be_newer(),
+        is_attached: read_cache(&[disk], None).may_be_newer(),
         member: None,
+        word: None,
     })
+}
+
+/// A witness, by its label and those of its legs.
+fn of_witness(name: Option<String>, label: Option<LegLabel>, legs: &[LegLabel]) -> Found {
+    let cache = label.as_ref().map(|label| label.cache);
+    Found {
+        role: "witness",
+        name,
+        uuid: cache.map(|cache| cache.to_string()),
+        data_disks: Vec::new(),
+        // It holds no data.
+        is_attached: false,
+        member: None,
+        word: Some(word_of_witness(label.as_ref(), legs)),
+    }
+}
+
+/// Whether its word counts, as its legs are now.
+fn word_of_witness(label: Option<&LegLabel>, legs: &[LegLabel]) -> String {
+    let Some(label) = label else {
+        return "it has no label that can be read, so no word: see `dcd check`".into();
+    };
+    if legs.is_empty() {
+        return "it holds no data; whether its word counts only the labels of its legs tell".into();
+    }
+    match choose(legs, Some(label), &[]) {
+        Ok(Choice { witness: Some(WitnessRole::Votes), .. }) => {
+            "its word counts: one leg in sync starts with it".into()
+        }
+        Ok(_) => "it is older than its legs: it has no word before a start with these".into(),
+        Err(error) => format!("a start refuses: {error}"),
+    }
 }
 
 /// The services of this machine with their settings, by name.
@@ -261,9 +307,10 @@ impl Contents {
     }
 }
 
-/// What is on a cache-disk, on one disk or on several legs. An older leg may say anything: those
-/// count that a start would believe, and where it would believe none, nobody knows.
-pub(super) fn read_cache(disks: &[&Path]) -> Contents {
+/// What is on a cache-disk, on one disk or on several legs, perhaps with a witness. An older leg may
+/// say anything: those count that a start would believe, and where it would believe none, nobody
+/// knows.
+pub(super) fn read_cache(disks: &[&Path], witness: Option<&Path>) -> Contents {
     let mut found: Vec<Contents> = disks.iter().map(|disk| read_superblock(disk)).collect();
     let has_legs = |contents: &Contents| contents.superblock().is_some_and(|it| it.has_legs);
     if !found.iter().any(has_legs) {
@@ -278,7 +325,8 @@ pub(super) fn read_cache(disks: &[&Path]) -> Contents {
         .zip(found)
         .filter_map(|(disk, contents)| Some((label_at(disk)?, contents)))
         .unzip();
-    let Ok(choice) = choose(&labels, &[]) else {
+    let witness = witness.and_then(label_at);
+    let Ok(choice) = choose(&labels, witness.as_ref(), &[]) else {
         return Contents::Unknown("lacks a leg, or its legs are not of one mind");
     };
     let in_sync = legs.into_iter().zip(&choice.roles).filter(|(_, role)| **role == Role::InSync);
@@ -393,7 +441,10 @@ fn properties(found: &Found) -> String {
     if !names.is_empty() {
         text += &format!("DCD_DATA_DISKS={}\n", names.join(" "));
     }
-    text + &format!("DCD_ATTACHED={}\n", u8::from(found.is_attached))
+    match found.role {
+        "witness" => text,
+        _ => text + &format!("DCD_ATTACHED={}\n", u8::from(found.is_attached)),
+    }
 }
 
 fn words(device: &Path, found: &Found) -> String {
@@ -403,9 +454,13 @@ fn words(device: &Path, found: &Found) -> String {
     }
     let of = match (&found.name, &found.uuid) {
         (Some(name), Some(uuid)) => format!("service {name}, cache {uuid}"),
+        (Some(name), None) if found.word.is_some() => format!("service {name}"),
         (Some(name), None) => format!("service {name}, whose cache-disk cannot be read"),
         (None, uuid) => format!("cache {}, of no service", uuid.as_deref().unwrap_or_default()),
     };
+    if let Some(word) = &found.word {
+        return format!("{}: witness of {of}: {word}\n", device.display());
+    }
     let state = match (found.is_attached, found.role) {
         (true, "data-disk") => ": what is on it alone may be old, use it through dcd",
         (true, _) => ": it may hold what is nowhere else",

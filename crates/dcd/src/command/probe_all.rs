@@ -225,15 +225,17 @@ fn of_settings(file: &Path, root: &Path) -> Vec<Cache> {
     let cache_disk = cache_disk.collect::<Vec<_>>().join(", ");
     let data_disks: Vec<PathBuf> =
         settings.data_disk.iter().map(|disk| from_root(disk.path())).collect();
+    let witness = settings.witness.as_ref().map(|witness| from_root(witness.path()));
     let detach: String = std::iter::once("dcd detach".to_owned())
         .chain(cache_disks.iter().map(|disk| format!(" --cache-disk {}", disk.display())))
+        .chain(witness.iter().map(|witness| format!(" --witness {}", witness.display())))
         .chain(data_disks.iter().map(|disk| format!(" --data-disk {}", disk.display())))
         .collect();
     let labelled = data_disks
         .iter()
         .find(|disk| read_label(disk).is_some_and(|label| label.state != LabelState::Detached));
     let legs: Vec<&Path> = cache_disks.iter().map(PathBuf::as_path).collect();
-    let (state, why) = match (read_cache(&legs), labelled) {
+    let (state, why) = match (read_cache(&legs, witness.as_deref()), labelled) {
         (Contents::Unknown(why), _) => (
             State::Unknown,
             format!("its cache-disk {cache_disk} {why}: what it holds is not known"),

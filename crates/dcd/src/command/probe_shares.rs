@@ -3,6 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
+use dcd_daemon::device::device_spec::DeviceSpec;
 use dcd_daemon::device::identity::DiskIdentity;
 use dcd_daemon::device::shares::{Place, directory_at};
 use dcd_daemon::units_text::format_size;
@@ -43,16 +44,17 @@ impl SharedDisk {
             let places: Vec<Place> = cache_disks.iter().map(|disk| Place::of(disk)).collect();
             let Some(place) = places.iter().find(|place| is_here(&place.disk)) else { continue };
             let disks: Vec<&Path> = cache_disks.iter().map(PathBuf::as_path).collect();
+            let witness = settings.witness.as_ref();
             found.push(Service {
                 name,
                 share: place.share.clone(),
                 data_disks: settings.data_disk.iter().map(|it| it.path().to_owned()).collect(),
-                is_attached: read_cache(&disks).may_be_newer(),
+                is_attached: read_cache(&disks, witness.map(DeviceSpec::path)).may_be_newer(),
             });
         }
         let is_attached = directory.shares().iter().any(|share| {
             let path = first.join(&share.name);
-            share.state == ShareState::InUse && read_cache(&[path.as_path()]).may_be_newer()
+            share.state == ShareState::InUse && read_cache(&[path.as_path()], None).may_be_newer()
         });
         Some(SharedDisk { directory, services: found, is_attached })
     }
@@ -97,7 +99,7 @@ impl SharedDisk {
                 Some(service) => format!("of service {}", service.name),
                 None => "of no service".into(),
             };
-            let is_attached = read_cache(&[path.as_path()]).may_be_newer();
+            let is_attached = read_cache(&[path.as_path()], None).may_be_newer();
             let state = match share.state {
                 ShareState::InUse if is_attached => "it may hold what is nowhere else",
                 ShareState::InUse => "detached",

@@ -165,6 +165,7 @@ pub fn options(arguments: ServeArguments) -> Result<ServeOptions, CommandError> 
             disks: settings.cache_disk,
             new_legs: settings.new_leg,
             without: settings.without_leg,
+            witness: settings.witness,
         },
         share: settings.share,
         data_disks: DataDisks {

@@ -102,6 +102,10 @@ fn facts(report: &StatusReport, paint: Paint) -> String {
         let colour = if disk.is_connected() { Colour::Good } else { Colour::Bad };
         text += &line("network", &paint.paint(colour, &network_words(disk)));
     }
+    if let Some(witness) = &report.leg_witness {
+        let colour = if witness.state == "votes" { Colour::Good } else { Colour::Bad };
+        text += &line("witness", &paint.paint(colour, &cache_disk::witness_words(witness)));
+    }
     if let Some(nvram) = &report.nvram {
         text += &line("in front", &nvram_words(nvram, paint));
         if let Some(control) = &nvram.control {

@@ -25,10 +25,10 @@ use dcd_daemon::report::status_report::StatusReport;
 use dcd_daemon::serve::ServeError;
 use dcd_engine::format::data_label::LabelState;
 use dcd_engine::format::geometry::SUPERBLOCK_OFFSETS;
-use dcd_engine::format::leg_label::LegLabel;
+use dcd_engine::format::leg_label::{LEG_LABEL_BYTES, LEG_LABEL_OFFSETS, LegLabel, LegState};
 use dcd_engine::format::superblock::{CacheState, SUPERBLOCK_SIZE};
 use dcd_engine::legs::choose::{LegsError, Role, choose};
-use dcd_engine::{Superblock, Uuid};
+use dcd_engine::{Buffer, Superblock, Uuid};
 
 use super::probe::read_label;
 use crate::error::CommandError;
@@ -42,6 +42,10 @@ pub const PATIENCE: Duration = Duration::from_secs(30);
 /// A cache-disk that is to be wiped when its cache is detached: all of its legs.
 pub struct Wipe {
     paths: Vec<PathBuf>,
+    /// The file of the witness, as far as somebody names it.
+    witness: Option<PathBuf>,
+    /// What belongs to it and is not wiped, in words.
+    stays: Vec<String>,
     uuid: Uuid,
     /// It is so already.
     pub is_detached: bool,
@@ -49,7 +53,11 @@ pub struct Wipe {
 
 impl Wipe {
     /// Of a cache that nobody serves.
-    pub fn of(cache_disks: &[DeviceSpec], data_disk: &DeviceSpec) -> Result<Wipe, CommandError> {
+    pub fn of(
+        cache_disks: &[DeviceSpec],
+        data_disk: &DeviceSpec,
+        witness: Option<&DeviceSpec>,
+    ) -> Result<Wipe, CommandError> {
         let paths: Vec<PathBuf> = cache_disks.iter().map(|disk| disk.path().to_owned()).collect();
         let labels: Vec<LegLabel> = paths.iter().filter_map(|path| label_at(path)).collect();
         let is_older = |path: &Path| label_at(path).is_some_and(|label| is_stale(&label, &labels));
@@ -67,7 +75,9 @@ impl Wipe {
             .is_some_and(|it| it.uuid == superblock.uuid && it.state != LabelState::Detached);
         let mut all = found.iter().flatten().chain([&superblock]);
         let is_detached = all.all(|it| it.state == CacheState::Detached) && !is_labelled;
-        Ok(Wipe { paths, uuid: superblock.uuid, is_detached })
+        let witness = witness.map(|it| it.path().to_owned());
+        let stays = stays(&labels, witness.as_deref());
+        Ok(Wipe { paths, witness, stays, uuid: superblock.uuid, is_detached })
     }
 
     /// Of the cache that a daemon serves, which knows its disks by names of its own.
@@ -106,7 +116,9 @@ impl Wipe {
         let Some(uuid) = served else {
             return Err(not_wiped(&there, "the daemon names no leg that can be wiped".into()));
         };
-        Ok(Wipe { paths, uuid, is_detached: false })
+        let witness = status.leg_witness.as_ref().and_then(|witness| witness.file.as_ref());
+        let witness = witness.map(|file| there.join(file));
+        Ok(Wipe { paths, witness, stays: Vec::new(), uuid, is_detached: false })
     }
 
     /// Wipes them, if they are detached.
@@ -116,9 +128,27 @@ impl Wipe {
         // From the disks themselves, now that nobody else writes to them.
         let disks = in_order(self.uuid, disks.iter())?;
         overwrite(disks.into_iter())?;
+        self.wipe_witness()?;
+        self.stays.iter().for_each(|what| eprintln!("dcd: {what}"));
         // The cache is no more, also if its end was not recorded.
         PairBook::from_environment(false).forget(self.uuid);
         Ok(())
+    }
+
+    /// The labels of the witness, if they are still those of this cache. It holds nothing else.
+    fn wipe_witness(&self) -> Result<(), CommandError> {
+        let Some(path) = &self.witness else { return Ok(()) };
+        let is_ours =
+            |label: LegLabel| label.cache == self.uuid && label.state == LegState::Witness;
+        if !label_at(path).is_some_and(is_ours) {
+            eprintln!("dcd: {} is not the witness of this cache: left as it is", path.display());
+            return Ok(());
+        }
+        let file = open(path)?;
+        for offset in LEG_LABEL_OFFSETS {
+            file.write_at(offset, &Buffer::zeroed(LEG_LABEL_BYTES))?;
+        }
+        print(&format!("wiped: the witness {} holds zeroes\n", path.display()))
     }
 }
 
@@ -203,14 +233,27 @@ pub fn disks_of_served(status: &StatusReport) -> Vec<PathBuf> {
 
 /// Whether a leg holds what is older, by the labels of all.
 fn is_stale(label: &LegLabel, labels: &[LegLabel]) -> bool {
-    let missing = match choose(labels, &[]) {
-        Err(LegsError::Missing { missing }) => missing,
+    let missing = match choose(labels, None, &[]) {
+        Err(LegsError::Missing { missing, .. }) => missing,
         _ => Vec::new(),
     };
-    choose(labels, &missing).is_ok_and(|choice| {
+    choose(labels, None, &missing).is_ok_and(|choice| {
         let mut roles = labels.iter().zip(&choice.roles);
         roles.any(|(it, role)| it.leg == label.leg && *role == Role::Stale)
     })
+}
+
+/// What belongs to these legs and is not wiped with them.
+fn stays(labels: &[LegLabel], witness: Option<&Path>) -> Vec<String> {
+    let newest = labels.iter().max_by_key(|label| label.number);
+    let Some(membership) = newest.map(|label| &label.membership) else { return Vec::new() };
+    let is_here = |leg: &&Uuid| labels.iter().any(|label| label.leg == **leg);
+    let legs = membership.members.iter().filter(|leg| !is_here(leg));
+    let legs = legs.map(|leg| format!("leg {leg} was not given: what is on it stays there"));
+    let named = membership.witness.filter(|_| witness.is_none());
+    let witness =
+        named.map(|it| format!("the file of the witness {it} holds no data; it may be deleted"));
+    legs.chain(witness).collect()
 }
 
 fn not_wiped(path: &Path, why: String) -> CommandError {

@@ -80,6 +80,7 @@ impl CommandError {
                 "`dcd status` tells what is wrong with the disks; then set mode= and try again".into(),
             ),
             CommandError::NoLeg { .. } => Some("`dcd inspect superblock` tells what a cache is on".into()),
+            CommandError::NoWitness => Some("`dcd cache-disk status` tells of it".into()),
             CommandError::LegGone { .. } => Some("`dcd cache-disk status` lists them".into()),
             CommandError::LegFailed { .. } => Some(
                 "see dmesg for errors of the disk, then try again, or put another in its place: `dcd cache-disk replace UUID DISK`"

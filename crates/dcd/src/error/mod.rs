@@ -93,6 +93,9 @@ pub enum CommandError {
         /// Which.
         leg: Uuid,
     },
+    /// There is no witness to be done without.
+    #[error("the legs have no witness that is there")]
+    NoWitness,
     /// A leg could not be filled.
     #[error("leg {leg} is not filled: {why}")]
     LegFailed {

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use dcd_daemon::device::shares::{Place, disk_of, share_at};
+use dcd_daemon::pair::legs::label_at;
 use dcd_daemon::pair::record::{PairRecord, PairState};
 use dcd_daemon::report::status_report::StatusReport;
 use dcd_daemon::units_text::format_size;
@@ -161,6 +162,13 @@ fn trouble_of(report: &StatusReport, control: Option<&Path>) -> Option<(String, 
             format!("dcd cache-disk status --control {control}"),
         ));
     }
+    let witness = report.leg_witness.as_ref();
+    if witness.is_some_and(|it| matches!(it.state.as_str(), "failed" | "missing" | "out")) {
+        return Some((
+            "the witness has no say: a start needs all legs in sync".into(),
+            format!("dcd cache-disk status --control {control}"),
+        ));
+    }
     None
 }
 
@@ -193,8 +201,12 @@ fn recorded(uuid: String, record: &PairRecord, user: Option<u32>) -> Option<Cach
                 (CacheState::Closed, _) => (State::Closed, None, None),
                 (CacheState::Open, _) => {
                     let problem = "its last session did not end in order".to_owned();
+                    let has_witness =
+                        || label_at(cache_disk).is_some_and(|it| it.membership.witness.is_some());
+                    let legs = "start it again, or detach it, with all of its cache-disks";
                     let what = match superblock.has_legs {
-                        true => "start it again, or detach it, with all of its cache-disks".into(),
+                        true if has_witness() => format!("{legs}, or one of them and the witness"),
+                        true => legs.into(),
                         false => format!("{start}; or {detach}"),
                     };
                     (State::Killed, Some(problem), Some(what))
