@@ -268,6 +268,11 @@ impl TieredEngine {
     ) -> Result<MemberIndex, ReplaceError> {
         self.engine.replace_member(member, new)
     }
+
+    /// See [`Engine::set_calendar`].
+    pub fn set_calendar(&mut self, now: Time, seconds: u64) {
+        self.engine.set_calendar(now, seconds);
+    }
 }
 
 /// All that only looks is the engine's.

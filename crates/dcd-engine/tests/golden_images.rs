@@ -48,7 +48,9 @@ use dcd_engine::volume::format::journal::{self, JournalItem, JournalRecord};
 use dcd_engine::volume::format::label::{DiskTag, MemberLabel, Standing, TwinLabel};
 use dcd_engine::volume::format::page::{self, PageIndex};
 use dcd_engine::volume::format::page_map::{self, PageCopy};
-use dcd_engine::volume::format::root::{MISSED_BYTES, MemberState, MissedBits, Root};
+use dcd_engine::volume::format::root::{
+    MISSED_BYTES, MemberState, MissedBits, Root, ScrubRecord, UnfinishedScrub,
+};
 use dcd_engine::volume::members::MemberMask;
 use dcd_engine::volume::placement::{Placement, RaidLevel};
 use dcd_engine::volume::raid::SetLine;
@@ -734,6 +736,7 @@ fn volume_root() -> Root {
         label_epochs: vec![0; members.len()],
         disks: vec![DiskTag::default(); members.len()],
         missed: None,
+        scrub: ScrubRecord::default(),
         members,
     }
 }
@@ -763,6 +766,19 @@ fn volume_root_with_missed() -> Root {
     let bits = pattern(3, MISSED_BYTES);
     let missed = Some(MissedBits { members: 0b0110, region_bytes: 64 << 10, bits });
     Root { missed, ..volume_root_with_disks() }
+}
+
+/// With a scrub that is not finished.
+fn volume_root_with_scrub() -> Root {
+    let unfinished = Some(UnfinishedScrub {
+        began: 1_750_000_300,
+        set: 1,
+        stripe: 0x0102_0304_0506,
+        found: 7,
+        is_put_off: true,
+    });
+    let scrub = ScrubRecord { since: 1_750_000_200, ended: 1_750_000_100, found: 3, unfinished };
+    Root { scrub, ..volume_root_with_missed() }
 }
 
 fn journal_items_with_missed() -> [JournalItem; 1] {
@@ -813,7 +829,7 @@ fn journal_items() -> [JournalItem; 7] {
     ]
 }
 
-fn volume_images() -> [(&'static str, Vec<u8>); 15] {
+fn volume_images() -> [(&'static str, Vec<u8>); 16] {
     let bytes = |buffer: Buffer| buffer.bytes().to_vec();
     let superblock = Superblock { volume_bytes: 5 << 20, ..superblock() };
     [
@@ -837,6 +853,7 @@ fn volume_images() -> [(&'static str, Vec<u8>); 15] {
         ("volume-root-disks", bytes(volume_root_with_disks().encode())),
         ("volume-journal-disk", bytes(journal::encode(UUID, 502, &journal_items_with_disk(), &[]))),
         ("volume-root-missed", bytes(volume_root_with_missed().encode())),
+        ("volume-root-scrub", bytes(volume_root_with_scrub().encode())),
         (
             "volume-journal-missed",
             bytes(journal::encode(UUID, 502, &journal_items_with_missed(), &[])),
@@ -879,6 +896,8 @@ fn structures_of_a_volume_are_read_as_ever() {
     assert_eq!(record.items, journal_items_with_disk());
     let root = Root::decode(&read_image("volume-root-missed"), UUID);
     assert_eq!(root, Ok(volume_root_with_missed()));
+    let root = Root::decode(&read_image("volume-root-scrub"), UUID);
+    assert_eq!(root, Ok(volume_root_with_scrub()));
     let record = JournalRecord::decode(&read_image("volume-journal-missed"), UUID).unwrap();
     assert_eq!(record.items, journal_items_with_missed());
     let image = read_image("volume-page");

@@ -205,6 +205,8 @@ fn what_was_flushed_is_there_at_any_moment() {
                 no_log: true,
                 accept_damage: false,
                 bypass_threshold_bytes: bench.bypass_threshold_bytes,
+                scrub_every: Duration(0),
+                calendar: None,
                 held: None,
                 moments: None,
                 holds: Vec::new(),

@@ -14,6 +14,7 @@
 //! {"volume":{"rebuild":{"member":N}}}                      {"ok":true}, at once: see the status
 //! {"volume":{"replace":{"member":N,"disk":"/dev/sdf"}}}    {"ok":true,"send":"descriptors"}, then {"ok":true}: see the status
 //! {"volume":"scrub"}                                       {"ok":true}, at once
+//! {"volume":"resume-scrub"}                                {"ok":true}, at once
 //! {"volume":"cancel-work"}                                 {"ok":true}
 //! ```
 //!
@@ -106,6 +107,8 @@ pub enum VolumeCommand {
     },
     /// Read, compare and repair all that is redundant.
     Scrub,
+    /// The same, from where one has stopped that has not come to its end.
+    ResumeScrub,
     /// Stop a rebuild or scrub.
     CancelWork,
 }

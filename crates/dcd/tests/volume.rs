@@ -268,6 +268,51 @@ fn a_member_may_be_failed_and_rebuilt_by_hand() {
     daemon.stop();
 }
 
+// Every two seconds, so that it comes to pass while one looks on; and then not for five days.
+#[test]
+fn a_volume_is_scrubbed_by_itself_and_says_when() {
+    let site = made(TIERED);
+    let daemon = serve(&site, "m0 m1 m2 m3", "--scrub-every 30d");
+    all_important(&site);
+    write(&site, 1);
+    site.dcd("drain --control ctl").ok();
+    let words = site.dcd("volume status --control ctl").ok();
+    assert!(words.contains("scrub: no whole one yet; due in 29 days"), "{words}");
+    daemon.stop();
+    let member = File::options().write(true).open(site.path("m2")).unwrap();
+    for offset in (8 * MIB..16 * MIB).step_by(64 << 10) {
+        member.write_all_at(&[0x5a; 100], offset).unwrap();
+    }
+    let daemon = serve(&site, "m0 m1 m2 m3", "");
+    site.dcd("set --control ctl scrub-every=2s").ok();
+    until("it is scrubbed", || {
+        (volume(&site)["counters"]["scrubs_ended"].as_u64() > Some(0)).then_some(())
+    });
+    site.dcd("set --control ctl scrub-every=5d").ok();
+    until("that is over", || volume(&site)["work"].is_null().then_some(()));
+    let report = volume(&site);
+    assert!(report["counters"]["scrubs_found"].as_u64() > Some(0), "{report}");
+    let (ended, due) = (report["scrub"]["ended"].as_u64(), report["scrub"]["due"].as_u64());
+    let between = due.unwrap() - ended.unwrap();
+    assert!((5 * 86_400..5 * 86_400 + 60).contains(&between), "{report}");
+    verify(&site, 1, "scrubbed");
+    daemon.stop();
+    // The next start knows of it.
+    let daemon = serve(&site, "m0 m1 m2 m3", "--scrub-every 0");
+    assert_eq!(volume(&site)["scrub"]["ended"].as_u64(), ended);
+    let words = site.dcd("volume status --control ctl").ok();
+    assert!(words.contains("not by itself (scrub-every = 0)"), "{words}");
+    // By hand, from the beginning or on from where one was: nothing is wrong any more.
+    for how in ["", "--resume "] {
+        let told: Value = serde_json::from_str(
+            &site.dcd(&format!("volume scrub {how}--control ctl --json")).ok(),
+        )
+        .unwrap();
+        assert_eq!(told["last_work"]["mismatches"], 0, "{told}");
+    }
+    daemon.stop();
+}
+
 #[test]
 fn a_disk_takes_the_place_of_a_member_that_works_while_it_is_written() {
     let site = made(TIERED);

@@ -196,6 +196,7 @@ fn change(stream: &UnixStream, submitter: &Submitter, command: VolumeCommand) ->
         VolumeCommand::Fail { member } => VolumeRequest::FailMember { member: MemberIndex(member) },
         VolumeCommand::Rebuild { member } => VolumeRequest::Rebuild { member: MemberIndex(member) },
         VolumeCommand::Scrub => VolumeRequest::Scrub,
+        VolumeCommand::ResumeScrub => VolumeRequest::ResumeScrub,
         VolumeCommand::CancelWork => VolumeRequest::CancelWork,
     };
     let reply = run_with_signs_of_life(stream, submitter, Operation::Volume(request))?;

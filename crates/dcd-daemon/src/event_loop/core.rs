@@ -76,6 +76,8 @@ pub trait Core {
     ) -> Result<MemberIndex, ReplaceError> {
         Err(VolumeError::NoVolume.into())
     }
+    /// Seconds since 1970: [`Engine::set_calendar`].
+    fn set_calendar(&mut self, _now: Time, _seconds: u64) {}
     /// The cache, if this is one and it runs.
     fn engine(&self) -> Option<&Engine> {
         None
@@ -167,6 +169,10 @@ impl Core for TieredEngine {
         new: NewDisk,
     ) -> Result<MemberIndex, ReplaceError> {
         TieredEngine::replace_member(self, member, new)
+    }
+
+    fn set_calendar(&mut self, now: Time, seconds: u64) {
+        TieredEngine::set_calendar(self, now, seconds);
     }
 
     fn engine(&self) -> Option<&Engine> {

@@ -24,7 +24,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Instant, SystemTime};
 
 use dcd_engine::config::ConfigError;
 use dcd_engine::format::share_directory::Windows;
@@ -64,6 +64,8 @@ use crate::ring::{Completed, Ring};
 
 /// How long the end waits for replies to be sent, and for the ring to be empty.
 const CLOSE_PATIENCE: std::time::Duration = std::time::Duration::from_secs(2);
+/// How often a core is told the time.
+const CALENDAR_INTERVAL: dcd_engine::Duration = dcd_engine::Duration::from_secs(60);
 
 /// Names what the loop waits for in the ring.
 #[derive(Clone, Copy)]
@@ -169,6 +171,8 @@ pub struct EventLoop<C> {
     may_grow: Option<MayGrow>,
     /// The core has ended; it is told nothing more.
     is_closing: bool,
+    /// When it was told the time.
+    calendar_told: Option<Time>,
 }
 
 /// Judges a log of another size.
@@ -316,6 +320,7 @@ impl<C: Core> EventLoop<C> {
             memory,
             may_grow: None,
             is_closing: false,
+            calendar_told: None,
         };
         if let Some(engine) = event_loop.core.engine() {
             let io_timeout = std::time::Duration::from_nanos(engine.config().io_timeout.0);
@@ -754,6 +759,18 @@ impl<C: Core> EventLoop<C> {
         members[index] = Some(disk);
         self.give(Input::Timeout);
         Ok(slot)
+    }
+
+    /// Tells the core the time, now and then: clocks are put right.
+    pub(crate) fn tell_calendar(&mut self) {
+        let is_told = |told: Time| self.now.since(told) < CALENDAR_INTERVAL;
+        if self.is_closing || self.calendar_told.is_some_and(is_told) {
+            return;
+        }
+        self.calendar_told = Some(self.now);
+        let today = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+        self.core.set_calendar(self.now, today.map_or(0, |since| since.as_secs()));
+        self.give(Input::Timeout);
     }
 
     /// Lets go of the disks that are no members any more, so that others can use them.

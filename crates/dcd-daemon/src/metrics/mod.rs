@@ -323,6 +323,21 @@ pub const METRICS: &[Metric] = &[
                 to.number(&[("work", &work.kind)], work.done as f64 / work.total.max(1) as f64);
             }
         }),
+    Metric::new("dcd_volume_scrub_end_timestamp_seconds", Gauge, Some("seconds"), &[], "When the last scrub ended that has read everything; no sample if there was none.",
+        |report, to| {
+            if let Some(ended) = report.volume.as_ref().and_then(|volume| volume.scrub.ended) {
+                to.number(&[], number(ended));
+            }
+        }),
+    Metric::new("dcd_volume_scrub_due_timestamp_seconds", Gauge, Some("seconds"), &[], "When the next scrub is due by itself; no sample if never.",
+        |report, to| {
+            if let Some(due) = report.volume.as_ref().and_then(|volume| volume.scrub.due) {
+                to.number(&[], number(due));
+            }
+        }),
+    volume!("dcd_volume_scrub_found_lines", Gauge, None, "Lines that the last scrub found not as they should have been.", scrub.found),
+    volume!("dcd_volume_ended_scrubs", Counter, None, "Scrubs that have read everything.", counters.scrubs_ended),
+    volume!("dcd_volume_found_lines", Counter, None, "Lines that these found not as they should have been.", counters.scrubs_found),
     volume!("dcd_volume_failed", Gauge, None, "1 if redundant sets take no changes any more.", has_failed),
     volume!("dcd_volume_unreadable_lines", Gauge, None, "Lines that are lost now: reads of them fail until they are written.", lines_lost()),
     volume!("dcd_volume_held_log_bytes", Gauge, BYTES, "Bytes of the log held by what cannot be written to members that are away.", log_held_bytes),

@@ -1,7 +1,7 @@
 //! How a volume is, for people and programs.
 
 use dcd_engine::volume::format::root::MemberState;
-use dcd_engine::volume::status::{MemberStatus, TwinStatus, VolumeCounters};
+use dcd_engine::volume::status::{MemberStatus, ScrubsStatus, TwinStatus, VolumeCounters};
 use dcd_engine::volume::{Volume, WorkKind, WorkStatus};
 use serde::{Deserialize, Serialize};
 
@@ -48,6 +48,9 @@ pub struct VolumeReport {
     pub work: Option<WorkReport>,
     /// The last one that has ended since the start.
     pub last_work: Option<WorkReport>,
+    /// Scrubs by time.
+    #[serde(default)]
+    pub scrub: ScrubsReport,
     /// The tables once more, on members: with them the volume outlives its cache-disk.
     #[serde(default)]
     pub twin: Option<TwinReport>,
@@ -129,6 +132,7 @@ impl VolumeReport {
             sets: sets.collect(),
             work: status.work.as_ref().map(WorkReport::of),
             last_work: status.last_work.as_ref().map(WorkReport::of),
+            scrub: ScrubsReport::of(&status.scrubs),
             twin: status.twin.as_ref().map(TwinReport::of),
             has_failed: status.has_failed,
             counters: VolumeCountersReport::from(&status.counters),
@@ -156,8 +160,60 @@ report_of! {
     VolumeCountersReport of VolumeCounters {
         member_reads, member_writes, member_write_bytes, stripe_jobs, journal_records, journal_bytes, checkpoints,
         records_replayed, lines_redone, lines_bad, lines_repaired, lines_lost, extents_mapped, extents_unmapped,
-        extents_moved, moves_failed, moves_without_room, members_failed, members_rebuilt, members_caught_up, members_replaced,
+        extents_moved, moves_failed, moves_without_room, members_failed, members_rebuilt, members_caught_up, members_replaced, scrubs_ended, scrubs_found,
         blocks_allocated, blocks_freed, pages_unreadable, twin_checkpoints,
+    }
+}
+
+/// Scrubs of a volume. Times are seconds since 1970.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct ScrubsReport {
+    /// The time from one to the next; 0: never by itself.
+    pub every_seconds: u64,
+    /// When the last one ended that has read everything.
+    pub ended: Option<u64>,
+    /// Lines of 4 KiB that it found not as they should have been.
+    pub found: u64,
+    /// When the next is due; none: never, or before dcd has looked at the clock.
+    pub due: Option<u64>,
+    /// It is due, and waits for members that are away or not up to date.
+    pub waits_for_members: bool,
+    /// One that has not come to its end.
+    pub unfinished: Option<UnfinishedReport>,
+}
+
+/// A scrub that has not come to its end.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct UnfinishedReport {
+    /// When it began.
+    pub began: u64,
+    /// What it has read, in bytes of the members ...
+    pub bytes_done: u64,
+    /// ... of these.
+    pub bytes_total: u64,
+    /// Lines of 4 KiB that it found not as they should have been.
+    pub found: u64,
+    /// Somebody has stopped it: it goes on when the next is due.
+    pub is_put_off: bool,
+}
+
+impl ScrubsReport {
+    fn of(status: &ScrubsStatus) -> ScrubsReport {
+        let record = &status.record;
+        ScrubsReport {
+            every_seconds: status.every.0.div_ceil(dcd_engine::Duration::from_secs(1).0),
+            ended: (record.ended > 0).then_some(record.ended),
+            found: record.found,
+            due: status.due,
+            waits_for_members: status.waits_for_members,
+            unfinished: record.unfinished.map(|it| UnfinishedReport {
+                began: it.began,
+                bytes_done: status.bytes_done,
+                bytes_total: status.bytes_total,
+                found: it.found,
+                is_put_off: it.is_put_off,
+            }),
+        }
     }
 }
 
@@ -273,6 +329,12 @@ pub struct WorkReport {
     /// Lines that nobody could read: for them a member was not replaced.
     #[serde(default)]
     pub lines_unreadable: u64,
+    /// A scrub that nobody has asked for: it leaves the members to others most of the time.
+    #[serde(default)]
+    pub is_by_time: bool,
+    /// Of `bytes_done`, since it began or went on.
+    #[serde(default)]
+    pub bytes_per_second: u64,
     /// It has come, or comes, to its end before all is done.
     #[serde(default)]
     pub is_cut_short: bool,
@@ -295,7 +357,14 @@ impl WorkReport {
             bytes_total: work.bytes_total,
             mismatches: work.mismatches,
             lines_unreadable: work.lines_unreadable,
+            is_by_time: work.is_by_time,
+            bytes_per_second: work.bytes_per_second,
             is_cut_short: work.is_cut_short,
         }
+    }
+
+    /// How long it takes from now on, if it goes on as it did so far.
+    pub fn seconds_left(&self) -> Option<u64> {
+        self.bytes_total.saturating_sub(self.bytes_done).checked_div(self.bytes_per_second)
     }
 }

@@ -9,7 +9,7 @@ use crate::error::OpenError;
 use crate::io::{
     Operation, Output, Reply, Request, RequestError, RequestId, VolumeError, VolumeRequest,
 };
-use crate::units::{LbaRange, MemberIndex};
+use crate::units::{LbaRange, MemberIndex, Time};
 use crate::volume::{Above, NewDisk, ReplaceError, Volume, VolumeOutput, VolumePhase};
 
 /// What waits for the tables of the volume to be durable.
@@ -43,6 +43,14 @@ impl Engine {
         match volume.is_open() {
             true => volume.replace_member(member, new),
             false => Err(VolumeError::Busy.into()),
+        }
+    }
+
+    /// Seconds since 1970: a volume is scrubbed by time if it is told, once and then from time to
+    /// time, because clocks are put right.
+    pub fn set_calendar(&mut self, now: Time, seconds: u64) {
+        if let Below::Volume(volume) = &mut self.below {
+            volume.set_calendar(now, seconds);
         }
     }
 

@@ -34,6 +34,7 @@ mod paths;
 pub mod placement;
 pub(crate) mod pointers;
 pub mod raid;
+mod scrubs;
 mod sparse_table;
 pub mod status;
 mod twin;
@@ -229,6 +230,7 @@ pub struct Volume {
     migration: migrate::Migration,
     more_pointers: Option<more_pointers::MorePointers>,
     repair: repair::Repair,
+    scrubs: scrubs::Scrubs,
     labels: labels::Labels,
     replacement: Option<Box<replace::Replacement>>,
     /// The number of the next disk that comes.
@@ -316,6 +318,7 @@ impl Volume {
             migration: migrate::Migration::default(),
             more_pointers: None,
             repair: repair::Repair::default(),
+            scrubs: scrubs::Scrubs::default(),
             labels: labels::Labels::default(),
             replacement: None,
             next_slot: config.members,
@@ -344,6 +347,7 @@ impl Volume {
     pub(crate) fn configure(&mut self, config: &EngineConfig) {
         self.accept_damage = config.accept_damage;
         self.suspect_after = config.suspect_after;
+        self.scrubs.set_every(config.scrub_every);
         self.sum_pages.set_budget(config.volume_memory_bytes);
         self.member_timeout = config.member_timeout;
         self.cache_disk_timeout = config.io_timeout;
@@ -380,6 +384,7 @@ impl Volume {
         if self.phase != VolumePhase::Running {
             return self.early.push(io);
         }
+        self.scrubs.note_asked(now);
         let id = UpperId(self.next_upper);
         self.next_upper += 1;
         let mut upper =
@@ -498,6 +503,7 @@ impl Volume {
             let mut moved = self.advance_writes();
             moved |= self.advance_jobs();
             moved |= self.advance_migration();
+            moved |= self.advance_scrubs();
             moved |= self.advance_repair();
             moved |= self.advance_replacement();
             moved |= self.advance_labels();
@@ -525,7 +531,8 @@ impl Volume {
     pub(crate) fn next_wake_up(&self) -> Option<Time> {
         let late = self.lateness_wake_up();
         let others = [self.migration_wake_up(), self.checkpoint_wake_up(), self.jobs_wake_up()];
-        others.into_iter().chain([late, self.twin_wake_up()]).flatten().min()
+        let more = [late, self.twin_wake_up(), self.scrubs_wake_up()];
+        others.into_iter().chain(more).flatten().min()
     }
 
     /// Whether it has been opened, so that what it says of lines and members is true.
@@ -626,6 +633,7 @@ impl Volume {
         if self.ended.is_empty() || !self.state_changes.is_empty() {
             return false;
         }
+        self.scrubs.note_asked(self.now);
         for id in std::mem::take(&mut self.ended) {
             let upper = self.uppers.remove(&id).expect("it ends once");
             let Upper { id, result, buffer, .. } = upper;

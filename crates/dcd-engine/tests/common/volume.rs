@@ -52,6 +52,10 @@ pub struct Bench {
     pub accept_damage: bool,
     /// From the next start on.
     pub bypass_threshold_bytes: u64,
+    /// From the next start on.
+    pub scrub_every: Duration,
+    /// Seconds since 1970, at each start.
+    pub calendar: Option<u64>,
     /// Ends of I/Os of members, when they are held back.
     pub held: Option<Vec<Input>>,
     /// Whether, and what, is remembered of each moment.
@@ -158,6 +162,8 @@ impl Bench {
             no_log: false,
             accept_damage: false,
             bypass_threshold_bytes: EngineConfig::default().bypass_threshold_bytes,
+            scrub_every: Duration(0),
+            calendar: None,
             held: None,
             moments: None,
             holds: (0..count as u8).map(|member| Device::Member(MemberIndex(member))).collect(),
@@ -192,6 +198,7 @@ impl Bench {
             no_log: self.no_log,
             accept_damage: self.accept_damage,
             bypass_threshold_bytes: self.bypass_threshold_bytes,
+            scrub_every: self.scrub_every,
             ..EngineConfig::default()
         };
         let memory = Engine::segment_memory_size(&superblock.geometry, &config);
@@ -205,6 +212,9 @@ impl Bench {
         )
         .unwrap();
         self.engine = Some(engine);
+        if let Some(seconds) = self.calendar {
+            self.engine.as_mut().unwrap().set_calendar(self.now, seconds);
+        }
         self.input(Input::Timeout);
         self.engine.as_ref().unwrap().phase().clone()
     }
@@ -352,6 +362,8 @@ impl Bench {
             no_log: self.no_log,
             accept_damage: self.accept_damage,
             bypass_threshold_bytes: self.bypass_threshold_bytes,
+            scrub_every: self.scrub_every,
+            calendar: self.calendar,
             held: None,
             moments: None,
             holds: self.holds.clone(),

@@ -47,6 +47,9 @@ const READ_BLOCKS_MAX: u64 = 256;
 /// An I/O of a leg that hangs ends so much later.
 const HANG: Duration = Duration::from_secs(4000);
 
+/// Seconds since 1970 when a machine is turned on.
+const CALENDAR: u64 = 1_700_000_000;
+
 /// A member's disk, and what is known of it.
 #[derive(Clone)]
 pub struct Member {
@@ -189,6 +192,8 @@ pub struct Machine {
     members_failed: Option<u64>,
     /// A rebuilt member is as good as others only when that is durable.
     pub waits_for_rebuilds: bool,
+    /// From one scrub by time to the next.
+    scrub_every: Duration,
     /// The sets of the volume.
     pub sets: Sets,
     /// Members whose disks were not there, or could not be read, at the start.
@@ -281,6 +286,7 @@ impl Machine {
             members_rebuilt: 0,
             members_failed: None,
             waits_for_rebuilds: options.more != MoreFaults::default(),
+            scrub_every: Duration::from_secs(options.more.scrub_every_s.unwrap_or(0)),
             sets: Sets::new(&options.config),
             away: Vec::new(),
         }
@@ -405,6 +411,7 @@ impl Machine {
         let config = EngineConfig {
             accept_damage: false,
             no_log,
+            scrub_every: self.scrub_every,
             legs,
             volume_memory_bytes: options.more.sum_pages.unwrap_or(SUM_PAGES) * PAGE_BYTES as u64,
             ..options.cache.engine()
@@ -437,7 +444,10 @@ impl Machine {
             Box::new(PooledMemory::new(size, memory.as_deref())),
         );
         match opened {
-            Ok(engine) => self.running.engine = Some(engine),
+            Ok(mut engine) => {
+                self.tell_calendar(&mut engine, options, random);
+                self.running.engine = Some(engine);
+            }
             Err(error) => return Err(NotOpen::Refused(error)),
         }
         self.poll();
@@ -475,6 +485,29 @@ impl Machine {
             }
             ios += 1;
         }
+    }
+
+    /// A calendar that is wrong now and then.
+    fn tell_calendar(&self, engine: &mut Engine, options: &VolumeOptions, random: &mut Random) {
+        if options.more.scrub_every_s.is_none() {
+            return;
+        }
+        let right = CALENDAR + self.running.now.0 / 1_000_000_000;
+        let seconds = match random.below(8) {
+            0 => random.below(2 * CALENDAR),
+            1 => right.saturating_sub(random.below(1000)),
+            _ => right,
+        };
+        engine.set_calendar(self.running.now, seconds);
+    }
+
+    /// From one scrub to the next, from now on.
+    pub fn set_scrub_every(&mut self, every: Duration) {
+        self.scrub_every = every;
+        let engine = self.running.engine.as_mut().expect("an engine runs");
+        let config = EngineConfig { scrub_every: every, ..engine.config().clone() };
+        engine.configure(&config).expect("nothing else has changed");
+        self.input(Input::Timeout);
     }
 
     /// The superblock of the cache-disk, and its legs if it is on some.

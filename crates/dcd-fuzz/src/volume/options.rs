@@ -78,6 +78,8 @@ pub struct MoreFaults {
     pub replaces_members: bool,
     /// Members leave, little is changed, and they come back.
     pub members_return: bool,
+    /// The volume is scrubbed by itself, so many seconds after the last time.
+    pub scrub_every_s: Option<u64>,
     /// There is memory for so many pages of checksums; `None`: for all.
     pub sum_pages: Option<u64>,
     /// One thing happens again and again.
@@ -149,6 +151,8 @@ pub const REPLACES_FROM: u64 = 8_000_000;
 
 /// Seeds from this one on have members that leave and come back, with little changed meanwhile.
 pub const RETURNS_FROM: u64 = 9_000_000;
+/// Seeds from this one on are scrubbed by time, and none of their members leaves to come back.
+pub const SCRUBS_FROM: u64 = 10_000_000;
 /// Half of them, with nothing else wrong with a disk: whatever differs then is a mistake.
 const RETURNS_ALONE_EACH: u64 = 2;
 
@@ -171,6 +175,7 @@ impl MoreFaults {
             loses_cache_disk: false,
             replaces_members: false,
             members_return: false,
+            scrub_every_s: None,
             sum_pages: None,
             focus: None,
         }
@@ -255,7 +260,10 @@ impl VolumeOptions {
             options.give_twin(&mut Random::new(seed ^ 0x7477_696e));
             options.more.replaces_members = seed >= REPLACES_FROM;
         }
-        if seed >= RETURNS_FROM {
+        if seed >= SCRUBS_FROM {
+            let every = Random::new(seed ^ 0x7363_7275).pick(&[1, 3, 20, 200]);
+            options.more.scrub_every_s = Some(every);
+        } else if seed >= RETURNS_FROM {
             options.let_members_return(seed);
         }
         options

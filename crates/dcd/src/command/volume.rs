@@ -1,12 +1,13 @@
 //! `dcd volume`: the members and sets of a volume that a running dcd serves.
 
 use std::path::PathBuf;
+use std::time::SystemTime;
 
 use clap::{Args, Subcommand};
 use dcd_daemon::control::client::for_people;
 use dcd_daemon::device::device_spec::DeviceSpec;
 use dcd_daemon::process::signals::Signals;
-use dcd_daemon::report::volumes::{TwinReport, VolumeReport, WorkReport};
+use dcd_daemon::report::volumes::{ScrubsReport, TwinReport, VolumeReport, WorkReport};
 use dcd_daemon::serve::ServeError;
 use dcd_daemon::units_text::format_size;
 use dcd_engine::units::LINE_SIZE;
@@ -138,9 +139,13 @@ Examples:
     },
     /// Read everything that is redundant, compare, and repair
     ///
-    /// Ctrl-C leaves it running: `dcd volume cancel` stops it. Exit code 4: lines of the volume are
-    /// lost.
+    /// It begins by itself, too, `scrub-every` after the last time, and leaves the members to others
+    /// then; begun by hand it goes as fast as they let it. Ctrl-C leaves it running:
+    /// `dcd volume cancel` stops it. Exit code 4: lines of the volume are lost.
     Scrub {
+        /// Go on where one has stopped that has not come to its end.
+        #[arg(long)]
+        resume: bool,
         /// Where the volume is.
         #[command(flatten)]
         control: VolumeControl,
@@ -160,6 +165,9 @@ Examples:
   dcd volume import --cache-disk new.img --cache-size 4G --data-disk /dev/sdb --data-disk /dev/sdc --degraded")]
     Import(ImportArguments),
     /// Stop the rebuild or scrub under way
+    ///
+    /// A scrub goes on where it was when the next is due by itself, or with
+    /// `dcd volume scrub --resume`.
     Cancel {
         /// Where the volume is.
         #[command(flatten)]
@@ -204,10 +212,13 @@ pub fn run(arguments: &VolumeArguments) -> Result<(), CommandError> {
             );
             follow_work(volume, &signals, "replacing", follow, &then)
         }
-        VolumeWhat::Scrub { control, follow } => {
+        VolumeWhat::Scrub { resume, control, follow } => {
             let mut volume = connect(control)?;
             let signals = signals()?;
-            volume.ask(&VolumeCommand::Scrub)?;
+            volume.ask(match resume {
+                true => &VolumeCommand::ResumeScrub,
+                false => &VolumeCommand::Scrub,
+            })?;
             follow_work(volume, &signals, "scrubbing", follow, "")
         }
         VolumeWhat::Cancel { control } => {
@@ -270,6 +281,63 @@ fn mismatches(work: &WorkReport) -> String {
         0 => String::new(),
         found => format!(", {} not as it should have been", count(found, "line")),
     }
+}
+
+/// `, 34 MiB/s, 2 h left`.
+fn rate_words(work: &WorkReport) -> String {
+    let left = |seconds| format!(", {} left", span_words(seconds));
+    match work.bytes_per_second {
+        0 => String::new(),
+        rate => format!(
+            ", {}/s{}",
+            format_size(rate),
+            work.seconds_left().map_or_else(String::new, left)
+        ),
+    }
+}
+
+/// Seconds since 1970.
+fn today() -> u64 {
+    let today = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    today.map_or(0, |since| since.as_secs())
+}
+
+/// `3 days`, in the largest unit of which there are two or more.
+fn span_words(seconds: u64) -> String {
+    let units = [(86_400, "day"), (3600, "hour"), (60, "minute"), (1, "second")];
+    let unit = units.into_iter().find(|(unit, _)| seconds >= 2 * unit);
+    let (unit, name) = unit.unwrap_or((1, "second"));
+    count(seconds / unit, name)
+}
+
+/// When a volume was scrubbed, and when that is due.
+fn scrub_words(scrub: &ScrubsReport, today: u64) -> String {
+    let mut words = match scrub.ended {
+        None => "scrub: no whole one yet".into(),
+        Some(ended) => {
+            let found = match scrub.found {
+                0 => "all was as it should be".into(),
+                found => format!("{} not as they should have been", count(found, "line")),
+            };
+            format!(
+                "scrub: the last ended {} ago, {found}",
+                span_words(today.saturating_sub(ended))
+            )
+        }
+    };
+    if let Some(unfinished) = &scrub.unfinished {
+        let share = unfinished.bytes_done as f64 * 100.0 / unfinished.bytes_total.max(1) as f64;
+        let is = if unfinished.is_put_off { "was stopped" } else { "is" };
+        words += &format!("; one {is} at {share:.1} %");
+    }
+    words += &match (scrub.due, scrub.waits_for_members) {
+        (_, true) => "; due, and waits until all members are up to date".into(),
+        (Some(due), false) if due > today => format!("; due in {}", span_words(due - today)),
+        (Some(_), false) => String::new(),
+        (None, false) if scrub.every_seconds == 0 => "; not by itself (scrub-every = 0)".into(),
+        (None, false) => String::new(),
+    };
+    words + "\n"
 }
 
 /// What would be found without the cache-disk.
@@ -352,7 +420,12 @@ pub fn panel(report: &VolumeReport, paint: Paint) -> String {
             let member = work.member.map_or(String::new(), |member| format!(" of member {member}"));
             let share = work.done as f64 * 100.0 / work.total.max(1) as f64;
             let missed = if work.is_of_missed { " of what it has missed" } else { "" };
-            format!("{}{member}: {share:.1} %{missed}{}\n", work.kind, mismatches(work))
+            format!(
+                "{}{member}: {share:.1} %{missed}{}{}\n",
+                work.kind,
+                rate_words(work),
+                mismatches(work)
+            )
         }
     };
     let whole =
@@ -392,10 +465,11 @@ pub fn panel(report: &VolumeReport, paint: Paint) -> String {
         pointers => format!("; {pointers} of {} pointers", report.pointers_max),
     };
     format!(
-        "volume of {}, {state}: {} placed{waiting}{pointers}; {} of memory\n{lost}{}\n{}{work}",
+        "volume of {}, {state}: {} placed{waiting}{pointers}; {} of memory\n{lost}{}{}\n{}{work}",
         format_size(report.volume_bytes),
         size(report.extents_mapped),
         format_size(report.memory_bytes),
+        scrub_words(&report.scrub, today()),
         members.render(paint),
         sets.render(paint),
     )

@@ -152,8 +152,7 @@ impl Volume {
         true
     }
 
-    /// Everything that has changed goes to the pages, and all records still count. While a volume
-    /// is being opened.
+    /// Everything that has changed goes to the pages, and all records still count.
     pub(super) fn checkpoint_tables(&mut self) {
         assert!(self.is_checkpoint_idle(), "nothing else is done yet");
         self.checkpoint.tail = self.journal.tail_of_all();
@@ -333,6 +332,7 @@ impl Volume {
             Step::Root if result.is_err() => self.root_again(buffer),
             Step::Root => {
                 self.checkpoint.number += 1;
+                self.scrubs.root_written(self.now);
                 self.checkpoint.retries = 0;
                 self.checkpoint.written.clear();
                 self.journal.forget_before(self.checkpoint.tail.0);
@@ -401,6 +401,7 @@ impl Volume {
             label_epochs: self.members.label_epochs(),
             disks: self.members.disks(),
             missed: self.missed.to_root(),
+            scrub: self.scrub_record(),
         }
     }
 
@@ -424,6 +425,7 @@ impl Volume {
 
     fn write_root(&mut self) {
         let root = self.root(self.checkpoint.tail, &self.area);
+        self.scrubs.goes_to_root(root.scrub);
         self.checkpoint.state = State::WritingRoot;
         let offset = self.area.root_offset(root.checkpoint);
         let purpose = Purpose::Checkpoint(Step::Root);

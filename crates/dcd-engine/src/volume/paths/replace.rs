@@ -188,6 +188,8 @@ impl Replacement {
             bytes_total: 0,
             mismatches: 0,
             lines_unreadable: 0,
+            is_by_time: false,
+            bytes_per_second: 0,
             is_cut_short: self.is_given_up,
         }
     }
@@ -228,6 +230,7 @@ impl Volume {
         if new.bytes < needed {
             return Err(ReplaceError::TooSmall { member, needed, found: new.bytes });
         }
+        self.set_scrub_aside();
         let found = self.members.get(member);
         let copied = Copied::of(found);
         if self.replacement.is_some()
@@ -565,6 +568,9 @@ impl Volume {
     pub(super) fn new_disk_recorded(&mut self, result: Result<(), IoError>) {
         if result.is_err() {
             self.replacement().stage = Stage::Unknown;
+            // Nobody need wait for the end of it: there is none before the next start.
+            let status = self.replacement().status();
+            self.repair.last = Some(WorkStatus { is_cut_short: true, ..status });
             return;
         }
         let it = self.replacement();
@@ -688,6 +694,11 @@ impl Volume {
         if !self.repair.is_copying() {
             self.repair.last = Some(WorkStatus { is_cut_short, ..it.status() });
         }
+    }
+
+    /// Whether it has come to an end without one: the next start tells which disk is the member.
+    pub(in crate::volume) fn is_replacement_stuck(&self) -> bool {
+        self.replacement.as_ref().is_some_and(|it| it.stage == Stage::Unknown)
     }
 
     /// How far a replacement is that copies nothing, or not yet.

@@ -62,8 +62,9 @@ impl Volume {
             if is_given_up {
                 self.lose_raid0(index);
             }
-            self.look_at_missed(index, label.map(|label| label.epoch), is_given_up);
-            if is_new || self.members.get(index).state == MemberState::Stale {
+            let catches_up =
+                self.look_at_missed(index, label.map(|label| label.epoch), is_given_up);
+            if catches_up || is_new || self.members.get(index).state == MemberState::Stale {
                 continue;
             }
             if is_given_up || self.members.can_do_without(index, &self.layouts) {
@@ -102,10 +103,16 @@ impl Volume {
     }
 
     /// Whether what is marked is all that the disk in a member's place lacks: it is the disk that
-    /// was there, as it was left. Then, if it was away, it is to be brought up to date.
-    fn look_at_missed(&mut self, index: MemberIndex, label: Option<u64>, is_given_up: bool) {
+    /// was there, as it was left. Then, if it was away, it is to be brought up to date: whether that
+    /// is so.
+    fn look_at_missed(
+        &mut self,
+        index: MemberIndex,
+        label: Option<u64>,
+        is_given_up: bool,
+    ) -> bool {
         if !self.missed.is_noted(index) {
-            return;
+            return false;
         }
         let Member { state, label_epoch: known, .. } = *self.members.get(index);
         let is_older = label.is_some_and(|label| label < known);
@@ -115,7 +122,18 @@ impl Volume {
             self.state_changes.waiting.push_back((index, state));
         } else if label.is_some() && known < self.epoch && state != MemberState::UpToDate {
             self.repair.rebuild_next(index);
+            if state != MemberState::Stale && !self.members.can_do_without(index, &self.layouts) {
+                return false;
+            }
+            // Another may be first, and a start knows by this that it waits. What it had of what it
+            // missed before, it has missed again.
+            let state = MemberState::Rebuilding { set: 0, stripe: 0 };
+            let found = self.members.get_mut(index);
+            (found.state, found.rebuilt) = (state, (0, 0));
+            self.state_changes.waiting.push_back((index, state));
+            return true;
         }
+        false
     }
 
     /// Whether a label is that of the disk which counts as this member.
