@@ -9,7 +9,9 @@ use dcd_engine::units::MemberIndex;
 use dcd_engine::volume::WorkKind;
 use dcd_engine::volume::format::root::MemberState;
 use dcd_engine::volume::placement::RaidLevel;
-use dcd_engine::{Buffer, Duration, LbaRange, Operation, VolumeRequest};
+use dcd_engine::{
+    Buffer, Device, Duration, Input, IoDone, IoError, Lba, LbaRange, Operation, VolumeRequest,
+};
 
 const EVERY: Duration = Duration::from_secs(1000);
 const SETTLED: Duration = Duration::from_secs(10);
@@ -255,4 +257,50 @@ fn a_calendar_may_jump() {
     assert!(scrubs(&bench).record.since < 10_000);
     bench.pass_in_steps(Duration::from_secs(1000));
     assert_eq!(ended(&bench), 1);
+}
+
+/// The begin of a scrub is recorded by a checkpoint. While that is on its way the log meets one
+/// failure after the other, and bears them: the checkpoint writes its pages again each time, and is
+/// not the one that is not taken.
+#[test]
+fn what_fails_of_the_log_does_not_end_a_checkpoint() {
+    const OF_VOLUME: u64 = 1 << 63;
+    let mut bench = new_bench();
+    bench.holds = vec![Device::CacheDisk];
+    hold_members(&mut bench);
+    let checkpoints = bench.volume().status().counters.checkpoints;
+    bench.start(Operation::Volume(VolumeRequest::Scrub));
+    let mut failures = 0;
+    for round in 0..24 {
+        let data = Buffer::copy_of(&[round; 4096]);
+        bench.start(Operation::Write { start: Lba(0), data });
+        bench.start(Operation::Flush);
+        let held = bench.held.replace(Vec::new()).unwrap();
+        let of_volume = |input: &Input| matches!(input, Input::IoDone(it) if it.id.0 >= OF_VOLUME);
+        let (of_volume, of_log): (Vec<Input>, Vec<Input>) = held.into_iter().partition(of_volume);
+        assert!(!of_volume.is_empty());
+        let fails = round % 4 == 0 && !of_log.is_empty();
+        failures += u32::from(fails);
+        for (index, input) in of_log.into_iter().enumerate() {
+            let Input::IoDone(mut done) = input else { unreachable!("they are held") };
+            if fails && index == 0 {
+                done.result = Err(IoError::Failed);
+            }
+            bench.input(Input::IoDone(done));
+        }
+        if fails {
+            of_volume.into_iter().for_each(|done| bench.input(done));
+        } else {
+            bench.held.as_mut().unwrap().extend(of_volume);
+        }
+    }
+    // So often may a checkpoint fail itself.
+    assert!(failures > 2, "{failures}");
+    assert_eq!(bench.volume().status().counters.checkpoints, checkpoints);
+    let_all_go(&mut bench);
+    assert_eq!(bench.ask(Operation::Flush).0, Ok(()));
+    bench.write(0, 100);
+    assert!(!bench.volume().status().has_failed);
+    assert!(bench.volume().status().counters.checkpoints > checkpoints);
+    assert_eq!(bench.read(0), 100);
 }
