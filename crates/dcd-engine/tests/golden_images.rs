@@ -755,6 +755,11 @@ fn member_label_released() -> MemberLabel {
     }
 }
 
+/// Of a spare that has got all of a member.
+fn member_label_spare() -> MemberLabel {
+    MemberLabel { standing: Standing::SpareMember, ..member_label_released() }
+}
+
 /// With disks that have come since.
 fn volume_root_with_disks() -> Root {
     let disks = [0, 0x0102_0304_0506_0708, 0, u64::MAX].map(DiskTag).to_vec();
@@ -829,7 +834,7 @@ fn journal_items() -> [JournalItem; 7] {
     ]
 }
 
-fn volume_images() -> [(&'static str, Vec<u8>); 16] {
+fn volume_images() -> [(&'static str, Vec<u8>); 17] {
     let bytes = |buffer: Buffer| buffer.bytes().to_vec();
     let superblock = Superblock { volume_bytes: 5 << 20, ..superblock() };
     [
@@ -850,6 +855,7 @@ fn volume_images() -> [(&'static str, Vec<u8>); 16] {
             bytes(journal::encode(UUID, 502, &journal_items_with_labels(), &[])),
         ),
         ("member-label-released", bytes(member_label_released().encode())),
+        ("member-label-spare", bytes(member_label_spare().encode())),
         ("volume-root-disks", bytes(volume_root_with_disks().encode())),
         ("volume-journal-disk", bytes(journal::encode(UUID, 502, &journal_items_with_disk(), &[]))),
         ("volume-root-missed", bytes(volume_root_with_missed().encode())),
@@ -890,6 +896,8 @@ fn structures_of_a_volume_are_read_as_ever() {
     assert_eq!(record.items, journal_items_of_twin());
     let label = MemberLabel::decode(&read_image("member-label-released"));
     assert_eq!(label, Ok(member_label_released()));
+    let label = MemberLabel::decode(&read_image("member-label-spare"));
+    assert_eq!(label, Ok(member_label_spare()));
     let root = Root::decode(&read_image("volume-root-disks"), UUID);
     assert_eq!(root, Ok(volume_root_with_disks()));
     let record = JournalRecord::decode(&read_image("volume-journal-disk"), UUID).unwrap();

@@ -95,6 +95,7 @@ fn variant(runs: &str) -> &'static str {
         "legs" => "Runs::Legs",
         "twin" => "Runs::Twin",
         "replacing" => "Runs::Replacing",
+        "sparing" => "Runs::Sparing",
         "returning" => "Runs::Returning",
         "resizing" => "Runs::Resizing",
         "paged" => "Runs::Paged",

@@ -19,6 +19,7 @@ pub const RUNS: &[&str] = &[
     "twin",
     "replacing",
     "returning",
+    "sparing",
     "resizing",
     "paged",
     "nvram",

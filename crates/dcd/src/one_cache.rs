@@ -36,6 +36,7 @@ impl Settings {
             no_log: _,
             suspect_after: _,
             scrub_every: _,
+            spare_after: _,
             volume_memory: _,
             index_max: _,
             full_timeout: _,

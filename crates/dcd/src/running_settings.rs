@@ -20,7 +20,7 @@ use crate::settings::Settings;
 use crate::toml_values::nearest;
 
 /// What may change while a cache is served; the same as in [`dcd_engine::Engine::configure`].
-pub const CHANGEABLE: [&str; 21] = [
+pub const CHANGEABLE: [&str; 22] = [
     "mode",
     "read-only",
     "ack",
@@ -37,6 +37,7 @@ pub const CHANGEABLE: [&str; 21] = [
     "no-verify-reads",
     "suspect-after",
     "scrub-every",
+    "spare-after",
     "volume-memory",
     "full-timeout",
     "drain-timeout",
@@ -297,6 +298,7 @@ fn said(settings: &Settings, key: &str) -> Option<String> {
         "no-log" => shown(&settings.no_log),
         "suspect-after" => shown(&settings.suspect_after),
         "scrub-every" => time(&settings.scrub_every),
+        "spare-after" => time(&settings.spare_after),
         "volume-memory" => size(&settings.volume_memory),
         "index-max" => size(&settings.index_max),
         "full-timeout" => time(&settings.full_timeout),
@@ -436,7 +438,7 @@ mod tests {
         let others = "mode=pass-through read-only=true ack=durable max-delay=20ms \
             bypass-threshold=64k destage-policy=least-valid-first idle-max=2s idle-min=2ms \
             dirty-high=90% dirty-low=50 destage-rate=1M fill-rate=1M destage-iops=7 no-verify-reads=true \
-            suspect-after=3 scrub-every=5d volume-memory=1M full-timeout=1s drain-timeout=2s io-timeout=3s member-timeout=4s";
+            suspect-after=3 scrub-every=5d spare-after=7m volume-memory=1M full-timeout=1s drain-timeout=2s io-timeout=3s member-timeout=4s";
         for (key, text) in wanted(others) {
             let mut book = RunningSettings::new(None, Settings::default(), Settings::default());
             let mut handed = None;

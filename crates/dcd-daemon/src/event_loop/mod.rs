@@ -744,13 +744,16 @@ impl<C: Core> EventLoop<C> {
         Ok(())
     }
 
-    /// A disk takes the place of a member while that serves.
+    /// A disk takes the place of a member while that serves, or becomes a spare.
     fn replace_member(&mut self, new: NewMember) -> Result<MemberIndex, NewMemberError> {
         let DataSide::Members(members) = &mut self.disks.data else {
             return Err(ReplaceError::from(VolumeError::NoVolume).into());
         };
         let mut disk = Disk::of(Device::DataDisk, &new.spec, new.file)?;
-        let slot = self.core.replace_member(new.member, new.new)?;
+        let slot = match new.member {
+            Some(member) => self.core.replace_member(member, new.new)?,
+            None => self.core.add_spare(new.new)?,
+        };
         disk.set_device(Device::Member(slot));
         let index = usize::from(slot.0);
         if members.len() <= index {
@@ -1044,6 +1047,11 @@ impl<C: Core> EventLoop<C> {
                 }
                 Message::ReplaceMember { new, answer } => {
                     let _ = answer.send(self.replace_member(*new));
+                }
+                Message::RemoveSpare { disk, answer } => {
+                    let removed = self.core.remove_spare(disk);
+                    self.give(Input::Timeout);
+                    let _ = answer.send(removed);
                 }
                 Message::Record(ring) => self.recorders.push(ring),
                 Message::StopRecording(ring) => {

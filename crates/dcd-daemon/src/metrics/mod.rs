@@ -362,6 +362,8 @@ pub const METRICS: &[Metric] = &[
     volume!("dcd_volume_rebuilt_members", Counter, None, "Members that were rebuilt.", counters.members_rebuilt),
     volume!("dcd_volume_caught_up_members", Counter, None, "Of them, those that got what they had missed while they were away, and no more.", counters.members_caught_up),
     volume!("dcd_volume_replaced_members", Counter, None, "Members that another disk has taken the place of.", counters.members_replaced),
+    volume!("dcd_volume_spares", Gauge, None, "Spares that can take the place of a member.", spares_ready()),
+    volume!("dcd_volume_used_spares", Counter, None, "Spares that have taken the place of a member.", counters.spares_used),
 ];
 
 /// Names of [`state_of`].

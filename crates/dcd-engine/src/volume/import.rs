@@ -246,6 +246,7 @@ fn read_twin(
     let parts = VolumeParts {
         members: vec![None; header.config.members],
         header: header.clone(),
+        others: Vec::new(),
         degraded: true,
     };
     let mut volume = Volume::open(Time::ZERO, parts, offset)?;

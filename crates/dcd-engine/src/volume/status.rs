@@ -9,7 +9,8 @@ use super::format::root::{MemberState, ScrubRecord};
 use super::members::{Member, MemberMask};
 use super::placement::RaidLevel;
 use super::raid::SetLine;
-use super::{Volume, WorkStatus};
+use super::spares::{SpareState, SpareUse};
+use super::{CutShort, Volume, WorkStatus};
 use crate::units::{Duration, LINE_SIZE, Lba, Line, MemberIndex};
 
 /// What a disk's arm passes over in the time that it takes to get to another place: 6 to 10 ms of
@@ -42,6 +43,8 @@ pub struct VolumeCounters {
     /// Of them, those that got what they had missed, and no more.
     pub members_caught_up: u64,
     pub members_replaced: u64,
+    /// Of them, those that a spare has taken the place of.
+    pub spares_used: u64,
     /// Scrubs that have read everything.
     pub scrubs_ended: u64,
     /// Lines that these found not as they should have been.
@@ -109,6 +112,10 @@ pub struct VolumeStatus {
     pub work: Option<WorkStatus>,
     /// The last one that has ended since the start.
     pub last_work: Option<WorkStatus>,
+    /// All spares.
+    pub spares: Vec<SpareStatus>,
+    /// One takes the place of a member that has failed for so long; 0: never by itself.
+    pub spare_after: Duration,
     /// Scrubs by time.
     pub scrubs: ScrubsStatus,
     /// Size of an extent in bytes.
@@ -136,6 +143,17 @@ pub struct VolumeStatus {
     pub has_failed: bool,
     /// The twin of the tables; `None`: the volume has none.
     pub twin: Option<TwinStatus>,
+}
+
+/// A spare.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SpareStatus {
+    /// Which [`Device::Member`](crate::Device) it is.
+    pub disk: MemberIndex,
+    /// Its size in bytes.
+    pub bytes: u64,
+    /// How it is.
+    pub state: SpareState,
 }
 
 /// Scrubs by time. Times are seconds since 1970.
@@ -234,6 +252,8 @@ impl Volume {
                 false => self.work_status().or_else(|| self.replacement_status()),
             },
             last_work: self.repair.last,
+            spares: self.spare_statuses().collect(),
+            spare_after: self.spares.after(),
             scrubs: self.scrubs_status(),
             extent_bytes: self.header.config.extent_bytes,
             extents_mapped: self.extents.extents_mapped(),
@@ -268,6 +288,25 @@ impl Volume {
             bytes_done: self.bytes_of_scrub(done),
             bytes_total: self.bytes_of_scrub((self.layouts.len() as u8, 0)),
         }
+    }
+
+    /// How the spares are. Cheap.
+    pub fn spare_statuses(&self) -> impl Iterator<Item = SpareStatus> + '_ {
+        self.spares.iter().map(|spare| SpareStatus {
+            disk: MemberIndex(spare.slot),
+            bytes: spare.bytes,
+            state: spare.state,
+        })
+    }
+
+    /// The last time that a spare has taken the place of a member, or has begun to.
+    pub fn last_spare_use(&self) -> Option<SpareUse> {
+        self.spares.last_use()
+    }
+
+    /// Why the last disk that was to take the place of a member has not.
+    pub fn last_cut_short(&self) -> Option<CutShort> {
+        self.repair.last.and_then(|last| last.cut_short)
     }
 
     fn is_suspect(&self, member: &Member) -> bool {

@@ -54,6 +54,8 @@ pub struct Bench {
     pub bypass_threshold_bytes: u64,
     /// From the next start on.
     pub scrub_every: Duration,
+    /// From the next start on.
+    pub spare_after: Duration,
     /// Seconds since 1970, at each start.
     pub calendar: Option<u64>,
     /// Ends of I/Os of members, when they are held back.
@@ -163,6 +165,7 @@ impl Bench {
             accept_damage: false,
             bypass_threshold_bytes: EngineConfig::default().bypass_threshold_bytes,
             scrub_every: Duration(0),
+            spare_after: Duration(0),
             calendar: None,
             held: None,
             moments: None,
@@ -190,8 +193,10 @@ impl Bench {
                 bytes: bytes.len() as u64,
             })
         };
-        let members = self.members.iter().map(info).collect();
-        let parts = VolumeParts { header: self.header.clone(), members, degraded };
+        let (members, others) = self.members.split_at(self.header.config.members);
+        let members = members.iter().map(info).collect();
+        let others = others.iter().map(|disk| info(disk).expect("it is there")).collect();
+        let parts = VolumeParts { header: self.header.clone(), members, others, degraded };
         let config = EngineConfig {
             segment_buffers: 4,
             hot_blocks: false,
@@ -199,6 +204,7 @@ impl Bench {
             accept_damage: self.accept_damage,
             bypass_threshold_bytes: self.bypass_threshold_bytes,
             scrub_every: self.scrub_every,
+            spare_after: self.spare_after,
             ..EngineConfig::default()
         };
         let memory = Engine::segment_memory_size(&superblock.geometry, &config);
@@ -363,6 +369,7 @@ impl Bench {
             accept_damage: self.accept_damage,
             bypass_threshold_bytes: self.bypass_threshold_bytes,
             scrub_every: self.scrub_every,
+            spare_after: self.spare_after,
             calendar: self.calendar,
             held: None,
             moments: None,

@@ -370,6 +370,9 @@ impl VolumeRun {
         if self.options.more.scrub_every_s.is_some() {
             self.machine.set_scrub_every(Duration::from_secs(0));
         }
+        if self.options.more.spare_after_ms.is_some() {
+            self.machine.set_spare_after(Duration(0));
+        }
         self.finish_work(random)?;
         for member in (0..self.options.config.members as u8).map(MemberIndex) {
             if self.machine.member_state(member) != MemberState::UpToDate {

@@ -16,6 +16,7 @@ pub(super) mod repair;
 pub(super) mod replace;
 pub(super) mod requests;
 pub(super) mod scrub;
+mod spare;
 mod stripe;
 pub(super) mod sums;
 pub(super) mod twin;

@@ -32,6 +32,7 @@ use super::super::{Purpose, Volume};
 use super::flush::For;
 use super::job::{ChunkKey, Job, Kind, TRIES_MAX};
 use super::journal::Then;
+use super::replace::CutShort;
 use crate::io::{Device, IoError, IoOperation, VolumeError};
 use crate::units::{LINE_SIZE, MemberIndex, Time};
 use crate::volume::raid::{Location, SetLine};
@@ -119,6 +120,8 @@ pub struct WorkStatus {
     pub bytes_per_second: u64,
     /// It has come, or comes, to its end before all is done.
     pub is_cut_short: bool,
+    /// Why, of a disk that was to take the place of a member.
+    pub cut_short: Option<CutShort>,
 }
 
 /// A rebuild or scrub, if one is under way.
@@ -237,6 +240,7 @@ impl Work {
             is_by_time: self.is_by_time,
             bytes_per_second: (bytes * 1_000_000_000 / nanos) as u64,
             is_cut_short: self.next == CANCELLED,
+            cut_short: None,
         }
     }
 }
@@ -405,7 +409,7 @@ impl Volume {
     }
 
     fn cancel_repair(&mut self) {
-        self.give_up_replacement();
+        self.give_up_replacement(CutShort::Cancelled);
         if let Some(work) = &mut self.repair.work
             && !matches!(work.kind, WorkKind::Replace(_))
         {
@@ -595,13 +599,13 @@ impl Volume {
             }
             work.lines_unreadable += job.unreadable.len() as u64;
             if self.note_unreadable(&self.lines_unreadable(job)) {
-                self.give_up_replacement();
+                self.give_up_replacement(CutShort::Unreadable);
             }
         }
         let Some(work) = &mut self.repair.work else { return };
         work.tries.remove(&job.key);
         if job.result().is_err() && matches!(job.kind, Kind::Copy { .. }) {
-            self.give_up_replacement();
+            self.give_up_replacement(CutShort::Unreadable);
         }
         let kind = self.repair.work.as_ref().map(|work| work.kind);
         let stripe_bytes = kind.map_or(0, |kind| self.stripe_bytes(kind, set.into()));

@@ -7,7 +7,7 @@ use crate::error::VolumeOpenError;
 use crate::io::{Device, IoData, IoOperation};
 use crate::units::{LINE_SIZE, MemberIndex};
 use crate::volume::Volume;
-use crate::volume::format::label::{MemberLabel, Standing};
+use crate::volume::format::label::MemberLabel;
 use crate::volume::format::root::MemberState;
 use crate::volume::lost::LineRun;
 use crate::volume::members::Member;
@@ -16,6 +16,7 @@ use crate::volume::raid::{Layout, SetLine};
 
 impl Volume {
     pub(super) fn look_at_members(&mut self) -> Result<(), VolumeOpenError> {
+        let released = self.look_at_others()?;
         let infos = self.opening().infos.clone();
         let missing: Vec<MemberIndex> = self
             .members
@@ -27,6 +28,10 @@ impl Volume {
             .map(|(index, _)| index)
             .collect();
         if !missing.is_empty() && !self.degraded_allowed {
+            // Somebody has put back what was replaced, in place of the new one.
+            if let Some(member) = missing.iter().find(|member| released.contains(*member)) {
+                return Err(VolumeOpenError::MemberReplaced { member: *member });
+            }
             return Err(VolumeOpenError::MembersMissing { missing });
         }
         for (index, info) in infos.iter().enumerate() {
@@ -138,7 +143,7 @@ impl Volume {
 
     /// Whether a label is that of the disk which counts as this member.
     pub(in crate::volume) fn is_disk_of(&self, member: MemberIndex, label: &MemberLabel) -> bool {
-        label.standing == Standing::Member && label.disk == self.members.get(member).disk
+        label.standing.is_member() && label.disk == self.members.get(member).disk
     }
 
     /// Whether a label is as new as it can be. One of an earlier time than the newest that the
