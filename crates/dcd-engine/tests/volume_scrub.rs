@@ -10,7 +10,7 @@ use dcd_engine::volume::WorkKind;
 use dcd_engine::volume::format::root::MemberState;
 use dcd_engine::volume::placement::RaidLevel;
 use dcd_engine::{
-    Buffer, Device, Duration, Input, IoDone, IoError, Lba, LbaRange, Operation, VolumeRequest,
+    Buffer, Device, Duration, Input, IoError, Lba, LbaRange, Operation, VolumeRequest,
 };
 
 const EVERY: Duration = Duration::from_secs(1000);
