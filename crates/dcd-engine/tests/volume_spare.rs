@@ -174,7 +174,8 @@ fn at_any_moment_the_disk_is_a_spare_or_the_member() {
         let moments = bench.moments.take().unwrap();
         assert!(labelled > 2 && moments.len() > labelled + 10, "{labelled} {}", moments.len());
         let mut seen = [0; 2];
-        let ends = |at: &usize| *at < labelled + 8 || at + 60 > moments.len() || at % 50 == 0;
+        let ends =
+            |at: &usize| *at < labelled + 8 || at + 60 > moments.len() || at.is_multiple_of(50);
         for (cache_disk, members) in (0..moments.len()).filter(ends).map(|at| moments[at].clone()) {
             let mut disks = members;
             if is_gone {

@@ -206,6 +206,7 @@ fn what_was_flushed_is_there_at_any_moment() {
                 accept_damage: false,
                 bypass_threshold_bytes: bench.bypass_threshold_bytes,
                 scrub_every: Duration(0),
+                spare_after: Duration(0),
                 calendar: None,
                 held: None,
                 moments: None,

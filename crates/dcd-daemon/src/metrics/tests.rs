@@ -39,6 +39,7 @@ fn full_report() -> StatusReport {
         is_by_time: false,
         bytes_per_second: 0,
         is_cut_short: false,
+        because: None,
     };
     let member = |member: u8, state: &str| MemberReport {
         member,
