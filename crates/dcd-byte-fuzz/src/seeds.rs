@@ -23,7 +23,9 @@ use dcd_engine::volume::format::header::VolumeHeader;
 use dcd_engine::volume::format::journal::{self, JournalItem};
 use dcd_engine::volume::format::label::{DiskTag, MemberLabel, Standing, TwinLabel};
 use dcd_engine::volume::format::page::{self, PageIndex};
-use dcd_engine::volume::format::root::{MISSED_BYTES, MemberState, MissedBits, Root};
+use dcd_engine::volume::format::root::{
+    MISSED_BYTES, MemberState, MissedBits, Root, ScrubRecord, UnfinishedScrub,
+};
 use dcd_engine::volume::members::MemberMask;
 use dcd_engine::volume::placement::{Placement, RaidLevel};
 use dcd_engine::volume::raid::SetLine;
@@ -484,6 +486,18 @@ fn volume_structures() -> Vec<Vec<u8>> {
             region_bytes: 64 << 10,
             bits: vec![5; MISSED_BYTES],
         }),
+        scrub: ScrubRecord {
+            since: 5,
+            ended: 4,
+            found: 3,
+            unfinished: Some(UnfinishedScrub {
+                began: 6,
+                set: 1,
+                stripe: 2,
+                found: 1,
+                is_put_off: false,
+            }),
+        },
     };
     let items = [
         JournalItem::Lines { set: 1, stripe: 3, row: 2, column: 1, lines: 1 },

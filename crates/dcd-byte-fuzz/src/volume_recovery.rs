@@ -369,7 +369,7 @@ impl VolumeMachine {
             Time::ZERO,
             superblock,
             image.cache_disk.len() as u64,
-            VolumeParts { header, members, degraded },
+            VolumeParts { header, members, others: Vec::new(), degraded },
             config,
             Box::new(memory),
         )?;

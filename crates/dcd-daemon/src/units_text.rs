@@ -55,7 +55,8 @@ impl UnitError {
 const SIZE: &str = "a size such as 512, 4k, 16m, 1g or 1t";
 const DURATION: &str = "a duration such as 50us, 8ms or 1s";
 const SIZE_UNITS: &str = "b, k, m, g, t";
-const DURATION_UNITS: &str = "ns, us, ms, s, m, h";
+const DAY_NANOS: u64 = 86_400_000_000_000;
+const DURATION_UNITS: &str = "ns, us, ms, s, m, h, d";
 
 /// Bytes of a size.
 ///
@@ -97,6 +98,7 @@ pub fn parse_duration(text: &str) -> Result<Duration, UnitError> {
         "s" | "sec" => 1_000_000_000,
         "m" | "min" => 60_000_000_000,
         "h" => 3_600_000_000_000,
+        "d" => DAY_NANOS,
         // Nothing is nothing in any unit.
         "" if number.bytes().all(|b| b == b'0') => 1,
         _ => return Err(unknown_unit(DURATION_UNITS, unit, text)),
@@ -168,6 +170,7 @@ pub fn format_size(bytes: u64) -> String {
 /// use std::time::Duration;
 /// assert_eq!(format_duration(Duration::from_millis(8)), "8ms");
 /// assert_eq!(format_duration(Duration::from_micros(1500)), "1.5ms");
+/// assert_eq!(format_duration(Duration::from_secs(30 * 86_400)), "30d");
 /// assert_eq!(format_duration(Duration::ZERO), "0s");
 /// ```
 pub fn format_duration(duration: Duration) -> String {
@@ -177,6 +180,7 @@ pub fn format_duration(duration: Duration) -> String {
         1..1_000 => (1, "ns"),
         1_000..1_000_000 => (1_000, "us"),
         1_000_000..1_000_000_000 => (1_000_000, "ms"),
+        days if days.is_multiple_of(DAY_NANOS) => (DAY_NANOS, "d"),
         _ => (1_000_000_000, "s"),
     };
     if nanos.is_multiple_of(factor) {

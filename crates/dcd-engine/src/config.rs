@@ -137,6 +137,12 @@ pub struct EngineConfig {
     /// A member of a volume with so many failed I/Os and rotten lines since the start is suspect;
     /// 0: none is.
     pub suspect_after: u64,
+    /// A volume is scrubbed by itself so long after the last scrub; 0: never. Needs to be told the
+    /// time: [`Engine::set_calendar`](crate::Engine::set_calendar).
+    pub scrub_every: Duration,
+    /// A spare takes the place of a member of a volume that has failed for so long; 0: never by
+    /// itself.
+    pub spare_after: Duration,
     /// Memory for checksums of a volume's lines, in bytes; others are read from the cache-disk when
     /// they are wanted. More is taken for what has changed since the last checkpoint.
     pub volume_memory_bytes: u64,
@@ -255,6 +261,8 @@ impl Default for EngineConfig {
             data_disk_read_only: false,
             accept_damage: false,
             suspect_after: 16,
+            scrub_every: Duration::from_secs(30 * 86_400),
+            spare_after: Duration::from_secs(300),
             volume_memory_bytes: 64 << 20,
             index_bytes_max: 0,
             grow: false,
@@ -311,6 +319,8 @@ impl EngineConfig {
             io_timeout: wanted.io_timeout,
             member_timeout: wanted.member_timeout,
             suspect_after: wanted.suspect_after,
+            scrub_every: wanted.scrub_every,
+            spare_after: wanted.spare_after,
             volume_memory_bytes: wanted.volume_memory_bytes,
             index_bytes_max: self.index_bytes_max,
             one_disk: self.one_disk,

@@ -11,7 +11,7 @@ use crate::units::{RecordNumber, SegmentIndex, SegmentSerial, Uuid};
 use crate::volume::format::area::VolumeArea;
 use crate::volume::format::header::VolumeHeader;
 use crate::volume::format::label::DiskTag;
-use crate::volume::format::root::{MemberState, Root};
+use crate::volume::format::root::{MemberState, Root, ScrubRecord};
 
 /// What a new cache is to be.
 #[derive(Clone, Debug)]
@@ -123,6 +123,7 @@ fn first_root(header: &VolumeHeader, area: &VolumeArea) -> [(u64, Buffer); 2] {
         label_epochs: vec![0; header.config.members],
         disks: vec![DiskTag::default(); header.config.members],
         missed: None,
+        scrub: ScrubRecord::default(),
     };
     [(area.root_offset(1), root.encode()), (area.root_offset(0), Buffer::zeroed(4096))]
 }

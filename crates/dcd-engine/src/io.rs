@@ -314,7 +314,9 @@ pub enum VolumeRequest {
     /// Read everything that is redundant, compare, and repair. The reply comes at once; see the
     /// status.
     Scrub,
-    /// Stop a rebuild or scrub.
+    /// The same, from where one has stopped that has not come to its end.
+    ResumeScrub,
+    /// Stop a rebuild or scrub. One that goes on by itself does so when the next is due.
     CancelWork,
 }
 

@@ -24,7 +24,7 @@ use crate::error::OpenError;
 use crate::format::leg_label::LegLabel;
 use crate::io::{
     Device, Input, Io, IoData, IoDone, IoError, IoId, IoOperation, IoOwner, LegError, Operation,
-    Output, Request, all_is_accepted,
+    Output, Request, VolumeError, all_is_accepted,
 };
 use crate::legs::witness::WitnessParts;
 use crate::nvram::durable::{DurableNvram, DurableOutput, NvramStatus};
@@ -280,6 +280,21 @@ impl TieredEngine {
         new: NewDisk,
     ) -> Result<MemberIndex, ReplaceError> {
         self.engine.replace_member(member, new)
+    }
+
+    /// See [`Engine::add_spare`].
+    pub fn add_spare(&mut self, new: NewDisk) -> Result<MemberIndex, ReplaceError> {
+        self.engine.add_spare(new)
+    }
+
+    /// See [`Engine::remove_spare`].
+    pub fn remove_spare(&mut self, disk: MemberIndex) -> Result<(), VolumeError> {
+        self.engine.remove_spare(disk)
+    }
+
+    /// See [`Engine::set_calendar`].
+    pub fn set_calendar(&mut self, now: Time, seconds: u64) {
+        self.engine.set_calendar(now, seconds);
     }
 }
 

@@ -48,7 +48,9 @@ use dcd_engine::volume::format::journal::{self, JournalItem, JournalRecord};
 use dcd_engine::volume::format::label::{DiskTag, MemberLabel, Standing, TwinLabel};
 use dcd_engine::volume::format::page::{self, PageIndex};
 use dcd_engine::volume::format::page_map::{self, PageCopy};
-use dcd_engine::volume::format::root::{MISSED_BYTES, MemberState, MissedBits, Root};
+use dcd_engine::volume::format::root::{
+    MISSED_BYTES, MemberState, MissedBits, Root, ScrubRecord, UnfinishedScrub,
+};
 use dcd_engine::volume::members::MemberMask;
 use dcd_engine::volume::placement::{Placement, RaidLevel};
 use dcd_engine::volume::raid::SetLine;
@@ -746,6 +748,7 @@ fn volume_root() -> Root {
         label_epochs: vec![0; members.len()],
         disks: vec![DiskTag::default(); members.len()],
         missed: None,
+        scrub: ScrubRecord::default(),
         members,
     }
 }
@@ -764,6 +767,11 @@ fn member_label_released() -> MemberLabel {
     }
 }
 
+/// Of a spare that has got all of a member.
+fn member_label_spare() -> MemberLabel {
+    MemberLabel { standing: Standing::SpareMember, ..member_label_released() }
+}
+
 /// With disks that have come since.
 fn volume_root_with_disks() -> Root {
     let disks = [0, 0x0102_0304_0506_0708, 0, u64::MAX].map(DiskTag).to_vec();
@@ -775,6 +783,19 @@ fn volume_root_with_missed() -> Root {
     let bits = pattern(3, MISSED_BYTES);
     let missed = Some(MissedBits { members: 0b0110, region_bytes: 64 << 10, bits });
     Root { missed, ..volume_root_with_disks() }
+}
+
+/// With a scrub that is not finished.
+fn volume_root_with_scrub() -> Root {
+    let unfinished = Some(UnfinishedScrub {
+        began: 1_750_000_300,
+        set: 1,
+        stripe: 0x0102_0304_0506,
+        found: 7,
+        is_put_off: true,
+    });
+    let scrub = ScrubRecord { since: 1_750_000_200, ended: 1_750_000_100, found: 3, unfinished };
+    Root { scrub, ..volume_root_with_missed() }
 }
 
 fn journal_items_with_missed() -> [JournalItem; 1] {
@@ -825,7 +846,7 @@ fn journal_items() -> [JournalItem; 7] {
     ]
 }
 
-fn volume_images() -> [(&'static str, Vec<u8>); 15] {
+fn volume_images() -> [(&'static str, Vec<u8>); 17] {
     let bytes = |buffer: Buffer| buffer.bytes().to_vec();
     let superblock = Superblock { volume_bytes: 5 << 20, ..superblock() };
     [
@@ -846,9 +867,11 @@ fn volume_images() -> [(&'static str, Vec<u8>); 15] {
             bytes(journal::encode(UUID, 502, &journal_items_with_labels(), &[])),
         ),
         ("member-label-released", bytes(member_label_released().encode())),
+        ("member-label-spare", bytes(member_label_spare().encode())),
         ("volume-root-disks", bytes(volume_root_with_disks().encode())),
         ("volume-journal-disk", bytes(journal::encode(UUID, 502, &journal_items_with_disk(), &[]))),
         ("volume-root-missed", bytes(volume_root_with_missed().encode())),
+        ("volume-root-scrub", bytes(volume_root_with_scrub().encode())),
         (
             "volume-journal-missed",
             bytes(journal::encode(UUID, 502, &journal_items_with_missed(), &[])),
@@ -885,12 +908,16 @@ fn structures_of_a_volume_are_read_as_ever() {
     assert_eq!(record.items, journal_items_of_twin());
     let label = MemberLabel::decode(&read_image("member-label-released"));
     assert_eq!(label, Ok(member_label_released()));
+    let label = MemberLabel::decode(&read_image("member-label-spare"));
+    assert_eq!(label, Ok(member_label_spare()));
     let root = Root::decode(&read_image("volume-root-disks"), UUID);
     assert_eq!(root, Ok(volume_root_with_disks()));
     let record = JournalRecord::decode(&read_image("volume-journal-disk"), UUID).unwrap();
     assert_eq!(record.items, journal_items_with_disk());
     let root = Root::decode(&read_image("volume-root-missed"), UUID);
     assert_eq!(root, Ok(volume_root_with_missed()));
+    let root = Root::decode(&read_image("volume-root-scrub"), UUID);
+    assert_eq!(root, Ok(volume_root_with_scrub()));
     let record = JournalRecord::decode(&read_image("volume-journal-missed"), UUID).unwrap();
     assert_eq!(record.items, journal_items_with_missed());
     let image = read_image("volume-page");

@@ -284,3 +284,48 @@ fn who_counted_as_up_to_date_while_it_was_away_gets_all() {
         check(&mut without, &written);
     }
 }
+
+// Two come back at once, and dcd ends while the first is brought up to date: the second has a label
+// of that start by then, and waits all the same.
+#[test]
+fn the_second_of_two_is_not_forgotten_by_a_start() {
+    let set = SetConfig { copies: 3, ..set(RaidLevel::Raid1, 3, 3, 0, 16 << 10) };
+    let mut bench = Bench::new(config(3, vec![set], 16 << 10));
+    let mut written = fill(&mut bench, 1);
+    bench.drain();
+    bench.close();
+    let disks = [1, 2].map(|index| bench.members[index].take());
+    bench.open(true);
+    change(&mut bench, &mut written, 0, 60);
+    bench.drain();
+    bench.close();
+    let [first, second] = disks;
+    (bench.members[1], bench.members[2]) = (first, second);
+    bench.held = Some(Vec::new());
+    bench.holds = vec![Device::Member(MemberIndex(0))];
+    // Whatever is read from the one that has all is held back, until the labels are written.
+    let mut is_running = bench.try_open(false) == dcd_engine::Phase::Running;
+    for _ in 0..100 {
+        if is_running {
+            break;
+        }
+        for done in bench.held.replace(Vec::new()).unwrap() {
+            bench.input(done);
+        }
+        is_running = *bench.engine().phase() == dcd_engine::Phase::Running;
+    }
+    assert!(is_running);
+    let states = |bench: &Bench| {
+        let status = bench.volume().status();
+        status.members.iter().map(|member| member.is_whole()).collect::<Vec<_>>()
+    };
+    assert_eq!(states(&bench), [true, false, false]);
+    bench.held = None;
+    bench.open(false);
+    bench.until_idle();
+    bench.pass(Duration::from_millis(20));
+    bench.until_idle();
+    assert_eq!(states(&bench), [true, true, true]);
+    assert_eq!(bench.volume().status().counters.members_caught_up, 2);
+    check(&mut bench.without(0), &written);
+}

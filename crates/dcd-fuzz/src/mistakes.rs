@@ -58,6 +58,8 @@ pub enum Runs {
     Twin,
     /// On volumes with members that other disks take the place of.
     Replacing,
+    /// On volumes with spares.
+    Sparing,
     /// On volumes whose members leave and come back.
     Returning,
     /// Caches whose log grows and shrinks, by turns on one disk and on two legs.

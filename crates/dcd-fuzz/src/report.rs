@@ -105,6 +105,12 @@ pub struct VolumeUse {
     pub rebuilds: u64,
     /// Scrubs that were begun.
     pub scrubs: u64,
+    /// Scrubs that have read everything, those by time included.
+    pub scrubs_ended: u64,
+    /// Disks that came as spares.
+    pub spares: u64,
+    /// Of them, those that have taken the place of a member.
+    pub spares_used: u64,
     /// Crash points after which a member was missing or not up to date.
     pub crash_points_degraded: u64,
     /// Members that were again as they had been at an earlier start.
@@ -148,6 +154,8 @@ impl VolumeUse {
         self.lines_repaired += counters.lines_repaired;
         self.lines_lost += counters.lines_lost;
         self.members_caught_up += counters.members_caught_up;
+        self.scrubs_ended += counters.scrubs_ended;
+        self.spares_used += counters.spares_used;
     }
 
     /// Adds another.
@@ -169,6 +177,9 @@ impl VolumeUse {
         self.lines_rotted += other.lines_rotted;
         self.rebuilds += other.rebuilds;
         self.scrubs += other.scrubs;
+        self.scrubs_ended += other.scrubs_ended;
+        self.spares += other.spares;
+        self.spares_used += other.spares_used;
         self.crash_points_degraded += other.crash_points_degraded;
         self.members_older += other.members_older;
         self.rebuilds_compared += other.rebuilds_compared;

@@ -21,7 +21,7 @@ use crate::volume;
 use crate::volume::VolumeKind;
 use crate::volume::options::{
     FEW_SUMS_EACH, FEW_SUMS_FROM, FOCUS_FROM, MORE_FAULTS_FROM, REPLACES_FROM, RETURNS_FROM,
-    ROTS_EACH, ROTS_FROM, STUMBLES_EACH, STUMBLES_FIRST, TWIN_FROM, WITHOUT_LOG_EACH,
+    ROTS_EACH, ROTS_FROM, SPARES_FROM, STUMBLES_EACH, STUMBLES_FIRST, TWIN_FROM, WITHOUT_LOG_EACH,
     WITHOUT_LOG_FROM,
 };
 
@@ -160,6 +160,7 @@ impl Case {
             | Runs::VolumesOfFewSums => {
                 &[VolumeKind::Raid5, VolumeKind::Raid1, VolumeKind::Tiered, VolumeKind::Raid0]
             }
+            Runs::Sparing => &[VolumeKind::Tiered, VolumeKind::Raid5, VolumeKind::Raid1],
             Runs::Returning => &[VolumeKind::Raid5, VolumeKind::Raid1],
             Runs::TieredVolumes => &[VolumeKind::Tiered],
             Runs::FocusedVolumes => &[VolumeKind::Tiered, VolumeKind::Raid0],
@@ -171,6 +172,7 @@ impl Case {
             Runs::UnloggedVolumes => WITHOUT_LOG_FROM,
             Runs::Twin => TWIN_FROM,
             Runs::Replacing => REPLACES_FROM,
+            Runs::Sparing => SPARES_FROM,
             Runs::Returning => RETURNS_FROM,
             Runs::RottingVolumes => ROTS_FROM,
             Runs::VolumesOfFewSums => FEW_SUMS_FROM,

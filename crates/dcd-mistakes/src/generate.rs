@@ -96,6 +96,7 @@ fn variant(runs: &str) -> &'static str {
         "witness" => "Runs::Witness",
         "twin" => "Runs::Twin",
         "replacing" => "Runs::Replacing",
+        "sparing" => "Runs::Sparing",
         "returning" => "Runs::Returning",
         "resizing" => "Runs::Resizing",
         "paged" => "Runs::Paged",

@@ -20,6 +20,7 @@ pub const RUNS: &[&str] = &[
     "twin",
     "replacing",
     "returning",
+    "sparing",
     "resizing",
     "paged",
     "nvram",

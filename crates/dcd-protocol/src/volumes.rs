@@ -13,7 +13,10 @@
 //! {"volume":{"fail":{"member":N}}}                         {"ok":true}
 //! {"volume":{"rebuild":{"member":N}}}                      {"ok":true}, at once: see the status
 //! {"volume":{"replace":{"member":N,"disk":"/dev/sdf"}}}    {"ok":true,"send":"descriptors"}, then {"ok":true}: see the status
+//! {"volume":{"add-spare":{"disk":"/dev/sdf"}}}             {"ok":true,"send":"descriptors"}, then {"ok":true}: see the status
+//! {"volume":{"remove-spare":{"disk":"/dev/sdf"}}}          {"ok":true}, at once: see the status
 //! {"volume":"scrub"}                                       {"ok":true}, at once
+//! {"volume":"resume-scrub"}                                {"ok":true}, at once
 //! {"volume":"cancel-work"}                                 {"ok":true}
 //! ```
 //!
@@ -104,8 +107,21 @@ pub enum VolumeCommand {
         #[serde(default)]
         accept_damage: bool,
     },
+    /// Have a disk become a spare. The disk is open, and its descriptors follow when the daemon asks
+    /// for them.
+    AddSpare {
+        /// How it is named.
+        disk: String,
+    },
+    /// Have a spare become none.
+    RemoveSpare {
+        /// How it was named.
+        disk: String,
+    },
     /// Read, compare and repair all that is redundant.
     Scrub,
+    /// The same, from where one has stopped that has not come to its end.
+    ResumeScrub,
     /// Stop a rebuild or scrub.
     CancelWork,
 }

@@ -23,7 +23,7 @@ use crate::toml_values::{
 };
 
 /// Every key, in the order of the help text.
-pub const KEYS: [&str; 66] = [
+pub const KEYS: [&str; 68] = [
     "cache-disk",
     "share",
     "data-disk",
@@ -60,6 +60,8 @@ pub const KEYS: [&str; 66] = [
     "no-verify-reads",
     "no-log",
     "suspect-after",
+    "scrub-every",
+    "spare-after",
     "volume-memory",
     "index-max",
     "full-timeout",
@@ -190,6 +192,8 @@ fn set(settings: &mut Settings, key: &str, value: &DeValue<'_>) -> Result<bool, 
         "no-verify-reads" => settings.no_verify_reads = Some(boolean(value)?),
         "no-log" => settings.no_log = Some(boolean(value)?),
         "suspect-after" => settings.suspect_after = Some(number(value)?),
+        "scrub-every" => settings.scrub_every = Some(with(value, parse_duration)?),
+        "spare-after" => settings.spare_after = Some(with(value, parse_duration)?),
         "index-max" => settings.index_max = Some(with(value, parse_size)?),
         "volume-memory" => settings.volume_memory = Some(with(value, parse_size)?),
         "drain-timeout" => settings.drain_timeout = Some(with(value, parse_duration)?),

@@ -35,6 +35,8 @@ impl Settings {
             no_verify_reads: _,
             no_log: _,
             suspect_after: _,
+            scrub_every: _,
+            spare_after: _,
             volume_memory: _,
             index_max: _,
             full_timeout: _,

@@ -20,7 +20,7 @@ use crate::settings::Settings;
 use crate::toml_values::nearest;
 
 /// What may change while a cache is served; the same as in [`dcd_engine::Engine::configure`].
-pub const CHANGEABLE: [&str; 20] = [
+pub const CHANGEABLE: [&str; 22] = [
     "mode",
     "read-only",
     "ack",
@@ -36,6 +36,8 @@ pub const CHANGEABLE: [&str; 20] = [
     "destage-iops",
     "no-verify-reads",
     "suspect-after",
+    "scrub-every",
+    "spare-after",
     "volume-memory",
     "full-timeout",
     "drain-timeout",
@@ -295,6 +297,8 @@ fn said(settings: &Settings, key: &str) -> Option<String> {
         "no-verify-reads" => shown(&settings.no_verify_reads),
         "no-log" => shown(&settings.no_log),
         "suspect-after" => shown(&settings.suspect_after),
+        "scrub-every" => time(&settings.scrub_every),
+        "spare-after" => time(&settings.spare_after),
         "volume-memory" => size(&settings.volume_memory),
         "index-max" => size(&settings.index_max),
         "full-timeout" => time(&settings.full_timeout),
@@ -342,12 +346,15 @@ fn size_text(bytes: u64) -> String {
     }
 }
 
-/// The same of a time: `100ms`, `1s`.
+/// The same of a time: `100ms`, `1s`, `30d`.
 fn time_text(time: Duration) -> String {
     let nanos = time.as_nanos();
-    let units = [(1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "us"), (1, "ns")];
+    let units = [(86_400_000_000_000, "d"), (1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "us")];
     let fits = |(unit, _): &&(u128, &str)| nanos.is_multiple_of(*unit);
-    let (unit, word) = units.iter().find(fits).expect("each is of nanoseconds");
+    if nanos == 0 {
+        return "0s".into();
+    }
+    let (unit, word) = units.iter().find(fits).unwrap_or(&(1, "ns"));
     format!("{}{word}", nanos / unit)
 }
 
@@ -432,7 +439,7 @@ mod tests {
         let others = "mode=pass-through read-only=true ack=durable max-delay=20ms \
             bypass-threshold=64k destage-policy=least-valid-first idle-max=2s idle-min=2ms \
             dirty-high=90% dirty-low=50 destage-rate=1M fill-rate=1M destage-iops=7 no-verify-reads=true \
-            suspect-after=3 volume-memory=1M full-timeout=1s drain-timeout=2s io-timeout=3s member-timeout=4s";
+            suspect-after=3 scrub-every=5d spare-after=7m volume-memory=1M full-timeout=1s drain-timeout=2s io-timeout=3s member-timeout=4s";
         for (key, text) in wanted(others) {
             let mut book = RunningSettings::new(None, Settings::default(), Settings::default());
             let mut handed = None;

@@ -158,6 +158,13 @@ pub struct Settings {
     /// 16].
     #[arg(long, value_name = "NUMBER")]
     pub suspect_after: Option<u64>,
+    /// Scrub a volume by itself so long after the last time; 0: never [default: 30d].
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    pub scrub_every: Option<Duration>,
+    /// Have a spare take the place of a member of a volume that has failed for so long; 0: never by
+    /// itself [default: 300s].
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    pub spare_after: Option<Duration>,
     /// Memory for checksums of a volume's lines; others are read from the cache-disk when they are
     /// wanted [default: 64M].
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
@@ -353,6 +360,8 @@ impl Settings {
             no_verify_reads,
             no_log,
             suspect_after,
+            scrub_every,
+            spare_after,
             volume_memory,
             index_max,
             full_timeout,
@@ -416,6 +425,8 @@ impl Settings {
             ("--no-verify-reads", is_on(no_verify_reads)),
             ("--no-log", is_on(no_log)),
             ("--suspect-after", suspect_after.is_some()),
+            ("--scrub-every", scrub_every.is_some()),
+            ("--spare-after", spare_after.is_some()),
             ("--volume-memory", volume_memory.is_some()),
             ("--index-max", index_max.is_some()),
             ("--full-timeout", full_timeout.is_some()),
@@ -497,6 +508,8 @@ impl Settings {
             no_verify_reads: self.no_verify_reads.or(under.no_verify_reads),
             no_log: self.no_log.or(under.no_log),
             suspect_after: self.suspect_after.or(under.suspect_after),
+            scrub_every: self.scrub_every.or(under.scrub_every),
+            spare_after: self.spare_after.or(under.spare_after),
             volume_memory: self.volume_memory.or(under.volume_memory),
             index_max: self.index_max.or(under.index_max),
             full_timeout: self.full_timeout.or(under.full_timeout),
@@ -614,6 +627,8 @@ impl Settings {
             verify_reads: !self.no_verify_reads.unwrap_or(!default.verify_reads),
             no_log: self.no_log.unwrap_or(default.no_log),
             suspect_after: self.suspect_after.unwrap_or(default.suspect_after),
+            scrub_every: span(self.scrub_every, default.scrub_every),
+            spare_after: span(self.spare_after, default.spare_after),
             volume_memory_bytes: self.volume_memory.unwrap_or(default.volume_memory_bytes),
             index_bytes_max: self.index_max.unwrap_or(default.index_bytes_max),
             full_timeout: span(self.full_timeout, default.full_timeout),

@@ -59,6 +59,13 @@ impl VolumeClient {
         Ok(self.client.replace_member(member, &spec.absolute(), disk, accept_damage)?)
     }
 
+    /// Has a disk become a spare.
+    pub fn add_spare(&mut self, spec: &DeviceSpec) -> Result<(), CommandError> {
+        check_handed_over(spec.path()).map_err(ServeError::device("disk"))?;
+        let disk = DeviceFile::open(spec.path()).map_err(ServeError::device("disk"))?;
+        Ok(self.client.add_spare(&spec.absolute(), disk)?)
+    }
+
     /// How it is now.
     pub fn status(&mut self) -> Result<VolumeReport, CommandError> {
         let answer = self.ask(&VolumeCommand::Status)?;

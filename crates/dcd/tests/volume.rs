@@ -268,6 +268,51 @@ fn a_member_may_be_failed_and_rebuilt_by_hand() {
     daemon.stop();
 }
 
+// Every two seconds, so that it comes to pass while one looks on; and then not for five days.
+#[test]
+fn a_volume_is_scrubbed_by_itself_and_says_when() {
+    let site = made(TIERED);
+    let daemon = serve(&site, "m0 m1 m2 m3", "--scrub-every 30d");
+    all_important(&site);
+    write(&site, 1);
+    site.dcd("drain --control ctl").ok();
+    let words = site.dcd("volume status --control ctl").ok();
+    assert!(words.contains("scrub: no whole one yet; due in 29 days"), "{words}");
+    daemon.stop();
+    let member = File::options().write(true).open(site.path("m2")).unwrap();
+    for offset in (8 * MIB..16 * MIB).step_by(64 << 10) {
+        member.write_all_at(&[0x5a; 100], offset).unwrap();
+    }
+    let daemon = serve(&site, "m0 m1 m2 m3", "");
+    site.dcd("set --control ctl scrub-every=2s").ok();
+    until("it is scrubbed", || {
+        (volume(&site)["counters"]["scrubs_ended"].as_u64() > Some(0)).then_some(())
+    });
+    site.dcd("set --control ctl scrub-every=5d").ok();
+    until("that is over", || volume(&site)["work"].is_null().then_some(()));
+    let report = volume(&site);
+    assert!(report["counters"]["scrubs_found"].as_u64() > Some(0), "{report}");
+    let (ended, due) = (report["scrub"]["ended"].as_u64(), report["scrub"]["due"].as_u64());
+    let between = due.unwrap() - ended.unwrap();
+    assert!((5 * 86_400..5 * 86_400 + 60).contains(&between), "{report}");
+    verify(&site, 1, "scrubbed");
+    daemon.stop();
+    // The next start knows of it.
+    let daemon = serve(&site, "m0 m1 m2 m3", "--scrub-every 0");
+    assert_eq!(volume(&site)["scrub"]["ended"].as_u64(), ended);
+    let words = site.dcd("volume status --control ctl").ok();
+    assert!(words.contains("not by itself (scrub-every = 0)"), "{words}");
+    // By hand, from the beginning or on from where one was: nothing is wrong any more.
+    for how in ["", "--resume "] {
+        let told: Value = serde_json::from_str(
+            &site.dcd(&format!("volume scrub {how}--control ctl --json")).ok(),
+        )
+        .unwrap();
+        assert_eq!(told["last_work"]["mismatches"], 0, "{told}");
+    }
+    daemon.stop();
+}
+
 #[test]
 fn a_disk_takes_the_place_of_a_member_that_works_while_it_is_written() {
     let site = made(TIERED);
@@ -312,6 +357,63 @@ fn a_disk_takes_the_place_of_a_member_that_works_while_it_is_written() {
     daemon.stop();
     let _daemon = serve(&site, "m1 m2 m3 new", "");
     verify(&site, 2, "with the disk that was let go");
+}
+
+const MIRRORS: &str = "extent = \"64k\"\njournal = \"2M\"\n[[set]]\nlevel = 1\ncopies = 2\n";
+
+#[test]
+fn a_spare_takes_the_place_of_a_member_that_failed_and_is_found_by_the_next_start() {
+    let site = made(MIRRORS);
+    site.folder.disk("spare", 41 * MIB);
+    site.folder.disk("tiny", MIB);
+    let daemon = serve(&site, "m0 m1 m2 m3", "--spare-after 0");
+    write(&site, 1);
+    let spare = |words: &str| site.dcd(&format!("volume spare {words} --control ctl"));
+    spare("add tiny").fails(1, "the disk has 1048576 bytes, and member", "of that size");
+    spare("add m1").fails(1, "m1", "");
+    spare("remove m1").fails(1, "is no spare of this volume", "lists the spares");
+    let said = spare("add spare").ok();
+    assert!(said.contains("is a spare") && said.contains("--data-disk /"), "{said}");
+    spare("remove spare").ok();
+    assert_eq!(volume(&site)["spares"].as_array().unwrap().len(), 0);
+    // It is blank again.
+    spare("add spare").ok();
+    daemon.kill();
+    // It is found by its label, in any place; and used.
+    let daemon = serve(&site, "spare m3 m1 m0 m2", "--spare-after 0");
+    let report = volume(&site);
+    assert_eq!(report["spares"][0]["state"], "ready", "{report}");
+    let words = site.dcd("volume status --control ctl").ok();
+    assert!(words.contains("spare: ") && words.contains("(spare-after = 0)"), "{words}");
+    site.dcd("volume fail 2 --control ctl").ok();
+    site.dcd("set --control ctl spare-after=1s").ok();
+    until("it takes the place", || {
+        let report = volume(&site);
+        let is_whole = states(&site).iter().all(|state| state == "up-to-date");
+        (is_whole && report["counters"]["spares_used"] == 1).then_some(())
+    });
+    let report = volume(&site);
+    assert!(report["members"][2]["disk"].as_str().unwrap().ends_with("spare"), "{report}");
+    assert_eq!(report["spares"].as_array().unwrap().len(), 0, "{report}");
+    write(&site, 2);
+    daemon.kill();
+    // The disk that was let go is still named: it is left out.
+    let daemon = serve(&site, "spare m3 m1 m0 m2", "");
+    let report = volume(&site);
+    assert!(report["members"][2]["disk"].as_str().unwrap().ends_with("spare"), "{report}");
+    assert!(states(&site).iter().all(|state| state == "up-to-date"));
+    verify(&site, 2, "with a spare in its place");
+    let log = daemon.log();
+    assert!(log.contains("member 2 has failed for ") && log.contains("takes its place"), "{log}");
+    assert!(log.contains("is member 2 now, and no spare any more"), "{log}");
+    assert!(log.contains("m2 is no member any more, and no spare"), "{log}");
+    daemon.stop();
+    // It may come back as the next spare.
+    let daemon = serve(&site, "m0 m1 m3 spare", "");
+    spare("add m2").ok();
+    assert_eq!(volume(&site)["spares"][0]["state"], "ready");
+    verify(&site, 2, "without the disk that was let go");
+    daemon.stop();
 }
 
 #[test]

@@ -390,6 +390,16 @@ impl ControlClient {
         self.answer(&mut |_| {}, ANSWER_BYTES_MAX).map(|_| ())
     }
 
+    /// Hands a disk over that is to become a spare: as [`ControlClient::replace_member`].
+    ///
+    /// # Errors
+    /// What the daemon says against it, or that it does not answer.
+    pub fn add_spare(&mut self, spec: &DeviceSpec, disk: DeviceFile) -> Result<(), ControlError> {
+        self.volume(&VolumeCommand::AddSpare { disk: spec.to_string() })?;
+        self.hand_over(disk)?;
+        self.answer(&mut |_| {}, ANSWER_BYTES_MAX).map(|_| ())
+    }
+
     fn hand_over(&mut self, disk: DeviceFile) -> Result<(), ControlError> {
         let sent = send_descriptors(self.reader.get_ref(), b"d", &disk.descriptors());
         disk.close_for_another();

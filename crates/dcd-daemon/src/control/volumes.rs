@@ -8,6 +8,7 @@ use dcd_engine::units::{BLOCK_SIZE, Lba, LbaRange, MemberIndex};
 use dcd_engine::volume::ReplaceError;
 use dcd_engine::volume::Volume;
 use dcd_engine::volume::attributes::AttributeChange;
+use dcd_engine::volume::status::SpareStatus;
 use dcd_engine::{Operation, RequestError, VolumeAnswer, VolumeError, VolumeRequest};
 use dcd_protocol::failure::volume_hint;
 use dcd_protocol::volumes::{PLACES_EXTENTS_MAX, PlaceReport};
@@ -63,9 +64,32 @@ pub(crate) fn run(
                 )),
             }),
         VolumeCommand::Replace { member, disk, accept_damage } => {
-            Ok(match replace(stream, submitter, facts, member, &disk, accept_damage)? {
+            Ok(match take_disk(stream, submitter, facts, Some(member), &disk, accept_damage)? {
                 Ok(()) => json!({ "ok": true }),
                 Err(refusal) => refusal.to_value(),
+            })
+        }
+        VolumeCommand::AddSpare { disk } => {
+            Ok(match take_disk(stream, submitter, facts, None, &disk, false)? {
+                Ok(()) => json!({ "ok": true }),
+                Err(refusal) => refusal.to_value(),
+            })
+        }
+        VolumeCommand::RemoveSpare { disk } => {
+            let names = facts.members.find(&disk);
+            let spares = ask(submitter, move |volume| {
+                let is_it = |spare: &SpareStatus| names.contains(&spare.disk);
+                volume.spare_statuses().find(is_it).map(|spare| spare.disk)
+            });
+            spares.map(|spare| match spare.map(|spare| submitter.remove_spare(spare)) {
+                Some(Some(Ok(()))) => json!({ "ok": true }),
+                Some(Some(Err(error))) => Failure::of(error.into(), volume_hint(error)).to_value(),
+                Some(None) => Failure::of(RequestError::ShuttingDown, "start it again").to_value(),
+                None => failure(
+                    Code::BadMember,
+                    &format!("{disk} is no spare of this volume"),
+                    "`dcd volume status` lists the spares",
+                ),
             })
         }
         command => return change(stream, submitter, command),
@@ -73,12 +97,12 @@ pub(crate) fn run(
     Ok(told.unwrap_or_else(|refusal| refusal))
 }
 
-/// Has a disk that the client has opened take the place of a member.
-fn replace(
+/// Has a disk that the client has opened take the place of a member, or become a spare.
+fn take_disk(
     stream: &UnixStream,
     submitter: &Submitter,
     facts: &DaemonFacts,
-    member: u8,
+    member: Option<u8>,
     disk: &str,
     accept_damage: bool,
 ) -> io::Result<Result<(), Failure>> {
@@ -174,6 +198,8 @@ fn change(stream: &UnixStream, submitter: &Submitter, command: VolumeCommand) ->
         VolumeCommand::Status
         | VolumeCommand::GetAttributes { .. }
         | VolumeCommand::Replace { .. }
+        | VolumeCommand::AddSpare { .. }
+        | VolumeCommand::RemoveSpare { .. }
         | VolumeCommand::Places { .. } => unreachable!("they are no requests of the engine"),
         VolumeCommand::SetAttributes { ranges, set, clear } => {
             let ranges = match ranges_of(submitter, &ranges) {
@@ -196,6 +222,7 @@ fn change(stream: &UnixStream, submitter: &Submitter, command: VolumeCommand) ->
         VolumeCommand::Fail { member } => VolumeRequest::FailMember { member: MemberIndex(member) },
         VolumeCommand::Rebuild { member } => VolumeRequest::Rebuild { member: MemberIndex(member) },
         VolumeCommand::Scrub => VolumeRequest::Scrub,
+        VolumeCommand::ResumeScrub => VolumeRequest::ResumeScrub,
         VolumeCommand::CancelWork => VolumeRequest::CancelWork,
     };
     let reply = run_with_signs_of_life(stream, submitter, Operation::Volume(request))?;

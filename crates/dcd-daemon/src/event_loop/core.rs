@@ -88,6 +88,22 @@ pub trait Core {
     ) -> Result<MemberIndex, ReplaceError> {
         Err(VolumeError::NoVolume.into())
     }
+    /// A disk becomes a spare: [`Engine::add_spare`].
+    ///
+    /// # Errors
+    /// If it cannot.
+    fn add_spare(&mut self, _new: NewDisk) -> Result<MemberIndex, ReplaceError> {
+        Err(VolumeError::NoVolume.into())
+    }
+    /// A spare is to be none any more: [`Engine::remove_spare`].
+    ///
+    /// # Errors
+    /// If it cannot.
+    fn remove_spare(&mut self, _disk: MemberIndex) -> Result<(), VolumeError> {
+        Err(VolumeError::NoVolume)
+    }
+    /// Seconds since 1970: [`Engine::set_calendar`].
+    fn set_calendar(&mut self, _now: Time, _seconds: u64) {}
     /// The cache, if this is one and it runs.
     fn engine(&self) -> Option<&Engine> {
         None
@@ -187,6 +203,18 @@ impl Core for TieredEngine {
         new: NewDisk,
     ) -> Result<MemberIndex, ReplaceError> {
         TieredEngine::replace_member(self, member, new)
+    }
+
+    fn add_spare(&mut self, new: NewDisk) -> Result<MemberIndex, ReplaceError> {
+        TieredEngine::add_spare(self, new)
+    }
+
+    fn remove_spare(&mut self, disk: MemberIndex) -> Result<(), VolumeError> {
+        TieredEngine::remove_spare(self, disk)
+    }
+
+    fn set_calendar(&mut self, now: Time, seconds: u64) {
+        TieredEngine::set_calendar(self, now, seconds);
     }
 
     fn engine(&self) -> Option<&Engine> {

@@ -24,7 +24,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Instant, SystemTime};
 
 use dcd_engine::config::ConfigError;
 use dcd_engine::format::share_directory::Windows;
@@ -65,6 +65,8 @@ use crate::ring::{Completed, Ring};
 
 /// How long the end waits for replies to be sent, and for the ring to be empty.
 const CLOSE_PATIENCE: std::time::Duration = std::time::Duration::from_secs(2);
+/// How often a core is told the time.
+const CALENDAR_INTERVAL: dcd_engine::Duration = dcd_engine::Duration::from_secs(60);
 
 /// Names what the loop waits for in the ring.
 #[derive(Clone, Copy)]
@@ -170,6 +172,8 @@ pub struct EventLoop<C> {
     may_grow: Option<MayGrow>,
     /// The core has ended; it is told nothing more.
     is_closing: bool,
+    /// When it was told the time.
+    calendar_told: Option<Time>,
 }
 
 /// Judges a log of another size.
@@ -322,6 +326,7 @@ impl<C: Core> EventLoop<C> {
             memory,
             may_grow: None,
             is_closing: false,
+            calendar_told: None,
         };
         if let Some(engine) = event_loop.core.engine() {
             let io_timeout = std::time::Duration::from_nanos(engine.config().io_timeout.0);
@@ -754,13 +759,16 @@ impl<C: Core> EventLoop<C> {
         Ok(())
     }
 
-    /// A disk takes the place of a member while that serves.
+    /// A disk takes the place of a member while that serves, or becomes a spare.
     fn replace_member(&mut self, new: NewMember) -> Result<MemberIndex, NewMemberError> {
         let DataSide::Members(members) = &mut self.disks.data else {
             return Err(ReplaceError::from(VolumeError::NoVolume).into());
         };
         let mut disk = Disk::of(Device::DataDisk, &new.spec, new.file)?;
-        let slot = self.core.replace_member(new.member, new.new)?;
+        let slot = match new.member {
+            Some(member) => self.core.replace_member(member, new.new)?,
+            None => self.core.add_spare(new.new)?,
+        };
         disk.set_device(Device::Member(slot));
         let index = usize::from(slot.0);
         if members.len() <= index {
@@ -769,6 +777,18 @@ impl<C: Core> EventLoop<C> {
         members[index] = Some(disk);
         self.give(Input::Timeout);
         Ok(slot)
+    }
+
+    /// Tells the core the time, now and then: clocks are put right.
+    pub(crate) fn tell_calendar(&mut self) {
+        let is_told = |told: Time| self.now.since(told) < CALENDAR_INTERVAL;
+        if self.is_closing || self.calendar_told.is_some_and(is_told) {
+            return;
+        }
+        self.calendar_told = Some(self.now);
+        let today = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+        self.core.set_calendar(self.now, today.map_or(0, |since| since.as_secs()));
+        self.give(Input::Timeout);
     }
 
     /// Lets go of the disks that are no members any more, so that others can use them.
@@ -1050,6 +1070,11 @@ impl<C: Core> EventLoop<C> {
                 }
                 Message::ReplaceMember { new, answer } => {
                     let _ = answer.send(self.replace_member(*new));
+                }
+                Message::RemoveSpare { disk, answer } => {
+                    let removed = self.core.remove_spare(disk);
+                    self.give(Input::Timeout);
+                    let _ = answer.send(removed);
                 }
                 Message::Record(ring) => self.recorders.push(ring),
                 Message::StopRecording(ring) => {

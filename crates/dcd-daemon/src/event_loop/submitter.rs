@@ -11,7 +11,9 @@ use dcd_engine::config::ConfigError;
 use dcd_engine::format::share_directory::Windows;
 use dcd_engine::stats::Status;
 use dcd_engine::units::{LbaRange, MemberIndex};
-use dcd_engine::{Device, EngineConfig, Operation, Reply, RequestError, RequestId, Time};
+use dcd_engine::{
+    Device, EngineConfig, Operation, Reply, RequestError, RequestId, Time, VolumeError,
+};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 
@@ -148,6 +150,10 @@ pub(crate) enum Message {
         new: Box<NewMember>,
         answer: mpsc::SyncSender<Result<MemberIndex, NewMemberError>>,
     },
+    RemoveSpare {
+        disk: MemberIndex,
+        answer: mpsc::SyncSender<Result<(), VolumeError>>,
+    },
     Stop {
         kind: StopKind,
         terms: DetachTerms,
@@ -283,8 +289,15 @@ impl Submitter {
         receiver.recv().ok()
     }
 
-    /// Has a disk take the place of a member, and waits until that is begun: what the engine calls
-    /// the disk; `None` if the loop has ended.
+    /// Has a spare become none, and waits until that is begun; `None` if the loop has ended.
+    pub(crate) fn remove_spare(&self, disk: MemberIndex) -> Option<Result<(), VolumeError>> {
+        let (answer, receiver) = mpsc::sync_channel(1);
+        self.send(Message::RemoveSpare { disk, answer });
+        receiver.recv().ok()
+    }
+
+    /// Has a disk take the place of a member, or become a spare, and waits until that is begun: what
+    /// the engine calls the disk; `None` if the loop has ended.
     pub(crate) fn replace_member(
         &self,
         new: NewMember,

@@ -325,6 +325,21 @@ pub const METRICS: &[Metric] = &[
                 to.number(&[("work", &work.kind)], work.done as f64 / work.total.max(1) as f64);
             }
         }),
+    Metric::new("dcd_volume_scrub_end_timestamp_seconds", Gauge, Some("seconds"), &[], "When the last scrub ended that has read everything; no sample if there was none.",
+        |report, to| {
+            if let Some(ended) = report.volume.as_ref().and_then(|volume| volume.scrub.ended) {
+                to.number(&[], number(ended));
+            }
+        }),
+    Metric::new("dcd_volume_scrub_due_timestamp_seconds", Gauge, Some("seconds"), &[], "When the next scrub is due by itself; no sample if never.",
+        |report, to| {
+            if let Some(due) = report.volume.as_ref().and_then(|volume| volume.scrub.due) {
+                to.number(&[], number(due));
+            }
+        }),
+    volume!("dcd_volume_scrub_found_lines", Gauge, None, "Lines that the last scrub found not as they should have been.", scrub.found),
+    volume!("dcd_volume_ended_scrubs", Counter, None, "Scrubs that have read everything.", counters.scrubs_ended),
+    volume!("dcd_volume_found_lines", Counter, None, "Lines that these found not as they should have been.", counters.scrubs_found),
     volume!("dcd_volume_failed", Gauge, None, "1 if redundant sets take no changes any more.", has_failed),
     volume!("dcd_volume_unreadable_lines", Gauge, None, "Lines that are lost now: reads of them fail until they are written.", lines_lost()),
     volume!("dcd_volume_held_log_bytes", Gauge, BYTES, "Bytes of the log held by what cannot be written to members that are away.", log_held_bytes),
@@ -349,6 +364,8 @@ pub const METRICS: &[Metric] = &[
     volume!("dcd_volume_rebuilt_members", Counter, None, "Members that were rebuilt.", counters.members_rebuilt),
     volume!("dcd_volume_caught_up_members", Counter, None, "Of them, those that got what they had missed while they were away, and no more.", counters.members_caught_up),
     volume!("dcd_volume_replaced_members", Counter, None, "Members that another disk has taken the place of.", counters.members_replaced),
+    volume!("dcd_volume_spares", Gauge, None, "Spares that can take the place of a member.", spares_ready()),
+    volume!("dcd_volume_used_spares", Counter, None, "Spares that have taken the place of a member.", counters.spares_used),
 ];
 
 /// Names of [`state_of`].

@@ -36,7 +36,10 @@ fn full_report() -> StatusReport {
         bytes_total: 4 << 20,
         mismatches: 0,
         lines_unreadable: 0,
+        is_by_time: false,
+        bytes_per_second: 0,
         is_cut_short: false,
+        because: None,
     };
     let member = |member: u8, state: &str| MemberReport {
         member,

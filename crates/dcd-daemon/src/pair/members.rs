@@ -12,7 +12,8 @@ use dcd_engine::format::data_label::{DATA_LABEL_BYTES, DATA_LABEL_OFFSETS, DataL
 use dcd_engine::format::share_directory::{self, DIRECTORY_OFFSETS};
 use dcd_engine::format::superblock::SUPERBLOCK_SIZE;
 use dcd_engine::units::MemberIndex;
-use dcd_engine::volume::format::label::{LABEL_OFFSETS, MEMBER_LABEL_BYTES, MemberLabel};
+use dcd_engine::volume::format::label::{LABEL_OFFSETS, MEMBER_LABEL_BYTES, MemberLabel, Standing};
+use dcd_engine::volume::members::MemberInfo;
 use dcd_engine::{Device, FormatError, Superblock, Uuid};
 
 use crate::device::device_file::{DeviceError, DeviceFile};
@@ -114,17 +115,20 @@ impl MemberError {
 
 /// What there is of a volume.
 pub(crate) struct Members {
-    /// In order; `None`: missing.
+    /// In order; `None`: missing. Behind them the disks of which the engine finds out what they are:
+    /// spares, and those that were one.
     pub(crate) disks: Vec<Option<Disk>>,
     /// Their labels; none on blank ones.
     pub(crate) labels: Vec<Option<MemberLabel>>,
+    /// How many members there are.
+    count: usize,
 }
 
 impl Members {
     /// Sorts disks that were opened by the labels on them.
     pub(crate) fn of(disks: Vec<Disk>, uuid: Uuid, count: usize) -> Result<Members, MemberError> {
         let none = || std::iter::repeat_with(|| None).take(count);
-        let mut members = Members { disks: none().collect(), labels: vec![None; count] };
+        let mut members = Members { disks: none().collect(), labels: vec![None; count], count };
         for disk in disks {
             let path = disk.file().path().to_owned();
             let label = read_label(&disk)?
@@ -133,7 +137,10 @@ impl Members {
                 let (expected, found) = (uuid, label.uuid);
                 return Err(MemberError::OtherVolume { path, expected, found });
             }
-            members.put(disk, label.member, Some(label))?;
+            match label.standing.is_of_other() {
+                true => members.put_other(disk, label)?,
+                false => members.put(disk, label.member, Some(label))?,
+            }
         }
         Ok(members)
     }
@@ -156,8 +163,8 @@ impl Members {
         member: MemberIndex,
         label: Option<MemberLabel>,
     ) -> Result<(), MemberError> {
-        let (index, members) = (usize::from(member.0), self.disks.len());
-        let Some(place) = self.disks.get_mut(index) else {
+        let (index, members) = (usize::from(member.0), self.count);
+        let Some(place) = self.disks[..members].get_mut(index) else {
             return Err(MemberError::NoSuchMember { found: member.0, members });
         };
         if let Some(first) = place {
@@ -171,6 +178,36 @@ impl Members {
         *place = Some(disk);
         self.labels[index] = label;
         Ok(())
+    }
+
+    /// One that is no member by its label.
+    fn put_other(&mut self, mut disk: Disk, label: MemberLabel) -> Result<(), MemberError> {
+        let is_same = |other: &Option<MemberLabel>| {
+            other.is_some_and(|other| other.disk == label.disk && other.standing == label.standing)
+        };
+        if let Some(index) = self.labels.iter().skip(self.count).position(is_same)
+            && label.standing.is_spare()
+            && let Some(first) = &self.disks[self.count + index]
+        {
+            let (first, second) = (first.file().path().to_owned(), disk.file().path().to_owned());
+            return Err(MemberError::SameMember { member: label.member.0, first, second });
+        }
+        disk.file().is_known_by(Mark::Spare(label.uuid, label.disk));
+        disk.set_device(Device::Member(MemberIndex(self.disks.len() as u8)));
+        self.disks.push(Some(disk));
+        self.labels.push(Some(label));
+        Ok(())
+    }
+
+    /// What an engine is told of them: members, and others.
+    pub(crate) fn infos(&self) -> (Vec<Option<MemberInfo>>, Vec<MemberInfo>) {
+        let info = |(disk, label): (&Option<Disk>, &Option<MemberLabel>)| {
+            disk.as_ref().map(|disk| MemberInfo { label: *label, bytes: disk.file().size_bytes })
+        };
+        let infos: Vec<Option<MemberInfo>> =
+            self.disks.iter().zip(&self.labels).map(info).collect();
+        let (members, others) = infos.split_at(self.count);
+        (members.to_vec(), others.iter().copied().flatten().collect())
     }
 
     /// Their names, in order.
@@ -236,6 +273,11 @@ impl MemberMark {
 impl fmt::Display for MemberMark {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            MemberMark::Label(MemberLabel {
+                uuid,
+                standing: Standing::Spare | Standing::SpareIncoming,
+                ..
+            }) => write!(f, "is a spare of the volume of cache {uuid}"),
             MemberMark::Label(MemberLabel { uuid, member, .. }) => {
                 write!(f, "is member {} of the volume of cache {uuid}", member.0)
             }

@@ -1,4 +1,4 @@
-//! A disk that takes the place of a member of a volume that is served.
+//! A disk that takes the place of a member of a volume that is served, or becomes a spare of it.
 
 use std::io;
 use std::path::PathBuf;
@@ -26,6 +26,21 @@ impl MemberNames {
         MemberNames(Arc::new(Mutex::new(names)))
     }
 
+    /// What the engine calls a disk: the newest of this name.
+    pub(crate) fn find(&self, name: &str) -> Vec<MemberIndex> {
+        let names = self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let is_it = |known: &Option<String>| known.as_deref() == Some(name);
+        let found = (0..).map(MemberIndex).zip(names.iter()).filter(|(_, known)| is_it(known));
+        found.map(|(disk, _)| disk).collect()
+    }
+
+    /// All that there ever were, with their names.
+    pub(crate) fn all(&self) -> Vec<(MemberIndex, String)> {
+        let names = self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let all = (0..).map(MemberIndex).zip(names.iter().cloned());
+        all.filter_map(|(disk, name)| Some((disk, name?))).collect()
+    }
+
     /// What a disk is called.
     pub fn get(&self, disk: MemberIndex) -> Option<String> {
         let names = self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
@@ -48,8 +63,8 @@ pub(crate) struct NewMember {
     pub(crate) file: DeviceFile,
     /// How it was named, and how it behaves.
     pub(crate) spec: DeviceSpec,
-    /// Whose place it takes.
-    pub(crate) member: MemberIndex,
+    /// Whose place it takes; `None`: it becomes a spare.
+    pub(crate) member: Option<MemberIndex>,
     pub(crate) new: NewDisk,
 }
 
@@ -63,12 +78,12 @@ pub enum NewMemberError {
     #[error(transparent)]
     Device(#[from] DeviceError),
     /// Something is on it.
-    #[error("{} is to take the place of member {member}, and is not blank: it {content}", path.display())]
+    #[error("{} is to {}, and is not blank: it {content}", path.display(), place_in_words(*member))]
     NotBlank {
         /// The disk.
         path: PathBuf,
-        /// Which member.
-        member: u8,
+        /// Which member; `None`: it is to become a spare.
+        member: Option<u8>,
         /// What.
         content: Content,
     },
@@ -100,19 +115,27 @@ impl NewMemberError {
     }
 }
 
-/// What a disk is that is to take the place of a member of this cache's volume. Nothing is on it,
-/// or something of this volume that does not count any more.
+fn place_in_words(member: Option<u8>) -> String {
+    match member {
+        Some(member) => format!("take the place of member {member}"),
+        None => "become a spare".into(),
+    }
+}
+
+/// What a disk is that is to take the place of a member of this cache's volume, or, without one, to
+/// become a spare. Nothing is on it, or something of this volume that does not count any more.
 pub(crate) fn look_at(
     file: DeviceFile,
     spec: DeviceSpec,
     cache: Uuid,
-    member: u8,
+    member: Option<u8>,
     accept_damage: bool,
 ) -> Result<NewMember, NewMemberError> {
-    let is_spare_of_ours = |label: &dcd_engine::volume::format::label::MemberLabel| {
-        label.uuid == cache && label.standing != Standing::Member
+    let is_free_of_ours = |label: &dcd_engine::volume::format::label::MemberLabel| {
+        let is_free = !matches!(label.standing, Standing::Member | Standing::SpareMember);
+        label.uuid == cache && is_free
     };
-    if !read_label_of(&file)?.is_ok_and(|label| is_spare_of_ours(&label))
+    if !read_label_of(&file)?.is_ok_and(|label| is_free_of_ours(&label))
         && let Some(content) = content_of(&file)?
     {
         let path = file.path().to_owned();
@@ -121,5 +144,5 @@ pub(crate) fn look_at(
     let tag = random_bytes::<8>().map_err(NewMemberError::Random)?;
     let tag = DiskTag(u64::from_le_bytes(tag).max(1));
     let new = NewDisk { bytes: file.size_bytes, tag, accept_damage };
-    Ok(NewMember { file, spec, member: MemberIndex(member), new })
+    Ok(NewMember { file, spec, member: member.map(MemberIndex), new })
 }

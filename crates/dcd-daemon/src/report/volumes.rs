@@ -1,8 +1,11 @@
 //! How a volume is, for people and programs.
 
 use dcd_engine::volume::format::root::MemberState;
-use dcd_engine::volume::status::{MemberStatus, TwinStatus, VolumeCounters};
-use dcd_engine::volume::{Volume, WorkKind, WorkStatus};
+use dcd_engine::volume::spares::SpareState;
+use dcd_engine::volume::status::{
+    MemberStatus, ScrubsStatus, SpareStatus, TwinStatus, VolumeCounters,
+};
+use dcd_engine::volume::{CutShort, Volume, WorkKind, WorkStatus};
 use serde::{Deserialize, Serialize};
 
 use crate::pair::new_member::MemberNames;
@@ -48,6 +51,15 @@ pub struct VolumeReport {
     pub work: Option<WorkReport>,
     /// The last one that has ended since the start.
     pub last_work: Option<WorkReport>,
+    /// Disks that wait for a member to fail.
+    #[serde(default)]
+    pub spares: Vec<SpareReport>,
+    /// One takes the place of a member that has failed for so long; 0: never by itself.
+    #[serde(default)]
+    pub spare_after_seconds: u64,
+    /// Scrubs by time.
+    #[serde(default)]
+    pub scrub: ScrubsReport,
     /// The tables once more, on members: with them the volume outlives its cache-disk.
     #[serde(default)]
     pub twin: Option<TwinReport>,
@@ -129,10 +141,21 @@ impl VolumeReport {
             sets: sets.collect(),
             work: status.work.as_ref().map(WorkReport::of),
             last_work: status.last_work.as_ref().map(WorkReport::of),
+            spares: status.spares.iter().map(|spare| SpareReport::of(spare, names)).collect(),
+            spare_after_seconds: status
+                .spare_after
+                .0
+                .div_ceil(dcd_engine::Duration::from_secs(1).0),
+            scrub: ScrubsReport::of(&status.scrubs),
             twin: status.twin.as_ref().map(TwinReport::of),
             has_failed: status.has_failed,
             counters: VolumeCountersReport::from(&status.counters),
         }
+    }
+
+    /// Spares that can be used.
+    pub fn spares_ready(&self) -> u64 {
+        self.spares.iter().filter(|spare| spare.state == "ready").count() as u64
     }
 
     /// Members that have the twin whole.
@@ -156,8 +179,99 @@ report_of! {
     VolumeCountersReport of VolumeCounters {
         member_reads, member_writes, member_write_bytes, stripe_jobs, journal_records, journal_bytes, checkpoints,
         records_replayed, lines_redone, lines_bad, lines_repaired, lines_lost, extents_mapped, extents_unmapped,
-        extents_moved, moves_failed, moves_without_room, members_failed, members_rebuilt, members_caught_up, members_replaced,
+        extents_moved, moves_failed, moves_without_room, members_failed, members_rebuilt, members_caught_up, members_replaced, spares_used, scrubs_ended, scrubs_found,
         blocks_allocated, blocks_freed, pages_unreadable, twin_checkpoints,
+    }
+}
+
+/// Scrubs of a volume. Times are seconds since 1970.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct ScrubsReport {
+    /// The time from one to the next; 0: never by itself.
+    pub every_seconds: u64,
+    /// When the last one ended that has read everything.
+    pub ended: Option<u64>,
+    /// Lines of 4 KiB that it found not as they should have been.
+    pub found: u64,
+    /// When the next is due; none: never, or before dcd has looked at the clock.
+    pub due: Option<u64>,
+    /// It is due, and waits for members that are away or not up to date.
+    pub waits_for_members: bool,
+    /// One that has not come to its end.
+    pub unfinished: Option<UnfinishedReport>,
+}
+
+/// A scrub that has not come to its end.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct UnfinishedReport {
+    /// When it began.
+    pub began: u64,
+    /// What it has read, in bytes of the members ...
+    pub bytes_done: u64,
+    /// ... of these.
+    pub bytes_total: u64,
+    /// Lines of 4 KiB that it found not as they should have been.
+    pub found: u64,
+    /// Somebody has stopped it: it goes on when the next is due.
+    pub is_put_off: bool,
+}
+
+impl ScrubsReport {
+    fn of(status: &ScrubsStatus) -> ScrubsReport {
+        let record = &status.record;
+        ScrubsReport {
+            every_seconds: status.every.0.div_ceil(dcd_engine::Duration::from_secs(1).0),
+            ended: (record.ended > 0).then_some(record.ended),
+            found: record.found,
+            due: status.due,
+            waits_for_members: status.waits_for_members,
+            unfinished: record.unfinished.map(|it| UnfinishedReport {
+                began: it.began,
+                bytes_done: status.bytes_done,
+                bytes_total: status.bytes_total,
+                found: it.found,
+                is_put_off: it.is_put_off,
+            }),
+        }
+    }
+}
+
+/// A disk that waits for a member to fail.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct SpareReport {
+    /// As it was named.
+    pub disk: Option<String>,
+    /// Its size.
+    pub size_bytes: u64,
+    /// `ready`, `labelling`, `in-use`, `leaving`, `failed`.
+    pub state: String,
+    /// Whose place it is taking.
+    pub member: Option<u8>,
+}
+
+impl SpareReport {
+    fn of(status: &SpareStatus, names: &MemberNames) -> SpareReport {
+        let (state, member) = match status.state {
+            SpareState::Labelling => ("labelling", None),
+            SpareState::Ready => ("ready", None),
+            SpareState::InUse(member) => ("in-use", Some(member.0)),
+            SpareState::Leaving => ("leaving", None),
+            SpareState::Failed => ("failed", None),
+        };
+        let (disk, state) = (names.get(status.disk), state.into());
+        SpareReport { disk, size_bytes: status.bytes, state, member }
+    }
+}
+
+/// Why another disk has not taken the place of a member.
+pub(crate) fn cut_short_words(why: CutShort) -> &'static str {
+    match why {
+        CutShort::NewDisk => "the new disk failed",
+        CutShort::Member => "the member has failed, or is there again, or was brought up to date",
+        CutShort::Unreadable => "lines that nobody can read would be lost (--accept-damage)",
+        CutShort::Cancelled => "somebody has stopped it",
+        CutShort::End => "dcd ends",
+        CutShort::Tables => "the journal of the volume cannot be written",
     }
 }
 
@@ -273,9 +387,18 @@ pub struct WorkReport {
     /// Lines that nobody could read: for them a member was not replaced.
     #[serde(default)]
     pub lines_unreadable: u64,
+    /// A scrub that nobody has asked for: it leaves the members to others most of the time.
+    #[serde(default)]
+    pub is_by_time: bool,
+    /// Of `bytes_done`, since it began or went on.
+    #[serde(default)]
+    pub bytes_per_second: u64,
     /// It has come, or comes, to its end before all is done.
     #[serde(default)]
     pub is_cut_short: bool,
+    /// Why, of a disk that was to take the place of a member.
+    #[serde(default)]
+    pub because: Option<String>,
 }
 
 impl WorkReport {
@@ -295,7 +418,15 @@ impl WorkReport {
             bytes_total: work.bytes_total,
             mismatches: work.mismatches,
             lines_unreadable: work.lines_unreadable,
+            is_by_time: work.is_by_time,
+            bytes_per_second: work.bytes_per_second,
             is_cut_short: work.is_cut_short,
+            because: work.cut_short.map(|why| cut_short_words(why).into()),
         }
+    }
+
+    /// How long it takes from now on, if it goes on as it did so far.
+    pub fn seconds_left(&self) -> Option<u64> {
+        self.bytes_total.saturating_sub(self.bytes_done).checked_div(self.bytes_per_second)
     }
 }

@@ -1,21 +1,28 @@
-//! Says aloud how the members of a volume change: late, answering again, done without, rebuilt.
+//! Says aloud how the members of a volume change: late, answering again, done without, rebuilt; and
+//! when a spare takes the place of one.
 //!
 //! To be looked at in each turn of the loop, so that it is said when it happens. At the first look
 //! it says what a start has found.
 
 use dcd_engine::units::MemberIndex;
-use dcd_engine::volume::Volume;
 use dcd_engine::volume::format::root::MemberState;
+use dcd_engine::volume::spares::{SpareState, SpareUse};
 use dcd_engine::volume::status::MemberStatus;
+use dcd_engine::volume::{CutShort, Volume};
 use dcd_engine::{Duration, Time};
 
 use crate::pair::new_member::MemberNames;
+use crate::report::volumes::cut_short_words;
 use crate::units_text::format_duration;
 
 /// What has been said.
 pub(crate) struct MemberNews {
     names: MemberNames,
     told: Vec<Told>,
+    /// The last use of a spare that was told.
+    spare: u64,
+    /// It has not come to its end.
+    spare_used: Option<SpareUse>,
 }
 
 /// How a member was when something was said of it.
@@ -31,12 +38,16 @@ enum Told {
 impl MemberNews {
     /// Nothing has been said. `names`: of the disks of the members.
     pub(crate) fn new(names: MemberNames) -> MemberNews {
-        MemberNews { names, told: Vec::new() }
+        MemberNews { names, told: Vec::new(), spare: 0, spare_used: None }
     }
 
     /// Says what is new.
     pub(crate) fn look(&mut self, now: Time, volume: Option<&Volume>) {
         let Some(volume) = volume.filter(|volume| volume.is_open()) else { return };
+        if self.told.is_empty() {
+            self.left_out(volume).iter().for_each(|line| eprintln!("dcd: {line}"));
+        }
+        self.spare_news(volume).iter().for_each(|line| eprintln!("dcd: {line}"));
         for (index, member) in volume.member_statuses() {
             let place = usize::from(index.0);
             if self.told.len() == place {
@@ -52,6 +63,61 @@ impl MemberNews {
                     eprintln!("dcd: {line}");
                 }
             }
+        }
+    }
+
+    /// Disks that a start was given and that are nothing to the volume.
+    fn left_out(&self, volume: &Volume) -> Vec<String> {
+        let others = self.names.all().into_iter().filter(|(disk, _)| !volume.uses_disk(*disk));
+        let line = |(_, name)| {
+            format!(
+                "{name} is no member any more, and no spare: another disk has taken its place, or it is too small. It is \
+                 left out; take it out of the data-disks"
+            )
+        };
+        others.map(line).collect()
+    }
+
+    fn spare_news(&mut self, volume: &Volume) -> Vec<String> {
+        let mut lines = Vec::new();
+        if let Some(of) = self.spare_used {
+            let state = volume.spare_statuses().find(|spare| spare.disk == of.disk);
+            let is_in_use = state.is_some_and(|spare| spare.state == SpareState::InUse(of.member));
+            if !is_in_use {
+                self.spare_used = None;
+                let why = volume.last_cut_short();
+                lines.push(self.spare_ended(of, state.is_none(), why));
+            }
+        }
+        if let Some(of) = volume.last_spare_use().filter(|of| of.number > self.spare) {
+            (self.spare, self.spare_used) = (of.number, Some(of));
+            lines.push(self.spare_begins(of));
+        }
+        lines
+    }
+
+    fn disk(&self, disk: MemberIndex) -> String {
+        self.names.get(disk).unwrap_or_else(|| "a spare".into())
+    }
+
+    fn spare_begins(&self, of: SpareUse) -> String {
+        let failed_for = std::time::Duration::from_nanos(of.failed_for.0);
+        format!(
+            "member {} has failed for {}: the spare {} takes its place (--spare-after)",
+            of.member.0,
+            format_duration(failed_for),
+            self.disk(of.disk)
+        )
+    }
+
+    fn spare_ended(&self, of: SpareUse, is_member: bool, why: Option<CutShort>) -> String {
+        let (disk, member) = (self.disk(of.disk), of.member.0);
+        match (is_member, why) {
+            (true, _) => format!("{disk} is member {member} now, and no spare any more"),
+            (false, why) => format!(
+                "the spare {disk} has not taken the place of member {member}: {}",
+                why.map_or("it was given up", cut_short_words)
+            ),
         }
     }
 
@@ -135,6 +201,26 @@ mod tests {
             is_late,
             times_late: 0,
         }
+    }
+
+    #[test]
+    fn a_spare_says_why_it_is_used_and_what_became_of_it() {
+        let news = MemberNews::new(MemberNames::new(vec![None, None, Some("/dev/s".into())]));
+        let of = SpareUse {
+            number: 1,
+            disk: MemberIndex(2),
+            member: MemberIndex(1),
+            failed_for: Duration::from_secs(300),
+        };
+        assert!(
+            news.spare_begins(of).starts_with("member 1 has failed for 300s: the spare /dev/s")
+        );
+        assert_eq!(
+            news.spare_ended(of, true, None),
+            "/dev/s is member 1 now, and no spare any more"
+        );
+        let in_vain = news.spare_ended(of, false, Some(CutShort::NewDisk));
+        assert!(in_vain.ends_with("the place of member 1: the new disk failed"), "{in_vain}");
     }
 
     #[test]

@@ -7,8 +7,6 @@ use dcd_engine::format::nvram::NvramIdentity;
 use dcd_engine::io::ResizeError;
 use dcd_engine::volume::format::area::VolumeArea;
 use dcd_engine::volume::format::header::{VOLUME_HEADER_BYTES, VolumeHeader};
-use dcd_engine::volume::format::label::MemberLabel;
-use dcd_engine::volume::members::MemberInfo;
 use dcd_engine::volume::{Volume, VolumeParts};
 use dcd_engine::{
     AckMode, DataDiskInfo, Device, Engine, EngineConfig, FormatError, MemoryUse, OpenError, Phase,
@@ -349,15 +347,9 @@ fn open_engine(
             (engine, DataSide::Disk(disk))
         }
         Below::Volume { header, members } => {
-            let info = |(disk, label): (&Option<Disk>, &Option<MemberLabel>)| {
-                disk.as_ref()
-                    .map(|disk| MemberInfo { label: *label, bytes: disk.file().size_bytes })
-            };
-            let parts = VolumeParts {
-                header: *header,
-                members: members.disks.iter().zip(&members.labels).map(info).collect(),
-                degraded: options.data_disks.degraded,
-            };
+            let degraded = options.data_disks.degraded;
+            let (infos, others) = members.infos();
+            let parts = VolumeParts { header: *header, members: infos, others, degraded };
             let engine = Engine::open_volume(
                 now,
                 superblock,

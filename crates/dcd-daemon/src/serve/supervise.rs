@@ -149,6 +149,7 @@ pub(crate) fn run_until_stopped<C: Core>(
         };
         supervisor.event_loop.turn(due).map_err(ServeError::system("wait for the disks"))?;
         notifier.turn();
+        supervisor.event_loop.tell_calendar();
         if is_stopping != supervisor.stop.is_some() {
             is_stopping = supervisor.stop.is_some();
             notifier.stopping();

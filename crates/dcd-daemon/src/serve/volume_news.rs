@@ -11,6 +11,7 @@ use crate::units_text::format_size;
 #[derive(Default)]
 pub(crate) struct VolumeTeller {
     told: VolumeNews,
+    scrubs_ended: u64,
 }
 
 impl VolumeTeller {
@@ -19,7 +20,13 @@ impl VolumeTeller {
         let Some(volume) = engine.and_then(Engine::volume).filter(|volume| volume.is_open()) else {
             return Vec::new();
         };
-        self.lines(volume.news())
+        let mut lines = self.lines(volume.news());
+        let counters = volume.counters();
+        if counters.scrubs_ended > std::mem::replace(&mut self.scrubs_ended, counters.scrubs_ended)
+        {
+            lines.push(scrub_words(volume.lines_of_last_scrub()));
+        }
+        lines
     }
 
     fn lines(&mut self, news: VolumeNews) -> Vec<String> {
@@ -53,6 +60,16 @@ impl VolumeTeller {
             ));
         }
         lines
+    }
+}
+
+fn scrub_words(found: u64) -> String {
+    match found {
+        0 => "the volume was scrubbed: all is as it should be".into(),
+        found => format!(
+            "the volume was scrubbed: {found} lines of 4 KiB were not what was written there; \
+             `dcd volume status` says what of it is lost, and which disk is suspect"
+        ),
     }
 }
 

@@ -9,7 +9,7 @@ use crate::error::OpenError;
 use crate::io::{
     Operation, Output, Reply, Request, RequestError, RequestId, VolumeError, VolumeRequest,
 };
-use crate::units::{LbaRange, MemberIndex};
+use crate::units::{LbaRange, MemberIndex, Time};
 use crate::volume::{Above, NewDisk, ReplaceError, Volume, VolumeOutput, VolumePhase};
 
 /// What waits for the tables of the volume to be durable.
@@ -43,6 +43,40 @@ impl Engine {
         match volume.is_open() {
             true => volume.replace_member(member, new),
             false => Err(VolumeError::Busy.into()),
+        }
+    }
+
+    /// A disk becomes a spare of the volume: as [`Engine::replace_member`].
+    ///
+    /// # Errors
+    /// If there is no volume, the disk is too small, or there are too many.
+    pub fn add_spare(&mut self, new: NewDisk) -> Result<MemberIndex, ReplaceError> {
+        let Below::Volume(volume) = &mut self.below else {
+            return Err(VolumeError::NoVolume.into());
+        };
+        match volume.is_open() {
+            true => volume.add_spare(new),
+            false => Err(VolumeError::Busy.into()),
+        }
+    }
+
+    /// A spare is to be none any more: it is let go when [`Volume::status`] has it no longer.
+    ///
+    /// # Errors
+    /// If there is no volume or no such spare, or it takes the place of a member.
+    pub fn remove_spare(&mut self, disk: MemberIndex) -> Result<(), VolumeError> {
+        let Below::Volume(volume) = &mut self.below else { return Err(VolumeError::NoVolume) };
+        match volume.is_open() {
+            true => volume.remove_spare(disk),
+            false => Err(VolumeError::Busy),
+        }
+    }
+
+    /// Seconds since 1970: a volume is scrubbed by time if it is told, once and then from time to
+    /// time, because clocks are put right.
+    pub fn set_calendar(&mut self, now: Time, seconds: u64) {
+        if let Below::Volume(volume) = &mut self.below {
+            volume.set_calendar(now, seconds);
         }
     }
 

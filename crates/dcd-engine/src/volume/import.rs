@@ -22,7 +22,7 @@ use super::format::header::{VOLUME_HEADER_BYTES, VolumeHeader};
 use super::format::label::{LABEL_OFFSETS, MemberLabel, TwinLabel};
 use super::format::page::{self, PAGE_BYTES, PageIndex};
 use super::format::page_map::{self, PageCopy};
-use super::format::root::{MemberState, Root};
+use super::format::root::{MemberState, Root, ScrubRecord};
 use super::members::MemberMask;
 use super::page_map::PageMap;
 use super::paths::believe::Believed;
@@ -246,6 +246,7 @@ fn read_twin(
     let parts = VolumeParts {
         members: vec![None; header.config.members],
         header: header.clone(),
+        others: Vec::new(),
         degraded: true,
     };
     let mut volume = Volume::open(Time::ZERO, parts, offset)?;
@@ -503,6 +504,7 @@ impl FoundVolume {
             disks: self.volume.members.disks(),
             // Only the old cache-disk knew.
             missed: None,
+            scrub: ScrubRecord::default(),
         };
         let other = Buffer::zeroed(LINE_SIZE as usize);
         write_cache_disk(disks, pages.area.root_offset(root.checkpoint + 1), &other)?;

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use super::config::MEMBERS_MAX;
-use super::format::label::{DiskTag, LABEL_OFFSETS, MemberLabel};
+use super::format::label::{DiskTag, LABEL_OFFSETS, MemberLabel, Standing};
 use super::format::root::MemberState;
 use super::placement::RaidLevel;
 use super::raid::Layout;
@@ -64,6 +64,8 @@ pub(crate) struct Member {
     /// What the driver calls that disk: [`Device::Member`](crate::Device) of this number. Its own
     /// number at a start, and greater for one that has come since.
     pub(crate) slot: u8,
+    /// What its label says that it is.
+    pub(crate) standing: Standing,
     /// Writes that have failed one after the other, where nobody else stands in for it.
     pub(crate) refusals: u32,
 }
@@ -140,6 +142,7 @@ impl Members {
             given_up: 0,
             disk: DiskTag::default(),
             slot,
+            standing: Standing::Member,
             refusals: 0,
         };
         Members { members: (0..).zip(states).map(member).collect() }

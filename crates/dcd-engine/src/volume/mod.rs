@@ -34,6 +34,8 @@ mod paths;
 pub mod placement;
 pub(crate) mod pointers;
 pub mod raid;
+mod scrubs;
+pub mod spares;
 mod sparse_table;
 pub mod status;
 mod twin;
@@ -51,7 +53,7 @@ pub use dcd_block::attributes;
 use dcd_block::attributes::Attributes;
 
 pub use self::paths::repair::{WorkKind, WorkStatus};
-pub use self::paths::replace::{NewDisk, ReplaceError};
+pub use self::paths::replace::{CutShort, NewDisk, ReplaceError};
 pub(crate) use self::paths::requests::Above;
 use self::paths::{
     checkpoint, flush, job, journal, labels, migrate, more_pointers, open, read, repair, replace,
@@ -80,6 +82,12 @@ pub struct VolumeParts {
     pub header: VolumeHeader,
     /// The members, in order; `None`: the disk is not there.
     pub members: Vec<Option<MemberInfo>>,
+    /// Disks that are no members by their labels alone ([`Standing::is_of_other`]): spares, and
+    /// those that were one and may be members by now. [`Device::Member`] of the numbers behind the
+    /// members, in this order.
+    ///
+    /// [`Standing::is_of_other`]: format::label::Standing::is_of_other
+    pub others: Vec<MemberInfo>,
     /// Open although members are missing that held something.
     pub degraded: bool,
 }
@@ -130,6 +138,8 @@ enum Purpose {
     /// The same that a member was told with this I/O.
     Echo(IoId),
     Replace(replace::Step),
+    /// A label, or a flush, of the spare of this number.
+    Spare(u8),
 }
 
 /// The device of an I/O of a disk that is no member yet, or not any more. A volume has no
@@ -229,8 +239,10 @@ pub struct Volume {
     migration: migrate::Migration,
     more_pointers: Option<more_pointers::MorePointers>,
     repair: repair::Repair,
+    scrubs: scrubs::Scrubs,
     labels: labels::Labels,
     replacement: Option<Box<replace::Replacement>>,
+    spares: spares::Spares,
     /// The number of the next disk that comes.
     next_slot: usize,
     counters: status::VolumeCounters,
@@ -254,7 +266,7 @@ impl Volume {
         parts: VolumeParts,
         area_offset: u64,
     ) -> Result<Volume, VolumeOpenError> {
-        let VolumeParts { header, members: infos, degraded } = parts;
+        let VolumeParts { header, members: infos, others, degraded } = parts;
         let config = &header.config;
         if infos.len() != config.members {
             let (expected, found) = (config.members, infos.len());
@@ -269,6 +281,7 @@ impl Volume {
             }
         }
         let has_twin = config.twin_region_pages > 0;
+        let next_slot = config.members + others.len();
         let layouts: Vec<Layout> = config.sets.iter().map(Layout::new).collect();
         let mut volume = Volume {
             phase: VolumePhase::Opening,
@@ -316,9 +329,11 @@ impl Volume {
             migration: migrate::Migration::default(),
             more_pointers: None,
             repair: repair::Repair::default(),
+            scrubs: scrubs::Scrubs::default(),
             labels: labels::Labels::default(),
             replacement: None,
-            next_slot: config.members,
+            next_slot,
+            spares: spares::Spares::new(config.members, others),
             counters: status::VolumeCounters::default(),
             no_place_for: None,
             log_share: away::LogShare::default(),
@@ -344,6 +359,8 @@ impl Volume {
     pub(crate) fn configure(&mut self, config: &EngineConfig) {
         self.accept_damage = config.accept_damage;
         self.suspect_after = config.suspect_after;
+        self.scrubs.set_every(config.scrub_every);
+        self.spares.set_after(config.spare_after);
         self.sum_pages.set_budget(config.volume_memory_bytes);
         self.member_timeout = config.member_timeout;
         self.cache_disk_timeout = config.io_timeout;
@@ -380,6 +397,7 @@ impl Volume {
         if self.phase != VolumePhase::Running {
             return self.early.push(io);
         }
+        self.scrubs.note_asked(now);
         let id = UpperId(self.next_upper);
         self.next_upper += 1;
         let mut upper =
@@ -467,6 +485,7 @@ impl Volume {
             Purpose::Copied(job) => self.cells_copied(job, result),
             Purpose::Echo(of) => self.echo_done(of, result),
             Purpose::Replace(step) => self.replace_io_done(step, result),
+            Purpose::Spare(slot) => self.spare_io_done(slot, result),
         }
     }
 
@@ -498,8 +517,10 @@ impl Volume {
             let mut moved = self.advance_writes();
             moved |= self.advance_jobs();
             moved |= self.advance_migration();
+            moved |= self.advance_scrubs();
             moved |= self.advance_repair();
             moved |= self.advance_replacement();
+            moved |= self.advance_spares();
             moved |= self.advance_labels();
             moved |= self.advance_flushes();
             moved |= self.advance_checkpoint();
@@ -525,7 +546,9 @@ impl Volume {
     pub(crate) fn next_wake_up(&self) -> Option<Time> {
         let late = self.lateness_wake_up();
         let others = [self.migration_wake_up(), self.checkpoint_wake_up(), self.jobs_wake_up()];
-        others.into_iter().chain([late, self.twin_wake_up()]).flatten().min()
+        let more =
+            [late, self.twin_wake_up(), self.scrubs_wake_up(), self.spares.wake_up(self.now)];
+        others.into_iter().chain(more).flatten().min()
     }
 
     /// Whether it has been opened, so that what it says of lines and members is true.
@@ -545,6 +568,7 @@ impl Volume {
             && self.sum_pages.is_idle()
             && !self.repair.is_under_way()
             && self.replacement.is_none()
+            && !self.spares.is_any_under_way()
             && self.is_twin_idle()
     }
 
@@ -626,6 +650,7 @@ impl Volume {
         if self.ended.is_empty() || !self.state_changes.is_empty() {
             return false;
         }
+        self.scrubs.note_asked(self.now);
         for id in std::mem::take(&mut self.ended) {
             let upper = self.uppers.remove(&id).expect("it ends once");
             let Upper { id, result, buffer, .. } = upper;

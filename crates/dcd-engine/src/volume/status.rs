@@ -5,12 +5,13 @@ use std::ops::Range;
 use super::attributes::Attributes;
 use super::away::LogShare;
 use super::extents::{ExtentIndex, SetRoom};
-use super::format::root::MemberState;
+use super::format::root::{MemberState, ScrubRecord};
 use super::members::{Member, MemberMask};
 use super::placement::RaidLevel;
 use super::raid::SetLine;
-use super::{Volume, WorkStatus};
-use crate::units::{LINE_SIZE, Lba, Line, MemberIndex};
+use super::spares::{SpareState, SpareUse};
+use super::{CutShort, Volume, WorkStatus};
+use crate::units::{Duration, LINE_SIZE, Lba, Line, MemberIndex};
 
 /// What a disk's arm passes over in the time that it takes to get to another place: 6 to 10 ms of
 /// 30 to 40 MB/s, and less with the disks of today.
@@ -42,6 +43,12 @@ pub struct VolumeCounters {
     /// Of them, those that got what they had missed, and no more.
     pub members_caught_up: u64,
     pub members_replaced: u64,
+    /// Of them, those that a spare has taken the place of.
+    pub spares_used: u64,
+    /// Scrubs that have read everything.
+    pub scrubs_ended: u64,
+    /// Lines that these found not as they should have been.
+    pub scrubs_found: u64,
     pub blocks_allocated: u64,
     pub blocks_freed: u64,
     pub pages_unreadable: u64,
@@ -105,6 +112,12 @@ pub struct VolumeStatus {
     pub work: Option<WorkStatus>,
     /// The last one that has ended since the start.
     pub last_work: Option<WorkStatus>,
+    /// All spares.
+    pub spares: Vec<SpareStatus>,
+    /// One takes the place of a member that has failed for so long; 0: never by itself.
+    pub spare_after: Duration,
+    /// Scrubs by time.
+    pub scrubs: ScrubsStatus,
     /// Size of an extent in bytes.
     pub extent_bytes: u64,
     /// Extents with a place.
@@ -130,6 +143,34 @@ pub struct VolumeStatus {
     pub has_failed: bool,
     /// The twin of the tables; `None`: the volume has none.
     pub twin: Option<TwinStatus>,
+}
+
+/// A spare.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SpareStatus {
+    /// Which [`Device::Member`](crate::Device) it is.
+    pub disk: MemberIndex,
+    /// Its size in bytes.
+    pub bytes: u64,
+    /// How it is.
+    pub state: SpareState,
+}
+
+/// Scrubs by time. Times are seconds since 1970.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ScrubsStatus {
+    /// From one to the next; 0: never by itself.
+    pub every: Duration,
+    /// The last one, and one that has not come to its end.
+    pub record: ScrubRecord,
+    /// When the next is due; `None`: never, or nobody knows the time.
+    pub due: Option<u64>,
+    /// It is due, and waits for members that are away or not up to date.
+    pub waits_for_members: bool,
+    /// What a scrub that has not come to its end has read, of `bytes_total`.
+    pub bytes_done: u64,
+    /// What one reads.
+    pub bytes_total: u64,
 }
 
 /// How the twin of the tables is.
@@ -206,8 +247,14 @@ impl Volume {
         VolumeStatus {
             members: self.member_statuses().map(|(_, member)| member).collect(),
             sets: self.layouts.iter().enumerate().map(set).collect(),
-            work: self.work_status().or_else(|| self.replacement_status()),
+            work: match self.is_replacement_stuck() {
+                true => None,
+                false => self.work_status().or_else(|| self.replacement_status()),
+            },
             last_work: self.repair.last,
+            spares: self.spare_statuses().collect(),
+            spare_after: self.spares.after(),
+            scrubs: self.scrubs_status(),
             extent_bytes: self.header.config.extent_bytes,
             extents_mapped: self.extents.extents_mapped(),
             moves_waiting: self.migration.waiting(),
@@ -227,8 +274,53 @@ impl Volume {
         }
     }
 
+    fn scrubs_status(&self) -> ScrubsStatus {
+        let record = self.scrub_record();
+        let done = record.unfinished.map_or((0, 0), |it| (it.set, it.stripe));
+        let due = self.scrubs.due(self.now);
+        let is_due = due.is_some_and(|due| due <= self.now);
+        ScrubsStatus {
+            every: self.scrubs.every(),
+            record,
+            due: self.scrubs.due_in_calendar(self.now),
+            waits_for_members: is_due
+                && !self.member_statuses().all(|(_, member)| member.is_whole()),
+            bytes_done: self.bytes_of_scrub(done),
+            bytes_total: self.bytes_of_scrub((self.layouts.len() as u8, 0)),
+        }
+    }
+
+    /// How the spares are. Cheap.
+    pub fn spare_statuses(&self) -> impl Iterator<Item = SpareStatus> + '_ {
+        self.spares.iter().map(|spare| SpareStatus {
+            disk: MemberIndex(spare.slot),
+            bytes: spare.bytes,
+            state: spare.state,
+        })
+    }
+
+    /// The last time that a spare has taken the place of a member, or has begun to.
+    pub fn last_spare_use(&self) -> Option<SpareUse> {
+        self.spares.last_use()
+    }
+
+    /// Why the last disk that was to take the place of a member has not.
+    pub fn last_cut_short(&self) -> Option<CutShort> {
+        self.repair.last.and_then(|last| last.cut_short)
+    }
+
     fn is_suspect(&self, member: &Member) -> bool {
         self.suspect_after > 0 && member.errors + member.lines_rotten >= self.suspect_after
+    }
+
+    /// What has happened since the start.
+    pub fn counters(&self) -> &VolumeCounters {
+        &self.counters
+    }
+
+    /// Lines that the last scrub which has read everything found not as they should have been.
+    pub fn lines_of_last_scrub(&self) -> u64 {
+        self.scrubs.record.found
     }
 
     /// What somebody should hear of at once.

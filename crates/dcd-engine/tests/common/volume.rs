@@ -52,6 +52,12 @@ pub struct Bench {
     pub accept_damage: bool,
     /// From the next start on.
     pub bypass_threshold_bytes: u64,
+    /// From the next start on.
+    pub scrub_every: Duration,
+    /// From the next start on.
+    pub spare_after: Duration,
+    /// Seconds since 1970, at each start.
+    pub calendar: Option<u64>,
     /// Ends of I/Os of members, when they are held back.
     pub held: Option<Vec<Input>>,
     /// Whether, and what, is remembered of each moment.
@@ -158,6 +164,9 @@ impl Bench {
             no_log: false,
             accept_damage: false,
             bypass_threshold_bytes: EngineConfig::default().bypass_threshold_bytes,
+            scrub_every: Duration(0),
+            spare_after: Duration(0),
+            calendar: None,
             held: None,
             moments: None,
             holds: (0..count as u8).map(|member| Device::Member(MemberIndex(member))).collect(),
@@ -184,14 +193,18 @@ impl Bench {
                 bytes: bytes.len() as u64,
             })
         };
-        let members = self.members.iter().map(info).collect();
-        let parts = VolumeParts { header: self.header.clone(), members, degraded };
+        let (members, others) = self.members.split_at(self.header.config.members);
+        let members = members.iter().map(info).collect();
+        let others = others.iter().map(|disk| info(disk).expect("it is there")).collect();
+        let parts = VolumeParts { header: self.header.clone(), members, others, degraded };
         let config = EngineConfig {
             segment_buffers: 4,
             hot_blocks: false,
             no_log: self.no_log,
             accept_damage: self.accept_damage,
             bypass_threshold_bytes: self.bypass_threshold_bytes,
+            scrub_every: self.scrub_every,
+            spare_after: self.spare_after,
             ..EngineConfig::default()
         };
         let memory = Engine::segment_memory_size(&superblock.geometry, &config);
@@ -205,6 +218,9 @@ impl Bench {
         )
         .unwrap();
         self.engine = Some(engine);
+        if let Some(seconds) = self.calendar {
+            self.engine.as_mut().unwrap().set_calendar(self.now, seconds);
+        }
         self.input(Input::Timeout);
         self.engine.as_ref().unwrap().phase().clone()
     }
@@ -354,6 +370,9 @@ impl Bench {
             no_log: self.no_log,
             accept_damage: self.accept_damage,
             bypass_threshold_bytes: self.bypass_threshold_bytes,
+            scrub_every: self.scrub_every,
+            spare_after: self.spare_after,
+            calendar: self.calendar,
             held: None,
             moments: None,
             holds: self.holds.clone(),

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use dcd_engine::error::VolumeOpenError;
 use dcd_engine::units::{BLOCK_SIZE, LINE_SIZE, MemberIndex};
 use dcd_engine::volume::format::root::MemberState;
-use dcd_engine::{Buffer, Lba, OpenError, Operation};
+use dcd_engine::{Buffer, Duration, Lba, OpenError, Operation};
 
 use super::machine::{Machine, Member, OtherDisk, Wreck, is_let_go, label_of};
 use super::options::{MoreFaults, VolumeOptions};
@@ -367,6 +367,12 @@ impl VolumeRun {
         self.machine.traps.clear();
         let last = Crash { power: random.one_in(2), is_real: true, is_last: true };
         self.crash(last, random)?;
+        if self.options.more.scrub_every_s.is_some() {
+            self.machine.set_scrub_every(Duration::from_secs(0));
+        }
+        if self.options.more.spare_after_ms.is_some() {
+            self.machine.set_spare_after(Duration(0));
+        }
         self.finish_work(random)?;
         for member in (0..self.options.config.members as u8).map(MemberIndex) {
             if self.machine.member_state(member) != MemberState::UpToDate {

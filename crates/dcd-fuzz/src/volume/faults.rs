@@ -120,6 +120,9 @@ impl VolumeRun {
         if more.replaces_members && random.one_in(10) {
             self.begin_replacement(&mut random)?;
         }
+        if more.spare_after_ms.is_some() {
+            self.change_spares(&mut random)?;
+        }
         if more.busy_members && random.one_in(6) {
             self.begin_work(&mut random)?;
         }
@@ -205,6 +208,40 @@ impl VolumeRun {
             }
             Err(error) => Err(Violation(format!("{member:?} cannot be replaced: {error}"))),
         }
+    }
+
+    /// A spare comes, or one goes.
+    fn change_spares(&mut self, random: &mut Random) -> Result<(), Violation> {
+        let spares: Vec<MemberIndex> =
+            self.machine.volume().spare_statuses().map(|spare| spare.disk).collect();
+        if spares.len() < 3 && random.one_in(6 + 10 * spares.len() as u64) {
+            self.say(|| "a spare comes".into());
+            match self.machine.add_spare(random.bits()) {
+                Ok(slot) => {
+                    self.report.volume.spares += 1;
+                    if self.options.io_errors && self.machine.traps.is_empty() && random.one_in(4) {
+                        self.machine.traps.push(Trap {
+                            device: Device::Member(slot),
+                            io: random.pick(&[IoKind::Write, IoKind::Flush]),
+                            trick: random.pick(&[Trick::Slow, Trick::Fail]),
+                        });
+                    }
+                }
+                Err(ReplaceError::Volume(VolumeError::Busy)) => {}
+                Err(error) => return Err(Violation(format!("no spare: {error}"))),
+            }
+            self.take_replies()?;
+        } else if let Some(spare) = spares.first()
+            && random.one_in(40)
+        {
+            self.say(|| format!("spare {spare:?} goes"));
+            match self.machine.remove_spare(*spare) {
+                Ok(()) | Err(VolumeError::Busy) => {}
+                Err(error) => return Err(Violation(format!("{spare:?} stays a spare: {error}"))),
+            }
+            self.take_replies()?;
+        }
+        Ok(())
     }
 
     /// The disks are remembered as they are.

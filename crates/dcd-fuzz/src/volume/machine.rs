@@ -21,6 +21,7 @@ use dcd_engine::volume::{NewDisk, ReplaceError, VolumeParts};
 use dcd_engine::{
     Buffer, Device, Duration, Engine, EngineConfig, Input, Io, IoData, IoDone, IoError,
     IoOperation, Lba, LbaRange, OpenError, Operation, Phase, RequestError, Superblock, Time, Uuid,
+    VolumeError,
 };
 use dcd_testkit::{ended, range_of, read_into_used};
 
@@ -46,6 +47,9 @@ const IOS_MAX: u64 = 200_000;
 const READ_BLOCKS_MAX: u64 = 256;
 /// An I/O of a leg that hangs ends so much later.
 const HANG: Duration = Duration::from_secs(4000);
+
+/// Seconds since 1970 when a machine is turned on.
+const CALENDAR: u64 = 1_700_000_000;
 
 /// A member's disk, and what is known of it.
 #[derive(Clone)]
@@ -80,8 +84,10 @@ pub struct Member {
 /// A disk that takes the place of a member, or has had it.
 #[derive(Clone)]
 pub struct OtherDisk {
-    /// Which member.
+    /// Which member. Of a spare nothing.
     pub member: MemberIndex,
+    /// It is, or was to be, a spare, and was never a member.
+    pub is_spare: bool,
     /// What the engine that runs calls it; `None`: nothing any more.
     pub slot: Option<u8>,
     /// The disk.
@@ -189,6 +195,10 @@ pub struct Machine {
     members_failed: Option<u64>,
     /// A rebuilt member is as good as others only when that is durable.
     pub waits_for_rebuilds: bool,
+    /// From one scrub by time to the next.
+    scrub_every: Duration,
+    /// A member has failed for so long when a spare takes its place; `None`: there are none.
+    spare_after: Option<Duration>,
     /// The sets of the volume.
     pub sets: Sets,
     /// Members whose disks were not there, or could not be read, at the start.
@@ -281,6 +291,8 @@ impl Machine {
             members_rebuilt: 0,
             members_failed: None,
             waits_for_rebuilds: options.more != MoreFaults::default(),
+            scrub_every: Duration::from_secs(options.more.scrub_every_s.unwrap_or(0)),
+            spare_after: options.more.spare_after_ms.map(Duration::from_millis),
             sets: Sets::new(&options.config),
             away: Vec::new(),
         }
@@ -324,13 +336,15 @@ impl Machine {
                     .iter()
                     .any(|flight| flight.io.device == Device::Member(MemberIndex(slot)))
             };
-            let is_of_others = other.member != member || is_let_go(&other.disk, let_go);
+            let is_of_others =
+                other.is_spare || other.member != member || is_let_go(&other.disk, let_go);
             is_of_others || other.slot.is_some_and(is_asked)
         });
         let slot_of_new = Some(slot.0);
         let lost = self.sets.raid0_lines(member).filter(|_| accept_damage).collect();
         self.state.others.push(OtherDisk {
             member,
+            is_spare: false,
             slot: slot_of_new,
             disk,
             is_suspect: false,
@@ -342,9 +356,86 @@ impl Machine {
         Ok(slot)
     }
 
+    /// A disk that has something else where only members have something is to be a spare.
+    pub fn add_spare(&mut self, tag: u64) -> Result<MemberIndex, ReplaceError> {
+        let old = &self.state.members[0].disk;
+        let mut disk = FaultyDisk::new(old.len(), 4096);
+        (disk.shears, disk.cannot_zero) = (old.shears, old.cannot_zero);
+        for member in (0..self.state.members.len() as u8).map(MemberIndex) {
+            for offset in self.sets.raid0_lines(member) {
+                disk.rot(offset as usize, &[0xdb; LINE_SIZE as usize]);
+            }
+        }
+        let new = NewDisk { bytes: disk.len() as u64, tag: DiskTag(tag), accept_damage: false };
+        let engine = self.running.engine.as_mut().expect("an engine runs");
+        let slot = engine.add_spare(new)?;
+        // What became none is nothing any more.
+        self.state.others.retain(|other| {
+            let label = label_of(|at, bytes| other.disk.peek(at, bytes));
+            !other.is_spare || other.slot.is_some() || label.is_some()
+        });
+        self.state.others.push(OtherDisk {
+            member: MemberIndex(0),
+            is_spare: true,
+            slot: Some(slot.0),
+            disk,
+            is_suspect: false,
+            damaged: BTreeSet::new(),
+            unread: BTreeSet::new(),
+            healed: BTreeMap::new(),
+        });
+        self.input(Input::Timeout);
+        Ok(slot)
+    }
+
+    /// A spare is to be none any more.
+    pub fn remove_spare(&mut self, spare: MemberIndex) -> Result<(), VolumeError> {
+        let engine = self.running.engine.as_mut().expect("an engine runs");
+        engine.remove_spare(spare)?;
+        self.input(Input::Timeout);
+        Ok(())
+    }
+
+    /// So long a member has failed when a spare takes its place, from now on; 0: none does.
+    pub fn set_spare_after(&mut self, after: Duration) {
+        self.spare_after = Some(after);
+        let engine = self.running.engine.as_mut().expect("an engine runs");
+        let config = EngineConfig { spare_after: after, ..engine.config().clone() };
+        engine.configure(&config).expect("nothing else has changed");
+        self.input(Input::Timeout);
+    }
+
+    /// As a driver sorts the disks that it is given, by their labels alone: those that are spares,
+    /// or were, behind the members. Also one in whose place a spare has come is given.
+    fn sort_disks(&mut self, members: &mut [Option<MemberInfo>]) -> Vec<MemberInfo> {
+        let count = members.len() as u8;
+        let mut infos = Vec::new();
+        for (slot, info) in self.slots.iter_mut().zip(members.iter_mut()) {
+            let label = info.and_then(|info| info.label);
+            if label.is_some_and(|label| label.standing.is_of_other()) {
+                *slot = count + infos.len() as u8;
+                infos.extend(info.take());
+            }
+        }
+        for other in &mut self.state.others {
+            let label = label_of(|at, bytes| other.disk.peek(at, bytes));
+            let Some(label) = label.filter(|_| other.disk.failing.is_none()) else { continue };
+            let info = MemberInfo { label: Some(label), bytes: other.disk.len() as u64 };
+            let index = usize::from(label.member.0);
+            if label.standing.is_of_other() {
+                other.slot = Some(count + infos.len() as u8);
+                infos.push(info);
+            } else if self.slots[index] >= count && members[index].is_none() {
+                other.slot = Some(label.member.0);
+                members[index] = Some(info);
+            }
+        }
+        infos
+    }
+
     /// Members may have moved to other disks.
     fn look_at_slots(&mut self) {
-        let Some(volume) = self.engine().volume() else { return };
+        let Some(volume) = self.engine().volume().filter(|volume| volume.is_open()) else { return };
         let slots: Vec<u8> = volume.status().members.iter().map(|member| member.disk.0).collect();
         for (index, slot) in slots.into_iter().enumerate() {
             let before = std::mem::replace(&mut self.slots[index], slot);
@@ -358,7 +449,8 @@ impl Machine {
             let new = others.iter_mut().find(|other| other.slot == Some(slot));
             let (new, member) = (new.expect("it was offered"), &mut members[index]);
             new.swap(member);
-            new.slot = Some(before);
+            (new.slot, new.member) = (Some(before), MemberIndex(index as u8));
+            new.is_spare = false;
             if let Some(label) = label_of(|at, bytes| new.disk.peek(at, bytes)) {
                 let_go.insert((MemberIndex(index as u8), label.disk.0));
             }
@@ -405,6 +497,8 @@ impl Machine {
         let config = EngineConfig {
             accept_damage: false,
             no_log,
+            scrub_every: self.scrub_every,
+            spare_after: self.spare_after.unwrap_or(Duration(0)),
             legs,
             volume_memory_bytes: options.more.sum_pages.unwrap_or(SUM_PAGES) * PAGE_BYTES as u64,
             ..options.cache.engine()
@@ -422,10 +516,14 @@ impl Machine {
                 bytes: member.disk.len() as u64,
             })
         });
-        let members: Vec<Option<MemberInfo>> = members.collect();
+        let mut members: Vec<Option<MemberInfo>> = members.collect();
         let infos = (0..).map(MemberIndex).zip(&members);
         self.away = infos.filter(|(_, info)| info.is_none()).map(|(index, _)| index).collect();
-        let parts = VolumeParts { header, members, degraded: true };
+        let others = match self.spare_after {
+            Some(_) => self.sort_disks(&mut members),
+            None => Vec::new(),
+        };
+        let parts = VolumeParts { header, members, others, degraded: true };
         let size = Engine::segment_memory_size(&superblock.geometry, &config);
         let memory = self.state.memory.take();
         let opened = Engine::open_volume(
@@ -437,7 +535,10 @@ impl Machine {
             Box::new(PooledMemory::new(size, memory.as_deref())),
         );
         match opened {
-            Ok(engine) => self.running.engine = Some(engine),
+            Ok(mut engine) => {
+                self.tell_calendar(&mut engine, options, random);
+                self.running.engine = Some(engine);
+            }
             Err(error) => return Err(NotOpen::Refused(error)),
         }
         self.poll();
@@ -475,6 +576,29 @@ impl Machine {
             }
             ios += 1;
         }
+    }
+
+    /// A calendar that is wrong now and then.
+    fn tell_calendar(&self, engine: &mut Engine, options: &VolumeOptions, random: &mut Random) {
+        if options.more.scrub_every_s.is_none() {
+            return;
+        }
+        let right = CALENDAR + self.running.now.0 / 1_000_000_000;
+        let seconds = match random.below(8) {
+            0 => random.below(2 * CALENDAR),
+            1 => right.saturating_sub(random.below(1000)),
+            _ => right,
+        };
+        engine.set_calendar(self.running.now, seconds);
+    }
+
+    /// From one scrub to the next, from now on.
+    pub fn set_scrub_every(&mut self, every: Duration) {
+        self.scrub_every = every;
+        let engine = self.running.engine.as_mut().expect("an engine runs");
+        let config = EngineConfig { scrub_every: every, ..engine.config().clone() };
+        engine.configure(&config).expect("nothing else has changed");
+        self.input(Input::Timeout);
     }
 
     /// The superblock of the cache-disk, and its legs if it is on some.

@@ -78,6 +78,10 @@ pub struct MoreFaults {
     pub replaces_members: bool,
     /// Members leave, little is changed, and they come back.
     pub members_return: bool,
+    /// The volume is scrubbed by itself, so many seconds after the last time.
+    pub scrub_every_s: Option<u64>,
+    /// There are spares, and one takes the place of a member that has failed for so long.
+    pub spare_after_ms: Option<u64>,
     /// There is memory for so many pages of checksums; `None`: for all.
     pub sum_pages: Option<u64>,
     /// One thing happens again and again.
@@ -149,6 +153,11 @@ pub const REPLACES_FROM: u64 = 8_000_000;
 
 /// Seeds from this one on have members that leave and come back, with little changed meanwhile.
 pub const RETURNS_FROM: u64 = 9_000_000;
+/// Seeds from this one on are scrubbed by time, and none of their members leaves to come back.
+pub const SCRUBS_FROM: u64 = 10_000_000;
+/// Seeds from this one on have spares: disks come and go while members fail, and are used by
+/// themselves.
+pub const SPARES_FROM: u64 = 11_000_000;
 /// Half of them, with nothing else wrong with a disk: whatever differs then is a mistake.
 const RETURNS_ALONE_EACH: u64 = 2;
 
@@ -171,6 +180,8 @@ impl MoreFaults {
             loses_cache_disk: false,
             replaces_members: false,
             members_return: false,
+            scrub_every_s: None,
+            spare_after_ms: None,
             sum_pages: None,
             focus: None,
         }
@@ -255,7 +266,12 @@ impl VolumeOptions {
             options.give_twin(&mut Random::new(seed ^ 0x7477_696e));
             options.more.replaces_members = seed >= REPLACES_FROM;
         }
-        if seed >= RETURNS_FROM {
+        if seed >= SPARES_FROM {
+            options.give_spares(&mut Random::new(seed ^ 0x7370_6172));
+        } else if seed >= SCRUBS_FROM {
+            let every = Random::new(seed ^ 0x7363_7275).pick(&[1, 3, 20, 200]);
+            options.more.scrub_every_s = Some(every);
+        } else if seed >= RETURNS_FROM {
             options.let_members_return(seed);
         }
         options
@@ -283,6 +299,16 @@ impl VolumeOptions {
             // The journal is gone that writes again what a power cut has garbled.
             self.cache.shears = false;
         }
+    }
+
+    /// By themselves: what somebody does with disks meanwhile is left out.
+    fn give_spares(&mut self, random: &mut Random) {
+        self.members_fail = true;
+        self.too_many_fail = false;
+        self.more.spare_after_ms = Some(random.pick(&[1, 20, 300, 3000]));
+        self.more.replaces_members = false;
+        self.more.older_disks = false;
+        self.more.loses_cache_disk = false;
     }
 
     fn let_members_return(&mut self, seed: u64) {

@@ -429,9 +429,24 @@ impl VolumeRun {
     /// agrees.
     fn rest(&mut self, random: &mut Random) -> Result<(), Violation> {
         self.say(|| "rest".into());
+        // With scrubs by time there is none.
+        let scrubs = self.options.more.scrub_every_s.map(Duration::from_secs);
+        if scrubs.is_some() {
+            self.machine.set_scrub_every(Duration::from_secs(0));
+        }
+        let spare_after = self.options.more.spare_after_ms.map(Duration::from_millis);
+        if spare_after.is_some() {
+            self.machine.set_spare_after(Duration(0));
+        }
         let is_at_rest = self.come_to_rest(random)?;
         if is_at_rest && self.asked.is_empty() {
             self.check_redundancy(true, random)?;
+        }
+        if let Some(every) = scrubs {
+            self.machine.set_scrub_every(every);
+        }
+        if let Some(after) = spare_after {
+            self.machine.set_spare_after(after);
         }
         Ok(())
     }

@@ -521,6 +521,9 @@ struct Summary {
     members_left: u64,
     members_caught_up: u64,
     scrubs: u64,
+    scrubs_ended: u64,
+    spares: u64,
+    spares_used: u64,
     crash_points_degraded: u64,
     leg_troubles: u64,
     leg_starts_without_one: u64,
@@ -614,6 +617,9 @@ impl Summary {
             members_left: report.volume.members_left,
             members_caught_up: report.volume.members_caught_up,
             scrubs: report.volume.scrubs,
+            scrubs_ended: report.volume.scrubs_ended,
+            spares: report.volume.spares,
+            spares_used: report.volume.spares_used,
             crash_points_degraded: report.volume.crash_points_degraded,
             volume_checkpoints: report.volume.checkpoints,
             extents_moved: report.volume.extents_moved,
@@ -678,6 +684,9 @@ impl Summary {
         row("  members that left to come back", self.members_left);
         row("  brought up to date by what they missed", self.members_caught_up);
         row("  scrubs", self.scrubs);
+        row("  scrubs that have read everything", self.scrubs_ended);
+        row("  spares", self.spares);
+        row("  spares that took the place of a member", self.spares_used);
         row("  crash points degraded", self.crash_points_degraded);
         row("  checkpoints of volumes", self.volume_checkpoints);
         row("  extents moved", self.extents_moved);

@@ -1,12 +1,15 @@
 //! `dcd volume`: the members and sets of a volume that a running dcd serves.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use clap::{Args, Subcommand};
 use dcd_daemon::control::client::for_people;
 use dcd_daemon::device::device_spec::DeviceSpec;
 use dcd_daemon::process::signals::Signals;
-use dcd_daemon::report::volumes::{TwinReport, VolumeReport, WorkReport};
+use dcd_daemon::report::volumes::{
+    ScrubsReport, SpareReport, TwinReport, VolumeReport, WorkReport,
+};
 use dcd_daemon::serve::ServeError;
 use dcd_daemon::units_text::format_size;
 use dcd_engine::units::LINE_SIZE;
@@ -42,6 +45,7 @@ Examples:
   dcd volume fail 2 --control /run/vol.ctl
   dcd volume rebuild 2 --control /run/vol.ctl
   dcd volume replace 2 /dev/sdf --control /run/vol.ctl
+  dcd volume spare add /dev/sdf --control /run/vol.ctl
   dcd volume scrub --control /run/vol.ctl --no-wait
   dcd volume import --cache-disk /dev/nvme1n1p4 --data-disk /dev/sdb --data-disk /dev/sdc --data-disk /dev/sdd")]
 pub struct VolumeArguments {
@@ -136,11 +140,28 @@ Examples:
         #[command(flatten)]
         follow: Follow,
     },
+    /// Disks that wait for a member to fail
+    ///
+    /// A spare takes the place of a member that has failed for `spare-after` by itself, and is
+    /// rebuilt. Its label tells what it is: give it to the next start as one more `--data-disk`.
+    #[command(after_help = "\
+Examples:
+  dcd volume spare add /dev/sdf --control /run/vol.ctl
+  dcd volume spare remove /dev/sdf --control /run/vol.ctl")]
+    Spare {
+        /// What to do.
+        #[command(subcommand)]
+        what: SpareWhat,
+    },
     /// Read everything that is redundant, compare, and repair
     ///
-    /// Ctrl-C leaves it running: `dcd volume cancel` stops it. Exit code 4: lines of the volume are
-    /// lost.
+    /// It begins by itself, too, `scrub-every` after the last time, and leaves the members to others
+    /// then; begun by hand it goes as fast as they let it. Ctrl-C leaves it running:
+    /// `dcd volume cancel` stops it. Exit code 4: lines of the volume are lost.
     Scrub {
+        /// Go on where one has stopped that has not come to its end.
+        #[arg(long)]
+        resume: bool,
         /// Where the volume is.
         #[command(flatten)]
         control: VolumeControl,
@@ -160,7 +181,34 @@ Examples:
   dcd volume import --cache-disk new.img --cache-size 4G --data-disk /dev/sdb --data-disk /dev/sdc --degraded")]
     Import(ImportArguments),
     /// Stop the rebuild or scrub under way
+    ///
+    /// A scrub goes on where it was when the next is due by itself, or with
+    /// `dcd volume scrub --resume`.
     Cancel {
+        /// Where the volume is.
+        #[command(flatten)]
+        control: VolumeControl,
+    },
+}
+
+#[derive(Subcommand, Debug)]
+enum SpareWhat {
+    /// Make a blank disk a spare
+    Add {
+        /// The disk; what is on it is lost. As large as the largest member, at least.
+        #[arg(value_name = "DISK")]
+        disk: DeviceSpec,
+        /// Where the volume is.
+        #[command(flatten)]
+        control: VolumeControl,
+    },
+    /// Let go of a spare
+    ///
+    /// It is blank then, unless it takes no writes.
+    Remove {
+        /// The disk, as `dcd volume status` names it.
+        #[arg(value_name = "DISK")]
+        disk: PathBuf,
         /// Where the volume is.
         #[command(flatten)]
         control: VolumeControl,
@@ -204,10 +252,23 @@ pub fn run(arguments: &VolumeArguments) -> Result<(), CommandError> {
             );
             follow_work(volume, &signals, "replacing", follow, &then)
         }
-        VolumeWhat::Scrub { control, follow } => {
+        VolumeWhat::Spare { what: SpareWhat::Add { disk, control } } => {
+            let mut volume = connect(control)?;
+            volume.add_spare(disk)?;
+            let name = disk.path().display().to_string();
+            let absolute = disk.absolute().path().display().to_string();
+            add_spare(volume, &absolute, &name)
+        }
+        VolumeWhat::Spare { what: SpareWhat::Remove { disk, control } } => {
+            remove_spare(connect(control)?, disk)
+        }
+        VolumeWhat::Scrub { resume, control, follow } => {
             let mut volume = connect(control)?;
             let signals = signals()?;
-            volume.ask(&VolumeCommand::Scrub)?;
+            volume.ask(match resume {
+                true => &VolumeCommand::ResumeScrub,
+                false => &VolumeCommand::Scrub,
+            })?;
             follow_work(volume, &signals, "scrubbing", follow, "")
         }
         VolumeWhat::Cancel { control } => {
@@ -246,9 +307,12 @@ fn follow_work(
         }
     };
     progress.finish();
-    if let Some(WorkReport { is_cut_short: true, kind, lines_unreadable, .. }) = &report.last_work {
+    if let Some(WorkReport { is_cut_short: true, kind, lines_unreadable, because, .. }) =
+        &report.last_work
+    {
         let (kind, lines_unreadable) = (kind.clone(), *lines_unreadable);
-        return Err(CommandError::WorkCutShort { kind, lines_unreadable });
+        let because = because.clone();
+        return Err(CommandError::WorkCutShort { kind, because, lines_unreadable });
     }
     if follow.json {
         print_json(&report)?;
@@ -265,11 +329,134 @@ fn follow_work(
     }
 }
 
+/// Waits a moment.
+fn pause() {
+    let mut nothing: [PollFd<'_>; 0] = [];
+    let _ = poll(&mut nothing, Some(&Timespec { tv_sec: 0, tv_nsec: INTERVAL_NANOS }));
+}
+
+/// Waits until a disk that was handed over is a spare. `absolute`: as the daemon knows it.
+fn add_spare(mut volume: VolumeClient, absolute: &str, name: &str) -> Result<(), CommandError> {
+    loop {
+        let report = volume.status()?;
+        // Of several of one name that was the last to come.
+        let is_it = |spare: &&SpareReport| spare.disk.as_deref() == Some(absolute);
+        match report.spares.iter().rfind(is_it).map(|spare| spare.state.as_str()) {
+            Some("labelling") => pause(),
+            Some("failed") => {
+                return Err(CommandError::SpareNotLabelled { disk: name.into() });
+            }
+            // One that was used at once is none any more.
+            _ => break,
+        }
+    }
+    print(&format!(
+        "{name} is a spare. Give it to the next start as one more data-disk: --data-disk {absolute}\n"
+    ))
+}
+
+fn remove_spare(mut volume: VolumeClient, disk: &Path) -> Result<(), CommandError> {
+    let asked = disk.canonicalize().unwrap_or_else(|_| disk.to_owned());
+    let is_it = |name: &&String| {
+        let name = Path::new(name.as_str());
+        name == disk || name.canonicalize().is_ok_and(|known| known == asked)
+    };
+    let mut names = volume.report.spares.iter().filter_map(|spare| spare.disk.as_ref());
+    // What is none the daemon refuses.
+    let name = names.find(is_it).cloned().unwrap_or_else(|| disk.display().to_string());
+    volume.ask(&VolumeCommand::RemoveSpare { disk: name.clone() })?;
+    while volume.status()?.spares.iter().any(|spare| spare.disk.as_ref() == Some(&name)) {
+        pause();
+    }
+    print(&format!("{} is no spare any more; take it out of the data-disks\n", disk.display()))
+}
+
+/// `spare: /dev/sdf, 4 TiB, ready`, and when one is used.
+fn spare_words(report: &VolumeReport, paint: Paint) -> String {
+    let mut words = String::new();
+    for spare in &report.spares {
+        let place = spare.member.map_or(String::new(), |member| format!(" for member {member}"));
+        let line = format!(
+            "spare: {}, {}, {}{place}",
+            spare.disk.as_deref().unwrap_or("-"),
+            format_size(spare.size_bytes),
+            spare.state
+        );
+        let line = match spare.state.as_str() {
+            "failed" => paint.paint(Colour::Bad, &line),
+            _ => line,
+        };
+        words += &format!("{line}\n");
+    }
+    words += match (report.spares.is_empty(), report.spare_after_seconds) {
+        (false, 0) => "spares are not used by themselves (spare-after = 0)\n",
+        _ => "",
+    };
+    words
+}
+
 fn mismatches(work: &WorkReport) -> String {
     match work.mismatches {
         0 => String::new(),
         found => format!(", {} not as it should have been", count(found, "line")),
     }
+}
+
+/// `, 34 MiB/s, 2 h left`.
+fn rate_words(work: &WorkReport) -> String {
+    let left = |seconds| format!(", {} left", span_words(seconds));
+    match work.bytes_per_second {
+        0 => String::new(),
+        rate => format!(
+            ", {}/s{}",
+            format_size(rate),
+            work.seconds_left().map_or_else(String::new, left)
+        ),
+    }
+}
+
+/// Seconds since 1970.
+fn today() -> u64 {
+    let today = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    today.map_or(0, |since| since.as_secs())
+}
+
+/// `3 days`, in the largest unit of which there are two or more.
+fn span_words(seconds: u64) -> String {
+    let units = [(86_400, "day"), (3600, "hour"), (60, "minute"), (1, "second")];
+    let unit = units.into_iter().find(|(unit, _)| seconds >= 2 * unit);
+    let (unit, name) = unit.unwrap_or((1, "second"));
+    count(seconds / unit, name)
+}
+
+/// When a volume was scrubbed, and when that is due.
+fn scrub_words(scrub: &ScrubsReport, today: u64) -> String {
+    let mut words = match scrub.ended {
+        None => "scrub: no whole one yet".into(),
+        Some(ended) => {
+            let found = match scrub.found {
+                0 => "all was as it should be".into(),
+                found => format!("{} not as they should have been", count(found, "line")),
+            };
+            format!(
+                "scrub: the last ended {} ago, {found}",
+                span_words(today.saturating_sub(ended))
+            )
+        }
+    };
+    if let Some(unfinished) = &scrub.unfinished {
+        let share = unfinished.bytes_done as f64 * 100.0 / unfinished.bytes_total.max(1) as f64;
+        let is = if unfinished.is_put_off { "was stopped" } else { "is" };
+        words += &format!("; one {is} at {share:.1} %");
+    }
+    words += &match (scrub.due, scrub.waits_for_members) {
+        (_, true) => "; due, and waits until all members are up to date".into(),
+        (Some(due), false) if due > today => format!("; due in {}", span_words(due - today)),
+        (Some(_), false) => String::new(),
+        (None, false) if scrub.every_seconds == 0 => "; not by itself (scrub-every = 0)".into(),
+        (None, false) => String::new(),
+    };
+    words + "\n"
 }
 
 /// What would be found without the cache-disk.
@@ -352,7 +539,12 @@ pub fn panel(report: &VolumeReport, paint: Paint) -> String {
             let member = work.member.map_or(String::new(), |member| format!(" of member {member}"));
             let share = work.done as f64 * 100.0 / work.total.max(1) as f64;
             let missed = if work.is_of_missed { " of what it has missed" } else { "" };
-            format!("{}{member}: {share:.1} %{missed}{}\n", work.kind, mismatches(work))
+            format!(
+                "{}{member}: {share:.1} %{missed}{}{}\n",
+                work.kind,
+                rate_words(work),
+                mismatches(work)
+            )
         }
     };
     let whole =
@@ -392,10 +584,12 @@ pub fn panel(report: &VolumeReport, paint: Paint) -> String {
         pointers => format!("; {pointers} of {} pointers", report.pointers_max),
     };
     format!(
-        "volume of {}, {state}: {} placed{waiting}{pointers}; {} of memory\n{lost}{}\n{}{work}",
+        "volume of {}, {state}: {} placed{waiting}{pointers}; {} of memory\n{lost}{}{}{}\n{}{work}",
         format_size(report.volume_bytes),
         size(report.extents_mapped),
         format_size(report.memory_bytes),
+        scrub_words(&report.scrub, today()),
+        spare_words(report, paint),
         members.render(paint),
         sets.render(paint),
     )

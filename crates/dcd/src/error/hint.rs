@@ -266,6 +266,9 @@ impl CommandError {
                  can be written again, or given up: --accept-damage"
                     .into(),
             ),
+            CommandError::SpareNotLabelled { .. } => Some(
+                "see dmesg for errors of the disk; `dcd volume spare remove` lets go of it".into(),
+            ),
             CommandError::LinesLost { .. } => Some(
                 "bring back what was there from a copy: what is written is not lost any more".into(),
             ),

@@ -549,15 +549,24 @@ pub enum CommandError {
         error: image::ImageError,
     },
     /// A rebuild, scrub or replacement was cancelled, or could not go on.
-    #[error("the {} has not come to its end{}", dcd_client::plain::plain(kind), match lines_unreadable {
-        0 => String::new(),
-        lines => format!(": {} can be read from nobody", count(*lines, "line")),
+    #[error("the {} has not come to its end{}", dcd_client::plain::plain(kind), match (lines_unreadable, because) {
+        (0, Some(because)) => format!(": {}", dcd_client::plain::plain(because)),
+        (0, None) => String::new(),
+        (lines, _) => format!(": {} can be read from nobody", count(*lines, "line")),
     })]
     WorkCutShort {
         /// Which of them.
         kind: String,
+        /// Why, if that is known.
+        because: Option<String>,
         /// Lines of 4 KiB.
         lines_unreadable: u64,
+    },
+    /// A disk was to become a spare.
+    #[error("{disk} is no spare: it has not taken its label")]
+    SpareNotLabelled {
+        /// Which.
+        disk: String,
     },
     /// A rebuild or scrub has come to its end, and not everything is there.
     #[error("{} of the volume lost: reads of them fail until they are written", count(*lines, "line"))]

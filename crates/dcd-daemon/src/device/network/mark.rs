@@ -9,7 +9,7 @@ use dcd_engine::format::geometry::SUPERBLOCK_OFFSETS;
 use dcd_engine::format::leg_label::{LEG_LABEL_BYTES, LEG_LABEL_OFFSETS, LegLabel};
 use dcd_engine::format::superblock::{SUPERBLOCK_SIZE, Superblock};
 use dcd_engine::units::{MemberIndex, Uuid};
-use dcd_engine::volume::format::label::{LABEL_OFFSETS, MEMBER_LABEL_BYTES, MemberLabel};
+use dcd_engine::volume::format::label::{DiskTag, LABEL_OFFSETS, MEMBER_LABEL_BYTES, MemberLabel};
 
 use super::Link;
 
@@ -20,6 +20,8 @@ pub enum Mark {
     DataLabel(Uuid),
     /// The label of this member of the volume of this cache.
     Member(Uuid, MemberIndex),
+    /// The label of this disk, a spare of the volume of this cache or one that was.
+    Spare(Uuid, DiskTag),
     /// The label of this leg.
     Leg(Uuid),
     /// The superblock of this cache.
@@ -51,6 +53,11 @@ impl Mark {
                 MemberLabel::newest(&first, &second)
                     .is_some_and(|label| label.uuid == uuid && label.member == member)
             }
+            Mark::Spare(uuid, disk) => {
+                let [first, second] = read(LABEL_OFFSETS, MEMBER_LABEL_BYTES)?;
+                MemberLabel::newest(&first, &second)
+                    .is_some_and(|label| label.uuid == uuid && label.disk == disk)
+            }
             Mark::Leg(uuid) => {
                 let [first, second] = read(LEG_LABEL_OFFSETS, LEG_LABEL_BYTES)?;
                 LegLabel::newest(&first, &second).is_ok_and(|label| label.leg == uuid)
@@ -70,6 +77,7 @@ impl fmt::Display for Mark {
             Mark::Member(uuid, member) => {
                 write!(f, "the label of member {} of cache {uuid}", member.0)
             }
+            Mark::Spare(uuid, _) => write!(f, "the label of a spare of cache {uuid}"),
             Mark::Leg(uuid) => write!(f, "the label of leg {uuid}"),
             Mark::Cache(uuid) => write!(f, "the superblock of cache {uuid}"),
         }

@@ -63,6 +63,12 @@ pub enum Standing {
     Incoming,
     /// Another has taken its place.
     Released,
+    /// It waits for a member to fail, to take its place.
+    Spare,
+    /// The same, and it was to take the place of a member, and has not got all yet.
+    SpareIncoming,
+    /// A spare that has got all: a member if the tables know its tag, and else a spare.
+    SpareMember,
 }
 
 /// What a label says of the twin: the tables of the volume once more, on members
@@ -121,13 +127,39 @@ impl Standing {
             Standing::Member => 0,
             Standing::Incoming => 1,
             Standing::Released => 2,
+            Standing::Spare => 3,
+            Standing::SpareIncoming => 4,
+            Standing::SpareMember => 5,
         }
     }
 
     fn decode(code: u32) -> Option<Standing> {
-        [Standing::Member, Standing::Incoming, Standing::Released]
-            .into_iter()
-            .find(|standing| standing.encode() == code)
+        [
+            Standing::Member,
+            Standing::Incoming,
+            Standing::Released,
+            Standing::Spare,
+            Standing::SpareIncoming,
+            Standing::SpareMember,
+        ]
+        .into_iter()
+        .find(|standing| standing.encode() == code)
+    }
+
+    /// Whether the disk is a member, if the tables know its tag.
+    pub fn is_member(self) -> bool {
+        matches!(self, Standing::Member | Standing::SpareMember)
+    }
+
+    /// Whether the disk is a spare, if it is no member.
+    pub fn is_spare(self) -> bool {
+        matches!(self, Standing::Spare | Standing::SpareIncoming | Standing::SpareMember)
+    }
+
+    /// Whether a disk is to be given to the engine among the others, not as the member that its
+    /// label names: who that is, the tables say.
+    pub fn is_of_other(self) -> bool {
+        self.is_spare() || self == Standing::Released
     }
 }
 

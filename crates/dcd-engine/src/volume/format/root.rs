@@ -60,6 +60,9 @@ impl MemberState {
     }
 }
 
+const GOES_ON: u32 = 1;
+const PUT_OFF: u32 = 2;
+
 /// Bytes of bits for what members have missed.
 pub const MISSED_BYTES: usize = 2048;
 
@@ -72,6 +75,35 @@ pub struct MissedBits {
     pub region_bytes: u64,
     /// `MISSED_BYTES` of them.
     pub bits: Vec<u8>,
+}
+
+/// Scrubs of the volume: the last, and one that has not come to its end. Times are seconds since
+/// 1970.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct ScrubRecord {
+    /// The next is due so long behind this as was set; 0: nobody knew the time yet.
+    pub since: u64,
+    /// When the last one ended that has read everything; 0: there was none.
+    pub ended: u64,
+    /// Lines that were not as they should have been when it read them.
+    pub found: u64,
+    /// One that has not read everything yet.
+    pub unfinished: Option<UnfinishedScrub>,
+}
+
+/// A scrub that goes on where it was.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct UnfinishedScrub {
+    /// When it began; 0: nobody knew the time.
+    pub began: u64,
+    /// Sets before this one are read ...
+    pub set: u8,
+    /// ... and of this one the stripes before this one.
+    pub stripe: u64,
+    /// Lines that were not as they should have been.
+    pub found: u64,
+    /// Somebody has stopped it: it does not go on before the next is due.
+    pub is_put_off: bool,
 }
 
 /// A root in memory.
@@ -104,6 +136,8 @@ pub struct Root {
     pub disks: Vec<DiskTag>,
     /// What they have missed; `None`: of none it is known.
     pub missed: Option<MissedBits>,
+    /// Scrubs.
+    pub scrub: ScrubRecord,
 }
 
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -138,7 +172,15 @@ pub(crate) struct RootOnDisk {
     pub(crate) missed_members: U32,
     pub(crate) missed_region_bytes: U64,
     pub(crate) missed: [u8; MISSED_BYTES],
-    pub(crate) unused: [u8; 912],
+    pub(crate) scrub_since: U64,
+    pub(crate) scrub_ended: U64,
+    pub(crate) scrub_found: U64,
+    pub(crate) scrub_state: U32,
+    pub(crate) scrub_set: U32,
+    pub(crate) scrub_began: U64,
+    pub(crate) scrub_stripe: U64,
+    pub(crate) scrub_found_so_far: U64,
+    pub(crate) unused: [u8; 856],
 }
 
 const _: () = assert!(size_of::<RootOnDisk>() == ROOT_BYTES);
@@ -167,6 +209,14 @@ pub fn layout() -> Vec<FieldLayout> {
         missed_members,
         missed_region_bytes,
         missed,
+        scrub_since,
+        scrub_ended,
+        scrub_found,
+        scrub_state,
+        scrub_set,
+        scrub_began,
+        scrub_stripe,
+        scrub_found_so_far,
         unused,
     })
 }
@@ -174,6 +224,29 @@ pub fn layout() -> Vec<FieldLayout> {
 /// The same of a member in it.
 pub fn member_layout() -> Vec<FieldLayout> {
     layout_of!(MemberOnDisk { state, set, reserved, stripe })
+}
+
+impl RootOnDisk {
+    fn scrub(&self) -> Result<ScrubRecord, FormatError> {
+        let field = |field, found| FormatError::Field { what: WHAT, field, found };
+        let (state, set) = (self.scrub_state.get(), self.scrub_set.get());
+        let (began, stripe) = (self.scrub_began.get(), self.scrub_stripe.get());
+        let found = self.scrub_found_so_far.get();
+        let unfinished = match state {
+            // None is zeroes.
+            0 if (set, began, stripe, found) == (0, 0, 0, 0) => None,
+            GOES_ON | PUT_OFF if set as usize <= SETS_MAX => Some(UnfinishedScrub {
+                began,
+                set: set as u8,
+                stripe,
+                found,
+                is_put_off: state == PUT_OFF,
+            }),
+            _ => return Err(field("scrub_state", state.into())),
+        };
+        let (since, ended) = (self.scrub_since.get(), self.scrub_ended.get());
+        Ok(ScrubRecord { since, ended, found: self.scrub_found.get(), unfinished })
+    }
 }
 
 impl Root {
@@ -217,6 +290,16 @@ impl Root {
             disk.missed_region_bytes = missed.region_bytes.into();
             disk.missed.copy_from_slice(&missed.bits);
         }
+        disk.scrub_since = self.scrub.since.into();
+        disk.scrub_ended = self.scrub.ended.into();
+        disk.scrub_found = self.scrub.found.into();
+        if let Some(scrub) = &self.scrub.unfinished {
+            disk.scrub_state = if scrub.is_put_off { PUT_OFF } else { GOES_ON }.into();
+            disk.scrub_set = u32::from(scrub.set).into();
+            disk.scrub_began = scrub.began.into();
+            disk.scrub_stripe = scrub.stripe.into();
+            disk.scrub_found_so_far = scrub.found.into();
+        }
         disk.checksum = crc32c_with_hole(disk.as_bytes(), CHECKSUM_OFFSET).into();
         Buffer::copy_of(disk.as_bytes())
     }
@@ -237,6 +320,10 @@ impl Root {
             ("epoch", disk.epoch.get()),
             ("lost_since_record", disk.lost_since_record.get()),
             ("twin_since", disk.twin_since.get()),
+            ("scrub_since", disk.scrub_since.get()),
+            ("scrub_ended", disk.scrub_ended.get()),
+            ("scrub_began", disk.scrub_began.get()),
+            ("scrub_stripe", disk.scrub_stripe.get()),
         ] {
             if counter >= COUNTER_END {
                 return Err(field(name, counter));
@@ -295,6 +382,7 @@ impl Root {
             label_epochs,
             disks,
             missed,
+            scrub: disk.scrub()?,
         })
     }
 }
@@ -328,6 +416,18 @@ mod tests {
                 region_bytes: 1 << 20,
                 bits: (0..MISSED_BYTES).map(|at| at as u8).collect(),
             }),
+            scrub: ScrubRecord {
+                since: 12,
+                ended: 11,
+                found: u64::MAX,
+                unfinished: Some(UnfinishedScrub {
+                    began: 13,
+                    set: SETS_MAX as u8,
+                    stripe: 5,
+                    found: 2,
+                    is_put_off: true,
+                }),
+            },
         };
         assert_eq!(Root::decode(root.encode().bytes(), uuid), Ok(root.clone()));
         assert!(Root::decode(root.encode().bytes(), Uuid([8; 16])).is_err());
@@ -354,6 +454,14 @@ mod tests {
             ));
         }
         assert!(Root::decode(Root { missed: None, ..root.clone() }.encode().bytes(), uuid).is_ok());
+        for (state, set) in [(0, 1), (3, 1), (1, 9)] {
+            let mut bytes = root.encode();
+            let (disk, _) = RootOnDisk::mut_from_prefix(bytes.bytes_mut()).unwrap();
+            (disk.scrub_state, disk.scrub_set) = (state.into(), set.into());
+            disk.checksum = crc32c_with_hole(disk.as_bytes(), CHECKSUM_OFFSET).into();
+            let found = Root::decode(bytes.bytes(), uuid);
+            assert!(matches!(found, Err(FormatError::Field { field: "scrub_state", .. })));
+        }
         // No label is newer than the newest epoch.
         let ahead = Root { label_epochs: vec![3, 4, 0], ..root };
         let ahead = Root::decode(ahead.encode().bytes(), uuid);

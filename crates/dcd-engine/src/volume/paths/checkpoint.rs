@@ -70,6 +70,9 @@ pub(in crate::volume) struct Checkpointing {
     state: State,
     /// The cache-disk has failed since the pages were begun: no flush proves that they are there.
     is_distrusted: bool,
+    /// Some of that was of the checkpoint itself.
+    has_failed_itself: bool,
+    /// In a row.
     retries: u32,
     /// The cache-disk takes no checkpoint any more; sticky.
     failed: bool,
@@ -93,6 +96,7 @@ impl Checkpointing {
             tail: (0, 0),
             state: State::Idle,
             is_distrusted: false,
+            has_failed_itself: false,
             retries: 0,
             failed: false,
             flushes_failed: 0,
@@ -152,8 +156,7 @@ impl Volume {
         true
     }
 
-    /// Everything that has changed goes to the pages, and all records still count. While a volume
-    /// is being opened.
+    /// Everything that has changed goes to the pages, and all records still count.
     pub(super) fn checkpoint_tables(&mut self) {
         assert!(self.is_checkpoint_idle(), "nothing else is done yet");
         self.checkpoint.tail = self.journal.tail_of_all();
@@ -219,6 +222,7 @@ impl Volume {
     fn begin_pages(&mut self) {
         let left = std::mem::take(&mut self.checkpoint.dirty);
         self.checkpoint.is_distrusted = false;
+        self.checkpoint.has_failed_itself = false;
         self.checkpoint.state = State::WritingPages { left, in_flight: 0 };
         self.write_more_pages();
     }
@@ -320,6 +324,7 @@ impl Volume {
         if matches!(result, Err(error) if error != IoError::Failed) {
             self.checkpoint.retries = RETRIES_MAX;
         }
+        self.checkpoint.has_failed_itself |= result.is_err();
         match step {
             Step::Page => {
                 let State::WritingPages { in_flight, .. } = &mut self.checkpoint.state else {
@@ -333,6 +338,7 @@ impl Volume {
             Step::Root if result.is_err() => self.root_again(buffer),
             Step::Root => {
                 self.checkpoint.number += 1;
+                self.scrubs.root_written(self.now);
                 self.checkpoint.retries = 0;
                 self.checkpoint.written.clear();
                 self.journal.forget_before(self.checkpoint.tail.0);
@@ -358,9 +364,14 @@ impl Volume {
         may
     }
 
-    /// Step 3 anew, with all of it.
+    /// Step 3 anew, with all of it. What failed of the log says nothing of whether a checkpoint is
+    /// taken: one that takes long meets many of those, and the log knows itself when it has had
+    /// enough.
     fn pages_again(&mut self) {
-        if self.may_try_again() {
+        if !self.checkpoint.has_failed_itself {
+            self.checkpoint.retries = 0;
+        }
+        if !self.checkpoint.has_failed_itself || self.may_try_again() {
             let Checkpointing { dirty, written, .. } = &mut self.checkpoint;
             dirty.extend(written.iter().copied());
             self.begin_pages();
@@ -401,6 +412,7 @@ impl Volume {
             label_epochs: self.members.label_epochs(),
             disks: self.members.disks(),
             missed: self.missed.to_root(),
+            scrub: self.scrub_record(),
         }
     }
 
@@ -424,6 +436,7 @@ impl Volume {
 
     fn write_root(&mut self) {
         let root = self.root(self.checkpoint.tail, &self.area);
+        self.scrubs.goes_to_root(root.scrub);
         self.checkpoint.state = State::WritingRoot;
         let offset = self.area.root_offset(root.checkpoint);
         let purpose = Purpose::Checkpoint(Step::Root);

@@ -17,6 +17,7 @@ use std::collections::BTreeSet;
 
 use super::super::format::journal::JournalItem;
 use super::super::format::label::{MemberLabel, TwinLabel};
+use super::super::members::Member;
 use super::super::{Purpose, Volume, VolumeOutput};
 use super::journal::Then;
 use crate::io::{Device, IoError, IoOperation};
@@ -61,6 +62,7 @@ impl Volume {
             || !self.state_changes.is_empty()
             || !self.is_twin_quiet()
             || self.is_replacing()
+            || self.spares.is_any_under_way()
         {
             return false;
         }
@@ -154,8 +156,8 @@ impl Volume {
         epoch: u64,
         twin: Option<TwinLabel>,
     ) -> MemberLabel {
-        let disk = self.members.get(member).disk;
-        MemberLabel { epoch, twin, disk, ..MemberLabel::first(self.header.uuid, member) }
+        let Member { disk, standing, .. } = *self.members.get(member);
+        MemberLabel { epoch, twin, disk, standing, ..MemberLabel::first(self.header.uuid, member) }
     }
 
     /// The newest epoch, and who has its label.

@@ -15,6 +15,8 @@ pub(super) mod read;
 pub(super) mod repair;
 pub(super) mod replace;
 pub(super) mod requests;
+pub(super) mod scrub;
+mod spare;
 mod stripe;
 pub(super) mod sums;
 pub(super) mod twin;

@@ -185,6 +185,11 @@ impl Volume {
         self.opening.as_mut().expect("it is being opened")
     }
 
+    /// A disk is found to be this member.
+    pub(super) fn put_member_info(&mut self, member: MemberIndex, info: MemberInfo) {
+        self.opening().infos[usize::from(member.0)] = Some(info);
+    }
+
     pub(super) fn want(&mut self, device: Device, operation: IoOperation, step: Step) {
         self.opening().todo.push_back((device, operation, step));
     }

@@ -32,8 +32,9 @@ use super::super::{Purpose, Volume};
 use super::flush::For;
 use super::job::{ChunkKey, Job, Kind, TRIES_MAX};
 use super::journal::Then;
+use super::replace::CutShort;
 use crate::io::{Device, IoError, IoOperation, VolumeError};
-use crate::units::{LINE_SIZE, MemberIndex};
+use crate::units::{LINE_SIZE, MemberIndex, Time};
 use crate::volume::raid::{Location, SetLine};
 
 /// Stripes at a time, while nothing else is wanted, and else.
@@ -74,6 +75,13 @@ struct Work {
     bytes_done: u64,
     bytes_total: u64,
     lines_unreadable: u64,
+    /// Of a scrub: nobody has asked for it.
+    is_by_time: bool,
+    /// When it began, or went on, and with what.
+    began_at: Time,
+    began_with_bytes: u64,
+    /// Where one stopped that is not to go on.
+    stopped_at: Option<(u8, u64)>,
     recorded_at: u64,
     /// What the member was told to have before the flush that is under way.
     recorded: (u8, u64),
@@ -106,8 +114,14 @@ pub struct WorkStatus {
     pub mismatches: u64,
     /// Lines that nobody could read: for them a member was not replaced.
     pub lines_unreadable: u64,
+    /// A scrub that nobody has asked for.
+    pub is_by_time: bool,
+    /// Of `bytes_done`, since it began or went on.
+    pub bytes_per_second: u64,
     /// It has come, or comes, to its end before all is done.
     pub is_cut_short: bool,
+    /// Why, of a disk that was to take the place of a member.
+    pub cut_short: Option<CutShort>,
 }
 
 /// A rebuild or scrub, if one is under way.
@@ -138,6 +152,42 @@ impl Repair {
         self.work.is_some()
     }
 
+    /// The scrub that was begun: who wants it, and what was found before.
+    pub(super) fn is_scrub(&mut self, is_by_time: bool, found: u64) {
+        if let Some(work) = &mut self.work {
+            (work.is_by_time, work.mismatches) = (is_by_time, found);
+        }
+    }
+
+    /// Whether a scrub is under way that nobody has asked for.
+    pub(super) fn is_scrub_by_time(&self) -> bool {
+        self.work.as_ref().is_some_and(|work| work.is_by_time)
+    }
+
+    /// Where a scrub is, and what it has found.
+    pub(super) fn scrub_place(&self) -> Option<((u8, u64), u64)> {
+        let work = self.work.as_ref().filter(|work| work.kind == WorkKind::Scrub)?;
+        Some((work.place(), work.mismatches))
+    }
+
+    /// A scrub that nobody has asked for is under way no more: where it was.
+    pub(super) fn drop_scrub_by_time(&mut self) -> Option<((u8, u64), u64)> {
+        let place = self.scrub_place().filter(|_| self.is_scrub_by_time())?;
+        self.work = None;
+        Some(place)
+    }
+
+    /// Whether a scrub waits until it may take the next stripe.
+    pub(super) fn waits_for_time(&self) -> bool {
+        let is_waiting = |work: &Work| !work.is_ending && work.window.is_empty();
+        self.is_scrub_by_time() && self.work.as_ref().is_some_and(is_waiting)
+    }
+
+    /// Whether somebody is to be rebuilt.
+    pub(super) fn is_anything_next(&self) -> bool {
+        !self.next.is_empty()
+    }
+
     /// Whether something is being copied to another disk.
     pub(super) fn is_copying(&self) -> bool {
         self.work.as_ref().is_some_and(|work| matches!(work.kind, WorkKind::Replace(_)))
@@ -152,7 +202,32 @@ impl Repair {
 }
 
 impl Work {
-    fn status(&self) -> WorkStatus {
+    /// The first stripe that is not done.
+    fn place(&self) -> (u8, u64) {
+        let first = self.window.first_key_value().map_or(self.next, |(key, _)| *key);
+        self.stopped_at.unwrap_or(first)
+    }
+
+    /// It does not go on. What is under way ends.
+    fn cut_short(&mut self) {
+        self.stopped_at = Some(self.place());
+        self.is_ending = true;
+        self.next = CANCELLED;
+    }
+
+    /// Whether a job is of what is under way: those of a scrub that was set aside end later.
+    fn is_of(&self, kind: &Kind) -> bool {
+        matches!(
+            (self.kind, kind),
+            (WorkKind::Scrub, Kind::Scrub)
+                | (WorkKind::Rebuild(_), Kind::Rebuild { .. })
+                | (WorkKind::Replace(_), Kind::Copy { .. })
+        )
+    }
+
+    fn status(&self, now: Time) -> WorkStatus {
+        let bytes = u128::from(self.bytes_done - self.began_with_bytes);
+        let nanos = u128::from(now.since(self.began_at).0.max(1));
         WorkStatus {
             kind: self.kind,
             is_of_missed: self.is_of_missed,
@@ -162,7 +237,10 @@ impl Work {
             bytes_total: self.bytes_total,
             mismatches: self.mismatches,
             lines_unreadable: self.lines_unreadable,
+            is_by_time: self.is_by_time,
+            bytes_per_second: (bytes * 1_000_000_000 / nanos) as u64,
             is_cut_short: self.next == CANCELLED,
+            cut_short: None,
         }
     }
 }
@@ -206,6 +284,9 @@ impl Volume {
         if usize::from(member.0) >= self.members.len() || !self.members.get(member).is_present {
             return Err(VolumeError::NoMember(member));
         }
+        if self.members.get(member).state != MemberState::UpToDate {
+            self.set_scrub_aside();
+        }
         // A write that nobody waits for any more may still land, over what is rebuilt.
         if self.repair.work.is_some()
             || self.replacement.is_some()
@@ -227,11 +308,13 @@ impl Volume {
         Ok(())
     }
 
-    pub(super) fn start_scrub(&mut self) -> Result<(), VolumeError> {
+    /// `is_resumed`: where one has stopped before, if one has.
+    pub(super) fn start_scrub(&mut self, is_resumed: bool) -> Result<(), VolumeError> {
+        self.set_scrub_aside();
         match self.repair.work.is_some() || self.replacement.is_some() {
             true => Err(VolumeError::Busy),
             false => {
-                self.start_work(WorkKind::Scrub, (0, 0));
+                self.begin_scrub(is_resumed, false);
                 Ok(())
             }
         }
@@ -254,6 +337,10 @@ impl Volume {
             bytes_done,
             bytes_total,
             lines_unreadable: 0,
+            is_by_time: false,
+            began_at: self.now,
+            began_with_bytes: bytes_done,
+            stopped_at: None,
             recorded_at: stripes_done,
             recorded: next,
             has_failed: false,
@@ -292,7 +379,7 @@ impl Volume {
     /// How far what is under way is. While a member gets what it has missed there may be more.
     pub(in crate::volume) fn work_status(&self) -> Option<WorkStatus> {
         let work = self.repair.work.as_ref()?;
-        let status = work.status();
+        let status = work.status(self.now);
         let WorkKind::Rebuild(member) = work.kind else { return Some(status) };
         if !work.is_of_missed {
             return Some(status);
@@ -302,30 +389,31 @@ impl Volume {
         Some(WorkStatus { stripes_total, bytes_total: work.bytes_done + bytes, ..status })
     }
 
-    /// Goes on with what was under way when the volume was closed.
+    /// Goes on with what was under way, or waited for that, when the volume was closed.
     pub(in crate::volume) fn resume_rebuild(&mut self) {
-        let rebuilding = self.members.iter().find(|(_, member)| {
+        let rebuilding = self.members.iter().filter(|(_, member)| {
             member.is_present && matches!(member.state, MemberState::Rebuilding { .. })
         });
-        if let Some((member, _)) = rebuilding {
-            // It is there, not up to date, and nothing else is under way.
-            let _ = self.start_rebuild(member);
-        }
+        let rebuilding: Vec<MemberIndex> = rebuilding.map(|(member, _)| member).collect();
+        self.repair.next.extend(rebuilding);
+        self.start_next_rebuild();
     }
 
     /// Stops it; a rebuild can go on later where it was.
     pub(super) fn cancel_work(&mut self) {
         self.repair.next.clear();
+        if !self.repair.is_under_way() {
+            self.scrubs.put_off(self.now);
+        }
         self.cancel_repair();
     }
 
     fn cancel_repair(&mut self) {
-        self.give_up_replacement();
+        self.give_up_replacement(CutShort::Cancelled);
         if let Some(work) = &mut self.repair.work
             && !matches!(work.kind, WorkKind::Replace(_))
         {
-            work.is_ending = true;
-            work.next = CANCELLED;
+            work.cut_short();
         }
     }
 
@@ -334,8 +422,7 @@ impl Volume {
         if let Some(work) = &mut self.repair.work
             && matches!(work.kind, WorkKind::Replace(_))
         {
-            work.is_ending = true;
-            work.next = CANCELLED;
+            work.cut_short();
         }
     }
 
@@ -346,15 +433,22 @@ impl Volume {
         }
     }
 
-    pub(in crate::volume) fn advance_repair(&mut self) -> bool {
-        if self.repair.work.is_none()
-            && let Some(member) = self.repair.next.first().copied()
-        {
-            match self.start_rebuild(member) {
-                Err(VolumeError::Busy) => {}
+    /// One that waits for its own late writes does not hold up the others.
+    fn start_next_rebuild(&mut self) -> bool {
+        let mut next = 0;
+        while let Some(member) = self.repair.next.range(MemberIndex(next)..).next().copied() {
+            if self.start_rebuild(member) != Err(VolumeError::Busy) {
                 // Whoever wants it up to date may ask.
-                _ => return self.repair.next.remove(&member),
+                return self.repair.next.remove(&member);
             }
+            next = member.0 + 1;
+        }
+        false
+    }
+
+    pub(in crate::volume) fn advance_repair(&mut self) -> bool {
+        if self.repair.work.is_none() && self.start_next_rebuild() {
+            return true;
         }
         let Some(work) = &self.repair.work else { return false };
         let is_over = work.window.is_empty() && work.is_ending && !work.is_flushing;
@@ -376,7 +470,7 @@ impl Volume {
         if is_rebuild && !self.state_changes.is_empty() {
             return false;
         }
-        let limit = if self.uppers.is_empty() { WINDOW_IDLE } else { WINDOW_BUSY };
+        let limit = self.window_limit();
         let mut moved = false;
         for _ in 0..STRIPES_AT_ONCE_MAX {
             let Some(work) = &mut self.repair.work else { break };
@@ -410,6 +504,24 @@ impl Volume {
             self.take_stripe(kind, set, stripe);
         }
         moved
+    }
+
+    /// How many stripes may be under way now.
+    fn window_limit(&self) -> usize {
+        let is_asked = !self.uppers.is_empty();
+        if !self.repair.is_scrub_by_time() {
+            return if is_asked { WINDOW_BUSY } else { WINDOW_IDLE };
+        }
+        match (self.scrubs.is_busy(self.now, is_asked), self.scrubs.is_paused(self.now)) {
+            (false, _) => WINDOW_IDLE,
+            (true, false) => WINDOW_BUSY,
+            (true, true) => 0,
+        }
+    }
+
+    /// Bytes that a scrub reads of what is before this stripe.
+    pub(in crate::volume) fn bytes_of_scrub(&self, before: (u8, u64)) -> u64 {
+        self.stripes_before(WorkKind::Scrub, before).1
     }
 
     /// The next stripe of a set that is to be rebuilt, or its end, if there are others before it
@@ -447,6 +559,9 @@ impl Volume {
         let is_copied = matches!(kind, WorkKind::Replace(_));
         let work = self.repair.work.as_mut().expect("it is under way");
         work.next = (set, stripe + 1);
+        if work.window.is_empty() {
+            self.scrubs.took(self.now);
+        }
         work.window.insert((set, stripe), (0..chunks).collect());
         for chunk in 0..chunks {
             let kind = match place {
@@ -460,7 +575,9 @@ impl Volume {
 
     /// Steps 2 and 3.
     pub(super) fn repair_job_ended(&mut self, job: &Job) {
-        let Some(work) = &mut self.repair.work else { return };
+        let Some(work) = self.repair.work.as_mut().filter(|work| work.is_of(&job.kind)) else {
+            return;
+        };
         let ChunkKey { set, stripe, chunk } = job.key;
         work.mismatches += (job.bad.len() + job.lost.len()) as u64;
         if let (Err(_), Kind::Rebuild { place, is_last_try: false }) = (job.result(), &job.kind)
@@ -482,21 +599,20 @@ impl Volume {
             }
             work.lines_unreadable += job.unreadable.len() as u64;
             if self.note_unreadable(&self.lines_unreadable(job)) {
-                self.give_up_replacement();
+                self.give_up_replacement(CutShort::Unreadable);
             }
         }
         let Some(work) = &mut self.repair.work else { return };
         work.tries.remove(&job.key);
         if job.result().is_err() && matches!(job.kind, Kind::Copy { .. }) {
-            self.give_up_replacement();
+            self.give_up_replacement(CutShort::Unreadable);
         }
         let kind = self.repair.work.as_ref().map(|work| work.kind);
         let stripe_bytes = kind.map_or(0, |kind| self.stripe_bytes(kind, set.into()));
         let Some(work) = &mut self.repair.work else { return };
         if job.result().is_err() {
             work.has_failed = true;
-            work.is_ending = true;
-            work.next = CANCELLED;
+            work.cut_short();
         }
         let Some(chunks) = work.window.get_mut(&(set, stripe)) else { return };
         chunks.remove(&chunk);
@@ -513,6 +629,9 @@ impl Volume {
             {
                 self.members.get_mut(member).rebuilt = (set, stripe + 1);
             }
+        }
+        if work.window.is_empty() {
+            self.scrubs.did(self.now);
         }
         let wants_record = matches!(work.kind, WorkKind::Rebuild(_))
             && work.stripes_done >= work.recorded_at + PROGRESS_STRIPES;
@@ -615,6 +734,22 @@ impl Volume {
         self.journal_items(items, Then::Progress);
     }
 
+    fn scrub_ended(&mut self) {
+        let work = self.repair.work.as_ref().expect("it is ending");
+        let found = work.mismatches;
+        if work.next != CANCELLED {
+            self.scrubs.ended(self.now, found);
+            self.counters.scrubs_ended += 1;
+            self.counters.scrubs_found += found;
+            return;
+        }
+        self.scrubs.set_aside(work.place(), found);
+        match work.has_failed {
+            true => self.scrubs.has_failed(self.now),
+            false => self.scrubs.put_off(self.now),
+        }
+    }
+
     fn end_repair(&mut self) {
         let work = self.repair.work.as_mut().expect("it is ending");
         if let WorkKind::Rebuild(member) = work.kind {
@@ -628,6 +763,9 @@ impl Volume {
                     false => self.flush_rebuilt(),
                 };
             }
+        }
+        if work.kind == WorkKind::Scrub {
+            self.scrub_ended();
         }
         self.repair.last = self.work_status();
         self.repair.work = None;

@@ -92,8 +92,28 @@ enum Copied {
     Nothing,
 }
 
+/// Why a replacement has come to nothing.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum CutShort {
+    /// The new disk has not done what it was told.
+    NewDisk,
+    /// The member has failed, or is there again, or was brought up to date.
+    Member,
+    /// Lines that nobody can read would be lost.
+    Unreadable,
+    /// Somebody has stopped it.
+    Cancelled,
+    /// dcd ends.
+    End,
+    /// The journal cannot be written.
+    Tables,
+}
+
 /// Numbers of disks that have come since the start are below this.
-const SLOTS_MAX: usize = 250;
+pub(super) const SLOTS_MAX: usize = 250;
+
+/// A member on a new disk that is to be rebuilt: also by the next start.
+const NOTHING_YET: MemberState = MemberState::Rebuilding { set: 0, stripe: 0 };
 
 /// What an I/O is for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -159,7 +179,10 @@ pub(in crate::volume) struct Replacement {
     /// Lines of RAID 0 sets that could not be read, and were not written since.
     unreadable: BTreeSet<(u8, SetLine)>,
     stage: Stage,
-    is_given_up: bool,
+    /// The disk is a spare.
+    is_spare: bool,
+    /// Why it has been given up, if it has.
+    given_up: Option<CutShort>,
     /// I/Os of the member that the new disk has not done yet ...
     echoes: BTreeSet<IoId>,
     /// ... and those that it has, before the member.
@@ -188,7 +211,10 @@ impl Replacement {
             bytes_total: 0,
             mismatches: 0,
             lines_unreadable: 0,
-            is_cut_short: self.is_given_up,
+            is_by_time: false,
+            bytes_per_second: 0,
+            is_cut_short: self.given_up.is_some(),
+            cut_short: self.given_up,
         }
     }
 
@@ -224,17 +250,43 @@ impl Volume {
         if usize::from(member.0) >= self.members.len() {
             return Err(VolumeError::NoMember(member).into());
         }
+        if self.next_slot >= SLOTS_MAX {
+            return Err(VolumeError::Busy.into());
+        }
+        let slot = self.next_slot as u8;
+        self.begin_replacement(member, slot, new, false)?;
+        self.next_slot += 1;
+        Ok(MemberIndex(slot))
+    }
+
+    /// The same of a spare, which has its number.
+    pub(super) fn spare_takes_place(
+        &mut self,
+        member: MemberIndex,
+        slot: u8,
+        new: NewDisk,
+    ) -> Result<(), ReplaceError> {
+        self.begin_replacement(member, slot, new, true)
+    }
+
+    fn begin_replacement(
+        &mut self,
+        member: MemberIndex,
+        slot: u8,
+        new: NewDisk,
+        is_spare: bool,
+    ) -> Result<(), ReplaceError> {
         let needed = self.member_bytes_needed(member);
         if new.bytes < needed {
             return Err(ReplaceError::TooSmall { member, needed, found: new.bytes });
         }
+        self.set_scrub_aside();
         let found = self.members.get(member);
         let copied = Copied::of(found);
         if self.replacement.is_some()
             || self.repair.is_under_way()
             || self.is_closing()
             || self.more_pointers.is_some()
-            || self.next_slot >= SLOTS_MAX
             || found.disk == new.tag
         {
             return Err(VolumeError::Busy.into());
@@ -245,8 +297,7 @@ impl Volume {
                 return Err(ReplaceError::WouldBeLost { member, lines });
             }
         }
-        let (slot, old_slot, old_tag) = (self.next_slot as u8, found.slot, found.disk);
-        self.next_slot += 1;
+        let (old_slot, old_tag) = (found.slot, found.disk);
         self.replacement = Some(Box::new(Replacement {
             member,
             slot,
@@ -257,13 +308,14 @@ impl Volume {
             accept_damage: new.accept_damage,
             unreadable: BTreeSet::new(),
             stage: Stage::Marking { left: 2 },
-            is_given_up: false,
+            is_spare,
+            given_up: None,
             echoes: BTreeSet::new(),
             echoed: BTreeMap::new(),
             held: BTreeMap::new(),
         }));
         self.write_new_labels(Standing::Incoming);
-        Ok(MemberIndex(slot))
+        Ok(())
     }
 
     /// Disks that may be asked for something, by their numbers: of the members, and of what comes or
@@ -271,7 +323,9 @@ impl Volume {
     pub fn uses_disk(&self, slot: MemberIndex) -> bool {
         let of_replacement =
             self.replacement.as_ref().is_some_and(|it| slot.0 == it.slot || slot.0 == it.old_slot);
-        of_replacement || self.members.iter().any(|(_, member)| member.slot == slot.0)
+        of_replacement
+            || self.spares.has(slot.0)
+            || self.members.iter().any(|(_, member)| member.slot == slot.0)
     }
 
     fn replacement(&mut self) -> &mut Replacement {
@@ -301,6 +355,12 @@ impl Volume {
     fn write_new_labels(&mut self, standing: Standing) {
         let (member, tag) = (self.replacement().member, self.replacement().tag);
         let twin = self.twin_label().filter(|_| standing == Standing::Member);
+        // What was a spare is one again if this comes to nothing.
+        let standing = match (self.replacement().is_spare, standing) {
+            (true, Standing::Incoming) => Standing::SpareIncoming,
+            (true, Standing::Member) => Standing::SpareMember,
+            _ => standing,
+        };
         let label = MemberLabel { disk: tag, standing, ..self.label_of(member, self.epoch, twin) };
         for offset in LABEL_OFFSETS {
             let data = IoData::Owned(label.encode());
@@ -316,7 +376,7 @@ impl Volume {
         operation: &IoOperation,
     ) -> Option<(u8, IoOperation)> {
         let it = self.replacement.as_ref()?;
-        let is_told = !it.is_given_up
+        let is_told = it.given_up.is_none()
             && it.copied != Copied::Nothing
             && device == Device::Member(it.member)
             && !matches!(
@@ -382,14 +442,14 @@ impl Volume {
             None => drop(it.echoed.insert(of, result)),
         }
         if result.is_err() && !counts {
-            self.give_up_replacement();
+            self.give_up_replacement(CutShort::NewDisk);
         }
     }
 
     /// The new disk has got a part of what a job copies.
     pub(in crate::volume) fn cells_copied(&mut self, id: JobId, result: Result<(), IoError>) {
         if result.is_err() {
-            self.give_up_replacement();
+            self.give_up_replacement(CutShort::NewDisk);
         }
         self.job_write_ended(id);
     }
@@ -403,7 +463,7 @@ impl Volume {
 
     /// Whether jobs have somebody to copy to.
     pub(super) fn is_copied_to(&self) -> bool {
-        self.replacement.as_ref().is_some_and(|it| !it.is_given_up)
+        self.replacement.as_ref().is_some_and(|it| it.given_up.is_none())
     }
 
     pub(in crate::volume) fn replace_io_done(&mut self, step: Step, result: Result<(), IoError>) {
@@ -412,7 +472,7 @@ impl Volume {
         }
         // Who was let go need not take it.
         if let (Step::New, Err(_)) = (step, result) {
-            self.give_up_replacement();
+            self.give_up_replacement(CutShort::NewDisk);
         }
         let it = self.replacement();
         match &mut it.stage {
@@ -425,7 +485,7 @@ impl Volume {
             Stage::MarkFlush | Stage::Flushing | Stage::LabelFlush => {}
             stage => unreachable!("{stage:?} waits for no I/O of its own"),
         }
-        if it.is_given_up {
+        if it.given_up.is_some() {
             return;
         }
         let flush = Purpose::Replace(Step::New);
@@ -455,20 +515,25 @@ impl Volume {
     pub(in crate::volume) fn advance_replacement(&mut self) -> bool {
         let Some(it) = &self.replacement else { return false };
         let (member, stage) = (it.member, it.stage);
-        if !stage.counts() && !it.is_given_up {
+        if !stage.counts() && it.given_up.is_none() {
             let is_as_it_was = it.copied == Copied::of(self.members.get(member));
-            if !is_as_it_was || self.is_closing() || self.journal.error.is_some() {
-                self.give_up_replacement();
+            let why = match (self.journal.error, self.is_closing()) {
+                (Some(_), _) => Some(CutShort::Tables),
+                (None, true) => Some(CutShort::End),
+                (None, false) => (!is_as_it_was).then_some(CutShort::Member),
+            };
+            if let Some(why) = why {
+                self.give_up_replacement(why);
                 return true;
             }
         }
-        if self.replacement().is_given_up {
+        if self.replacement().given_up.is_some() {
             return self.end_given_up();
         }
         match stage {
             Stage::Done if self.replacement().is_over() => {
                 let is_up_to_date = self.replacement().copied == Copied::All;
-                self.end_replacement(false);
+                self.end_replacement();
                 if !is_up_to_date {
                     self.repair.rebuild_next(member);
                 }
@@ -520,6 +585,11 @@ impl Volume {
                 // What is on its way may say of these lines that they were found.
                 let has_lost = !runs.is_empty();
                 let is_quiet = self.journal.is_idle() && self.is_checkpoint_idle();
+                // Nobody has said that it may be.
+                if has_lost && !self.replacement().accept_damage {
+                    self.give_up_replacement(CutShort::Unreadable);
+                    return true;
+                }
                 if has_lost && !is_quiet {
                     return false;
                 }
@@ -554,7 +624,7 @@ impl Volume {
         let epoch = self.epoch;
         let mut items = vec![JournalItem::Disk { member, disk }];
         if !is_up_to_date {
-            let state = MemberState::Stale;
+            let state = NOTHING_YET;
             items.push(JournalItem::Member { member, state, is_noted: false });
         }
         items.push(JournalItem::Epoch { epoch, labelled: Some(labelled) });
@@ -565,11 +635,16 @@ impl Volume {
     pub(super) fn new_disk_recorded(&mut self, result: Result<(), IoError>) {
         if result.is_err() {
             self.replacement().stage = Stage::Unknown;
+            // Nobody need wait for the end of it: there is none before the next start.
+            let status = self.replacement().status();
+            let cut_short = Some(CutShort::Tables);
+            self.repair.last = Some(WorkStatus { is_cut_short: true, cut_short, ..status });
             return;
         }
         let it = self.replacement();
         let (member, slot, old_slot) = (it.member, it.slot, it.old_slot);
         let (disk, old_tag, is_up_to_date) = (it.tag, it.old_tag, it.copied == Copied::All);
+        let is_spare = it.is_spare;
         let epoch = self.epoch;
         let old_label = MemberLabel {
             standing: Standing::Released,
@@ -579,18 +654,22 @@ impl Volume {
         let found = self.members.get_mut(member);
         let was_present = found.is_present;
         (found.slot, found.disk) = (slot, disk);
+        found.standing = if is_spare { Standing::SpareMember } else { Standing::Member };
         (found.label_epoch, found.label_copy, found.has_old_label) = (epoch, 0, false);
         (found.errors, found.read_errors, found.refusals) = (0, 0, 0);
         (found.lines_rotten, found.lines_mended) = (0, 0);
         (found.is_late, found.times_late) = (false, 0);
         found.is_present = true;
         if !is_up_to_date {
-            found.state = MemberState::Stale;
+            (found.state, found.rebuilt) = (NOTHING_YET, (0, 0));
             self.missed.forget(member);
             // What is waiting to be recorded of the member may say that it is noted: of the old disk.
-            self.state_changes.waiting.push_back((member, MemberState::Stale));
+            self.state_changes.waiting.push_back((member, NOTHING_YET));
         }
         self.counters.members_replaced += 1;
+        self.counters.spares_used += u64::from(is_spare);
+        self.spares.remove(slot);
+        self.spares.is_replaced(member);
         self.forget_dropped(member);
         self.replacement().stage = Stage::Done;
         self.part_from_old_disk(member);
@@ -651,12 +730,13 @@ impl Volume {
     }
 
     /// The member stays on the disk that it is on.
-    pub(super) fn give_up_replacement(&mut self) {
+    pub(super) fn give_up_replacement(&mut self, why: CutShort) {
         let Some(it) = &mut self.replacement else { return };
         if it.stage.counts() {
             return;
         }
-        it.is_given_up = true;
+        // The first reason is the one.
+        it.given_up.get_or_insert(why);
         self.cancel_copy();
     }
 
@@ -678,16 +758,30 @@ impl Volume {
             return has_held;
         }
         let member = self.replacement().member;
-        self.end_replacement(true);
+        self.end_replacement();
         self.forget_dropped(member);
         true
     }
 
-    fn end_replacement(&mut self, is_cut_short: bool) {
+    fn end_replacement(&mut self) {
         let it = self.replacement.take().expect("it is under way");
         if !self.repair.is_copying() {
-            self.repair.last = Some(WorkStatus { is_cut_short, ..it.status() });
+            self.repair.last = match self.repair.last.filter(|last| last.kind == it.status().kind) {
+                // What was copied ended first, and knows how far it came.
+                Some(last) if it.given_up.is_some() && last.is_cut_short => {
+                    Some(WorkStatus { cut_short: it.given_up, ..last })
+                }
+                _ => Some(it.status()),
+            };
         }
+        if let (true, Some(why)) = (it.is_spare, it.given_up) {
+            self.spares.ended(it.slot, why == CutShort::NewDisk, self.now);
+        }
+    }
+
+    /// Whether it has come to an end without one: the next start tells which disk is the member.
+    pub(in crate::volume) fn is_replacement_stuck(&self) -> bool {
+        self.replacement.as_ref().is_some_and(|it| it.stage == Stage::Unknown)
     }
 
     /// How far a replacement is that copies nothing, or not yet.

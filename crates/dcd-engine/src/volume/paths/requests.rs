@@ -66,7 +66,8 @@ impl Volume {
             VolumeRequest::Collect => Ok(Some(VolumeAnswer::Collected(self.collect(above)))),
             VolumeRequest::FailMember { member } => return self.fail_member(id, member),
             VolumeRequest::Rebuild { member } => self.start_rebuild(member).map(|()| None),
-            VolumeRequest::Scrub => self.start_scrub().map(|()| None),
+            VolumeRequest::Scrub => self.start_scrub(false).map(|()| None),
+            VolumeRequest::ResumeScrub => self.start_scrub(true).map(|()| None),
             VolumeRequest::CancelWork => {
                 self.cancel_work();
                 Ok(None)

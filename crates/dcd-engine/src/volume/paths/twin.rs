@@ -36,7 +36,7 @@ use super::super::format::journal::{JOURNAL_ITEMS_MAX, JournalItem, encode};
 use super::super::format::label::TwinLabel;
 use super::super::format::page::{self, PageIndex};
 use super::super::format::page_map::{self, PageCopy};
-use super::super::format::root::{MemberState, Root};
+use super::super::format::root::{MemberState, Root, ScrubRecord};
 use super::super::members::MemberMask;
 use super::super::page_map::PageMap;
 use super::super::status::TwinStatus;
@@ -497,6 +497,7 @@ impl Volume {
             disks: self.members.disks(),
             // Whoever is imported from a twin and not up to date is rebuilt whole.
             missed: None,
+            scrub: ScrubRecord::default(),
         };
         let offset = twin.area.root_offset(root.checkpoint);
         self.twin().state = State::WritingRoot { left: holders.len() as u32 };

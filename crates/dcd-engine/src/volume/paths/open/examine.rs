@@ -24,7 +24,7 @@ impl Volume {
         mut read: impl FnMut(u64, &mut Buffer) -> Result<(), IoError>,
     ) -> Result<VolumeStatus, VolumeOpenError> {
         let members = vec![None; header.config.members];
-        let parts = VolumeParts { header, members, degraded: true };
+        let parts = VolumeParts { header, members, others: Vec::new(), degraded: true };
         let mut volume = Volume::open(Time::ZERO, parts, area_offset)?;
         volume.opening().reads = Reads::All;
         volume.read_tables(&mut read)?;

@@ -7,7 +7,7 @@ use crate::error::VolumeOpenError;
 use crate::io::{Device, IoData, IoOperation};
 use crate::units::{LINE_SIZE, MemberIndex};
 use crate::volume::Volume;
-use crate::volume::format::label::{MemberLabel, Standing};
+use crate::volume::format::label::MemberLabel;
 use crate::volume::format::root::MemberState;
 use crate::volume::lost::LineRun;
 use crate::volume::members::Member;
@@ -16,6 +16,7 @@ use crate::volume::raid::{Layout, SetLine};
 
 impl Volume {
     pub(super) fn look_at_members(&mut self) -> Result<(), VolumeOpenError> {
+        let released = self.look_at_others()?;
         let infos = self.opening().infos.clone();
         let missing: Vec<MemberIndex> = self
             .members
@@ -27,6 +28,10 @@ impl Volume {
             .map(|(index, _)| index)
             .collect();
         if !missing.is_empty() && !self.degraded_allowed {
+            // Somebody has put back what was replaced, in place of the new one.
+            if let Some(member) = missing.iter().find(|member| released.contains(*member)) {
+                return Err(VolumeOpenError::MemberReplaced { member: *member });
+            }
             return Err(VolumeOpenError::MembersMissing { missing });
         }
         for (index, info) in infos.iter().enumerate() {
@@ -62,8 +67,9 @@ impl Volume {
             if is_given_up {
                 self.lose_raid0(index);
             }
-            self.look_at_missed(index, label.map(|label| label.epoch), is_given_up);
-            if is_new || self.members.get(index).state == MemberState::Stale {
+            let catches_up =
+                self.look_at_missed(index, label.map(|label| label.epoch), is_given_up);
+            if catches_up || is_new || self.members.get(index).state == MemberState::Stale {
                 continue;
             }
             if is_given_up || self.members.can_do_without(index, &self.layouts) {
@@ -102,10 +108,16 @@ impl Volume {
     }
 
     /// Whether what is marked is all that the disk in a member's place lacks: it is the disk that
-    /// was there, as it was left. Then, if it was away, it is to be brought up to date.
-    fn look_at_missed(&mut self, index: MemberIndex, label: Option<u64>, is_given_up: bool) {
+    /// was there, as it was left. Then, if it was away, it is to be brought up to date: whether that
+    /// is so.
+    fn look_at_missed(
+        &mut self,
+        index: MemberIndex,
+        label: Option<u64>,
+        is_given_up: bool,
+    ) -> bool {
         if !self.missed.is_noted(index) {
-            return;
+            return false;
         }
         let Member { state, label_epoch: known, .. } = *self.members.get(index);
         let is_older = label.is_some_and(|label| label < known);
@@ -115,12 +127,23 @@ impl Volume {
             self.state_changes.waiting.push_back((index, state));
         } else if label.is_some() && known < self.epoch && state != MemberState::UpToDate {
             self.repair.rebuild_next(index);
+            if state != MemberState::Stale && !self.members.can_do_without(index, &self.layouts) {
+                return false;
+            }
+            // Another may be first, and a start knows by this that it waits. What it had of what it
+            // missed before, it has missed again.
+            let state = MemberState::Rebuilding { set: 0, stripe: 0 };
+            let found = self.members.get_mut(index);
+            (found.state, found.rebuilt) = (state, (0, 0));
+            self.state_changes.waiting.push_back((index, state));
+            return true;
         }
+        false
     }
 
     /// Whether a label is that of the disk which counts as this member.
     pub(in crate::volume) fn is_disk_of(&self, member: MemberIndex, label: &MemberLabel) -> bool {
-        label.standing == Standing::Member && label.disk == self.members.get(member).disk
+        label.standing.is_member() && label.disk == self.members.get(member).disk
     }
 
     /// Whether a label is as new as it can be. One of an earlier time than the newest that the

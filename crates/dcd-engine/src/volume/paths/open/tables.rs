@@ -63,6 +63,7 @@ impl Volume {
         self.checkpoint.number = root.checkpoint;
         self.journal.restore(Vec::new(), root.tail_line, root.tail_sequence);
         self.missed.load(root.missed.as_ref());
+        self.scrubs.load(root.scrub, &self.layouts);
         let top = PageIndex(0);
         self.checkpoint.map.set(top, root.map);
         if root.map.is_some() {

@@ -67,7 +67,12 @@ impl Volume {
             return self.begin_twin_anew();
         }
         let members = vec![None; self.header.config.members];
-        let parts = VolumeParts { header: self.header.clone(), members, degraded: true };
+        let parts = VolumeParts {
+            header: self.header.clone(),
+            members,
+            others: Vec::new(),
+            degraded: true,
+        };
         let offset = self.twin.as_ref().expect("it was looked for").offset;
         let reader = Volume::open(self.now, parts, offset);
         let mut reader = Box::new(reader.expect("as the area of the cache-disk"));

@@ -1,0 +1,319 @@
+//! Spares: disks that wait for a member to fail. Who is one, and when one is used. What is written
+//! to them is in [`super::paths::spare`].
+//!
+//! The tables know nothing of spares: a disk is one by its label alone, so there is nothing that
+//! could contradict it.
+
+use super::format::label::DiskTag;
+use super::members::MemberInfo;
+use crate::units::{Duration, MemberIndex, Time};
+
+/// No volume has more.
+pub const SPARES_MAX: usize = 16;
+/// When one was used in vain, the next try is this much later.
+const RETRY: Duration = Duration::from_secs(3600);
+
+/// How a spare is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum SpareState {
+    /// It is getting its label, and is none yet.
+    Labelling,
+    /// It waits for a member to fail.
+    Ready,
+    /// It is taking the place of this one.
+    InUse(MemberIndex),
+    /// Its label is being taken away.
+    Leaving,
+    /// It has not taken what was written to it: not used before the next start.
+    Failed,
+}
+
+/// What a spare is told before it is as it is to be.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Step {
+    Labels { left: u32 },
+    Flush,
+    Idle,
+}
+
+/// A spare.
+#[derive(Clone, Debug)]
+pub(super) struct Spare {
+    /// What the driver calls it.
+    pub(super) slot: u8,
+    pub(super) tag: DiskTag,
+    pub(super) bytes: u64,
+    pub(super) state: SpareState,
+    step: Step,
+    has_failed: bool,
+}
+
+/// What comes next for a spare that has done what it was told.
+pub(super) enum Next {
+    Nothing,
+    Flush,
+    /// It has no label any more.
+    Gone,
+}
+
+impl Spare {
+    /// One that gets so many labels.
+    pub(super) fn labelled(slot: u8, tag: DiskTag, bytes: u64, labels: usize) -> Spare {
+        let step = Step::Labels { left: labels as u32 };
+        Spare { slot, tag, bytes, state: SpareState::Labelling, step, has_failed: false }
+    }
+
+    /// One that a start has found.
+    pub(super) fn found(slot: u8, tag: DiskTag, bytes: u64) -> Spare {
+        let (state, step) = (SpareState::Ready, Step::Idle);
+        Spare { slot, tag, bytes, state, step, has_failed: false }
+    }
+
+    /// So many labels are to be taken away.
+    pub(super) fn leaves(&mut self, labels: usize) {
+        self.state = SpareState::Leaving;
+        self.step = Step::Labels { left: labels as u32 };
+    }
+
+    /// It has done one thing of it, or has not.
+    pub(super) fn did(&mut self, is_done: bool) -> Next {
+        self.has_failed |= !is_done;
+        if let Step::Labels { left } = &mut self.step
+            && *left > 1
+        {
+            *left -= 1;
+            return Next::Nothing;
+        }
+        if !self.has_failed && self.step != Step::Flush {
+            self.step = Step::Flush;
+            return Next::Flush;
+        }
+        self.step = Step::Idle;
+        self.state = match (self.state, self.has_failed) {
+            // Whoever leaves is let go, whatever it has done.
+            (SpareState::Leaving, _) => return Next::Gone,
+            (_, true) => SpareState::Failed,
+            (_, false) => SpareState::Ready,
+        };
+        Next::Nothing
+    }
+}
+
+/// That a spare takes the place of a member.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SpareUse {
+    /// Counts them, from 1 on.
+    pub number: u64,
+    /// What the driver calls the spare.
+    pub disk: MemberIndex,
+    /// Whose place.
+    pub member: MemberIndex,
+    /// For how long that had failed.
+    pub failed_for: Duration,
+}
+
+/// The spares of a volume.
+pub(super) struct Spares {
+    /// Disks of a start, until it knows what they are, with what the driver calls them.
+    pub(super) others: Vec<(u8, MemberInfo)>,
+    spares: Vec<Spare>,
+    /// 0: never by itself.
+    after: Duration,
+    /// Since when each member has.
+    failed_since: Vec<Option<Time>>,
+    not_before: Time,
+    last_use: Option<SpareUse>,
+}
+
+impl Spares {
+    pub(super) fn new(members: usize, others: Vec<MemberInfo>) -> Spares {
+        let slots = members as u8..;
+        Spares {
+            others: slots.zip(others).collect(),
+            spares: Vec::new(),
+            after: Duration(0),
+            failed_since: vec![None; members],
+            not_before: Time::ZERO,
+            last_use: None,
+        }
+    }
+
+    pub(super) fn set_after(&mut self, after: Duration) {
+        self.after = after;
+    }
+
+    pub(super) fn after(&self) -> Duration {
+        self.after
+    }
+
+    pub(super) fn is_full(&self) -> bool {
+        self.spares.len() >= SPARES_MAX
+    }
+
+    pub(super) fn add(&mut self, spare: Spare) {
+        self.spares.push(spare);
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Spare> {
+        self.spares.iter()
+    }
+
+    pub(super) fn get_mut(&mut self, slot: u8) -> Option<&mut Spare> {
+        self.spares.iter_mut().find(|spare| spare.slot == slot)
+    }
+
+    pub(super) fn has(&self, slot: u8) -> bool {
+        self.spares.iter().any(|spare| spare.slot == slot)
+    }
+
+    /// It is none any more.
+    pub(super) fn remove(&mut self, slot: u8) {
+        self.spares.retain(|spare| spare.slot != slot);
+    }
+
+    /// Whether any is told something: an end waits for that.
+    pub(super) fn is_any_under_way(&self) -> bool {
+        self.spares.iter().any(|spare| spare.step != Step::Idle)
+    }
+
+    // ---- when one is used ---------------------------------------------------------------------
+
+    /// How a member is now.
+    pub(super) fn note(&mut self, member: MemberIndex, has_failed: bool, now: Time) {
+        let since = &mut self.failed_since[usize::from(member.0)];
+        match has_failed {
+            true => drop(since.get_or_insert(now)),
+            false => *since = None,
+        }
+    }
+
+    /// The member that has failed for longest, and long enough.
+    pub(super) fn wanting(&self, now: Time) -> Option<(MemberIndex, Duration)> {
+        if self.after.0 == 0 || now < self.not_before {
+            return None;
+        }
+        let failed = (0..).map(MemberIndex).zip(&self.failed_since);
+        let longest = failed.filter_map(|(member, since)| Some(((*since)?, member))).min()?;
+        (now >= longest.0.after(self.after)).then(|| (longest.1, now.since(longest.0)))
+    }
+
+    /// One that has room for so much: the smallest.
+    pub(super) fn ready(&self, bytes: u64) -> Option<&Spare> {
+        let ready = self.spares.iter().filter(|spare| spare.state == SpareState::Ready);
+        ready.filter(|spare| spare.bytes >= bytes).min_by_key(|spare| (spare.bytes, spare.slot))
+    }
+
+    /// It takes the place of a member.
+    pub(super) fn begins(&mut self, slot: u8, member: MemberIndex, failed_for: Duration) {
+        let spare = self.get_mut(slot).expect("it was ready");
+        spare.state = SpareState::InUse(member);
+        let number = self.last_use.map_or(0, |last| last.number) + 1;
+        self.last_use = Some(SpareUse { number, disk: MemberIndex(slot), member, failed_for });
+    }
+
+    /// It has not taken it. `has_failed`: through its own fault.
+    pub(super) fn ended(&mut self, slot: u8, has_failed: bool, now: Time) {
+        let Some(spare) = self.get_mut(slot) else { return };
+        spare.state = if has_failed { SpareState::Failed } else { SpareState::Ready };
+        if !has_failed {
+            self.put_off(now);
+        }
+    }
+
+    /// No spare can be used now.
+    pub(super) fn put_off(&mut self, now: Time) {
+        self.not_before = now.after(RETRY);
+    }
+
+    /// The disk of a member is another one now.
+    pub(super) fn is_replaced(&mut self, member: MemberIndex) {
+        self.failed_since[usize::from(member.0)] = None;
+    }
+
+    pub(super) fn last_use(&self) -> Option<SpareUse> {
+        self.last_use
+    }
+
+    /// When one may be used.
+    pub(super) fn wake_up(&self, now: Time) -> Option<Time> {
+        let has_any = self.spares.iter().any(|spare| spare.state == SpareState::Ready);
+        let since = self.failed_since.iter().flatten().min().filter(|_| has_any)?;
+        let at = since.after(self.after).max(self.not_before);
+        (self.after.0 > 0 && at > now).then_some(at)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MINUTE: Duration = Duration::from_secs(60);
+
+    fn at(minutes: u64) -> Time {
+        Time(MINUTE.0 * minutes)
+    }
+
+    fn spares() -> Spares {
+        let mut spares = Spares::new(3, Vec::new());
+        spares.set_after(Duration(5 * MINUTE.0));
+        spares.add(Spare::found(3, DiskTag(7), 100));
+        spares.add(Spare::found(4, DiskTag(8), 50));
+        spares
+    }
+
+    #[test]
+    fn the_member_that_has_failed_longest_gets_the_smallest_that_does() {
+        let mut spares = spares();
+        spares.note(MemberIndex(2), true, at(1));
+        spares.note(MemberIndex(0), true, at(2));
+        spares.note(MemberIndex(2), true, at(3));
+        assert_eq!(spares.wanting(at(5)), None);
+        assert_eq!(spares.wake_up(at(5)), Some(at(6)));
+        assert_eq!(spares.wanting(at(6)), Some((MemberIndex(2), Duration(5 * MINUTE.0))));
+        // Who has come back is not counted from before.
+        spares.note(MemberIndex(2), false, at(6));
+        spares.note(MemberIndex(2), true, at(6));
+        assert_eq!(spares.wanting(at(6)), None);
+        assert_eq!(spares.wanting(at(7)).map(|(member, _)| member), Some(MemberIndex(0)));
+        assert_eq!(spares.ready(10).map(|spare| spare.slot), Some(4));
+        assert_eq!(spares.ready(60).map(|spare| spare.slot), Some(3));
+        assert!(spares.ready(101).is_none());
+        spares.set_after(Duration(0));
+        assert_eq!((spares.wanting(at(100)), spares.wake_up(at(6))), (None, None));
+    }
+
+    #[test]
+    fn one_that_failed_is_not_used_again_and_one_in_vain_is_later() {
+        let mut spares = spares();
+        spares.note(MemberIndex(1), true, at(0));
+        spares.begins(4, MemberIndex(1), Duration(5 * MINUTE.0));
+        assert_eq!(spares.ready(1).map(|spare| spare.slot), Some(3));
+        spares.ended(4, true, at(6));
+        assert!(spares.wanting(at(6)).is_some(), "the other one may be tried at once");
+        spares.begins(3, MemberIndex(1), Duration(6 * MINUTE.0));
+        assert_eq!(spares.last_use().unwrap().number, 2);
+        spares.ended(3, false, at(7));
+        assert_eq!(spares.wanting(at(8)), None);
+        assert_eq!(spares.wake_up(at(8)), Some(at(67)));
+        assert!(spares.wanting(at(67)).is_some());
+        assert_eq!(spares.ready(1).map(|spare| spare.slot), Some(3));
+    }
+
+    #[test]
+    fn a_spare_is_one_when_its_labels_are_durable() {
+        let mut spare = Spare::labelled(5, DiskTag(1), 10, 2);
+        assert!(matches!(spare.did(true), Next::Nothing));
+        assert!(matches!(spare.did(true), Next::Flush));
+        assert_eq!(spare.state, SpareState::Labelling);
+        assert!(matches!(spare.did(true), Next::Nothing));
+        assert_eq!(spare.state, SpareState::Ready);
+        spare.leaves(2);
+        assert!(matches!(spare.did(true), Next::Nothing) && matches!(spare.did(true), Next::Flush));
+        assert!(matches!(spare.did(true), Next::Gone));
+        let mut bad = Spare::labelled(6, DiskTag(1), 10, 2);
+        assert!(matches!(bad.did(false), Next::Nothing));
+        assert_eq!(bad.state, SpareState::Labelling, "another write is on its way");
+        assert!(matches!(bad.did(true), Next::Nothing));
+        assert_eq!(bad.state, SpareState::Failed);
+    }
+}
