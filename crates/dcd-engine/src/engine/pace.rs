@@ -123,7 +123,6 @@ impl Engine {
             || self.resize.wants_destage()
             || self.someone_waits_for_destaging()
             || self.purge_waits_for_destaging()
-            || self.bypass_waits_for_destaging()
             || self.close.is_some()
     }
 

@@ -34,6 +34,8 @@ pub(crate) struct SinceCheckpoint {
     older: Lines,
     before: Lines,
     since: Lines,
+    /// No checkpoint of this session is durable. A start takes none of before, if there is one.
+    is_first: bool,
 }
 
 fn bit_of(line: Line) -> (usize, u64) {
@@ -45,7 +47,12 @@ impl SinceCheckpoint {
     /// Nothing is known before a checkpoint has been made.
     pub(crate) fn new() -> SinceCheckpoint {
         let none = || Lines::new(false);
-        SinceCheckpoint { older: none(), before: Lines::new(true), since: none() }
+        SinceCheckpoint { older: none(), before: Lines::new(true), since: none(), is_first: true }
+    }
+
+    /// The same, when there may be some.
+    pub(crate) fn unknown() -> SinceCheckpoint {
+        SinceCheckpoint { is_first: false, ..SinceCheckpoint::new() }
     }
 
     /// A line comes to the table, or leaves it.
@@ -72,6 +79,9 @@ impl SinceCheckpoint {
     pub(crate) fn checkpoint_durable(&mut self) {
         let since = std::mem::replace(&mut self.since, Lines::new(false));
         self.older = std::mem::replace(&mut self.before, since);
+        if std::mem::take(&mut self.is_first) {
+            self.older = Lines::new(false);
+        }
     }
 
     /// Whether a start may find any of these lines that are not in the table.
@@ -99,9 +109,6 @@ mod tests {
         assert!(has(&recent, 5), "nothing is known yet");
         recent.checkpoint_begun();
         assert!(has(&recent, 77), "it is not durable");
-        recent.checkpoint_durable();
-        assert!(has(&recent, 77), "if it cannot be read, another may be found");
-        recent.checkpoint_begun();
         recent.note(Line(5));
         recent.checkpoint_durable();
         assert!(has(&recent, 5) && !has(&recent, 77));
@@ -124,5 +131,9 @@ mod tests {
             recent.checkpoint_durable();
         }
         assert!(!has(&recent, 1234));
+        let mut unknown = SinceCheckpoint::unknown();
+        unknown.checkpoint_begun();
+        unknown.checkpoint_durable();
+        assert!(has(&unknown, 77), "if it cannot be read, another may be found");
     }
 }
