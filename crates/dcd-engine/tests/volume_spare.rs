@@ -296,3 +296,37 @@ fn a_disk_that_was_let_go_is_no_member_without_the_other() {
     bench.open(true);
     assert!(!bench.volume().status().members[0].is_present);
 }
+
+/// A member that is only unplugged, and holds what no other does, is believed when it comes back.
+#[test]
+fn the_last_copy_is_not_given_up_for_a_spare() {
+    let mut bench = new_bench();
+    let written = fill(&mut bench, 1);
+    bench.drain();
+    add(&mut bench, TAG);
+    bench.volume_request(VolumeRequest::FailMember { member: MemberIndex(1) }).unwrap();
+    bench.close();
+    bench.spare_after = AFTER;
+    let whole = bench.members.clone();
+    let mut disks = whole.clone();
+    disks[0] = None;
+    sort(&mut bench, disks);
+    bench.open(true);
+    bench.pass_in_steps(Duration::from_secs(4000));
+    let used = bench.volume().last_spare_use().map(|used| used.member);
+    assert_ne!(used, Some(MemberIndex(0)));
+    let new = NewDisk {
+        bytes: whole[0].as_ref().unwrap().len() as u64,
+        tag: DiskTag(9),
+        accept_damage: false,
+    };
+    let refused = bench.engine.as_mut().unwrap().replace_member(MemberIndex(0), new);
+    assert_eq!(refused.unwrap_err(), VolumeError::LastCopy(MemberIndex(0)).into());
+    bench.close();
+    // It is plugged in again.
+    let mut disks = bench.members.clone();
+    disks[0] = whole[0].clone();
+    sort(&mut bench, disks);
+    bench.open(false);
+    check(&mut bench, &written);
+}

@@ -37,6 +37,23 @@ fn a_seed_is_one_run_and_always_the_same() {
 }
 
 #[test]
+fn shards_share_the_runs() {
+    let shards =
+        ["0/3", "1/3", "2/3"].map(|shard| json(&["--seed", "5", "--runs", "4", "--shard", shard]));
+    assert_eq!(shards.each_ref().map(|it| it["runs"].as_u64()), [Some(1), Some(1), Some(2)]);
+    let seeds = shards.each_ref().map(|it| it["seed"].as_u64());
+    assert_eq!(seeds, [Some(5), Some(6), Some(7)]);
+    assert_eq!(json(&["--runs", "1", "--shard", "0/2"])["runs"], 0);
+    for wrong in [
+        &["--shard", "0/2"][..],
+        &["--runs", "2", "--shard", "2/2"],
+        &["--runs", "2", "--shard", "1/2", "--pairs"],
+    ] {
+        assert_eq!(fuzz(wrong).status.code(), Some(2), "{wrong:?}");
+    }
+}
+
+#[test]
 fn a_signal_ends_it_and_it_tells_what_was_done() {
     let mut command = Command::new(env!("CARGO_BIN_EXE_dcd"));
     command.args(["fuzz", "--for", "10m", "--json", "--jobs", "1"]);

@@ -213,6 +213,39 @@ fn a_converted_trace_is_the_same_and_overwrites_nothing() {
     assert!(!folder.path("out.csv").exists(), "half a trace is left");
 }
 
+/// More disks than may be open at once, whose requests come in turn.
+#[test]
+fn a_trace_is_split_by_disks() {
+    let mut whole = String::from("t_us,op,dev,off,len,fl,lat_us\n");
+    for at in 0..1000 {
+        whole += &format!("{at},W,{},{},4096,0,\n", 7 * (at % 300), 4096 * at);
+    }
+    let folder = folder_with(&[("t.csv", &whole), ("bad.csv", "t_us,op,off,len\n1,W,0,512\nx\n")]);
+    let facts = json(&folder.dcd("trace split t.csv parts --json").ok());
+    let disks = facts["disks"].as_array().unwrap();
+    assert_eq!(
+        (disks.len(), &disks[1]["device"], &disks[1]["requests"]),
+        (300, &7.into(), &4.into())
+    );
+    let mut joined: Vec<String> = Vec::new();
+    for disk in disks {
+        let part = std::fs::read_to_string(folder.path(disk["file"].as_str().unwrap())).unwrap();
+        let (first, rest) = part.split_once('\n').unwrap();
+        assert!(whole.starts_with(first), "{first}");
+        joined.extend(rest.lines().map(str::to_owned));
+    }
+    joined.sort_by_key(|row| row.split(',').next().unwrap().parse::<u64>().unwrap());
+    assert_eq!(joined, whole.lines().skip(1).collect::<Vec<_>>());
+    folder.dcd("trace summary parts/disk-2093.csv").ok();
+    let one = folder.dcd("trace split t.csv one --device 14").ok();
+    assert!(one.contains("disk-14.csv") && one.contains("1 disk in one"), "{one}");
+    folder.dcd("trace split t.csv parts").fails(1, "cannot create parts", "nothing is overwritten");
+    folder.dcd("trace split t.csv -").fails(1, "-: expected a directory", "does not exist");
+    folder.dcd("trace split bad.csv half").fails(1, "bad.csv:3:1: t_us: expected a time", "");
+    assert!(!folder.path("half").exists(), "half a trace is left");
+    assert!(folder.path("parts/disk-0.csv").exists(), "it is not ours to remove");
+}
+
 #[test]
 fn a_trace_is_simulated_on_a_disk() {
     let folder = folder_with(&[("t.csv", CSV)]);

@@ -319,6 +319,28 @@ pub(crate) fn content_of(disk: &DeviceFile) -> Result<Option<Content>, DeviceErr
     look(disk, range, &content, &mut |_, _| true)
 }
 
+/// What is on a disk that is to become a member. Of one with labels that need not stay, known marks
+/// besides them: what else is in that place is of the time when it was a member.
+pub(crate) fn content_besides(
+    disk: &DeviceFile,
+    is_free: impl Fn(&MemberLabel) -> bool,
+) -> Result<Option<Content>, DeviceError> {
+    let mut start = disk.read_at(0, BLANK_BYTES as usize)?;
+    let mut has_free = false;
+    for offset in LABEL_OFFSETS {
+        let place = offset as usize..offset as usize + MEMBER_LABEL_BYTES;
+        let Some(block) = start.bytes_mut().get_mut(place) else { continue };
+        if MemberLabel::decode(block).is_ok_and(|label| is_free(&label)) {
+            block.fill(0);
+            has_free = true;
+        }
+    }
+    match has_free {
+        true => Ok(content(start.bytes()).map(Content::Known)),
+        false => content_of(disk),
+    }
+}
+
 /// What the beginning of a disk looks like that is to become a member.
 pub fn content(start: &[u8]) -> Option<&'static str> {
     let is_none = is_no_mark;

@@ -4,15 +4,16 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
+use dcd_engine::VolumeError;
 use dcd_engine::units::{MemberIndex, Uuid};
-use dcd_engine::volume::format::label::{DiskTag, Standing};
+use dcd_engine::volume::format::label::{DiskTag, MemberLabel, Standing};
 use dcd_engine::volume::{NewDisk, ReplaceError};
 use dcd_protocol::failure::volume_hint;
 
 use crate::device::device_file::{DeviceError, DeviceFile};
 use crate::device::device_spec::DeviceSpec;
 use crate::device::foreign_content::Content;
-use crate::pair::members::{content_of, read_label_of};
+use crate::pair::members::content_besides;
 use crate::process::random::random_bytes;
 
 /// The disks of members as they were named, by the numbers that the engine gives them: those of the
@@ -96,6 +97,10 @@ impl NewMemberError {
     /// What to do about it.
     pub fn hint(&self) -> Option<String> {
         Some(match self {
+            NewMemberError::Refused(ReplaceError::Volume(VolumeError::LastCopy(_))) => {
+                "bring the member back, or rebuild the others first; if it is gone, --accept-damage gives up what it alone held"
+                    .into()
+            }
             NewMemberError::Refused(ReplaceError::Volume(error)) => volume_hint(*error).into(),
             NewMemberError::Refused(ReplaceError::TooSmall { .. }) => {
                 "give a disk, or a partition, of that size".into()
@@ -123,7 +128,8 @@ fn place_in_words(member: Option<u8>) -> String {
 }
 
 /// What a disk is that is to take the place of a member of this cache's volume, or, without one, to
-/// become a spare. Nothing is on it, or something of this volume that does not count any more.
+/// become a spare. Nothing is on it, or labels of this volume that do not count any more: it may
+/// have been used for something else since, which has left one of them, so the rest is looked at.
 pub(crate) fn look_at(
     file: DeviceFile,
     spec: DeviceSpec,
@@ -131,13 +137,11 @@ pub(crate) fn look_at(
     member: Option<u8>,
     accept_damage: bool,
 ) -> Result<NewMember, NewMemberError> {
-    let is_free_of_ours = |label: &dcd_engine::volume::format::label::MemberLabel| {
+    let is_free_of_ours = |label: &MemberLabel| {
         let is_free = !matches!(label.standing, Standing::Member | Standing::SpareMember);
         label.uuid == cache && is_free
     };
-    if !read_label_of(&file)?.is_ok_and(|label| is_free_of_ours(&label))
-        && let Some(content) = content_of(&file)?
-    {
+    if let Some(content) = content_besides(&file, is_free_of_ours)? {
         let path = file.path().to_owned();
         return Err(NewMemberError::NotBlank { path, member, content });
     }

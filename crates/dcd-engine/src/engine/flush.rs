@@ -136,7 +136,9 @@ impl Engine {
         moved |= self.start_log_writes();
         let reaches = self.commit.wanted.min(self.log.sealed_record());
         let is_committing = self.commit.in_flight || self.commit.target.is_some();
-        if reaches > durable && !is_committing && !self.log_use.is_probing() {
+        // Its time begins when what it waits for is written.
+        let may_begin = !self.log_use.is_probing() && !self.writes_are_held_back();
+        if reaches > durable && !is_committing && may_begin {
             self.begin_commit();
             self.commit.target = Some(reaches);
         }
@@ -209,6 +211,11 @@ impl Engine {
             && !self.commit.undurable_since.is_some_and(is_due)
     }
 
+    /// Records that are sealed wait for that.
+    fn writes_are_held_back(&self) -> bool {
+        self.log.next_write_offset().is_some() && self.log_writes_wait_for_reads()
+    }
+
     pub(super) fn log_write_done(
         &mut self,
         number: RecordNumber,
@@ -277,9 +284,9 @@ impl Engine {
         // While records wait to be logged again nothing is committed, and the time would be over
         // again and again.
         let may_commit = !self.health.cache_disk_failed() && !self.log_again.is_wanted();
-        let is_due = self.commit.wanted < self.log.newest_record() && may_commit;
+        let is_due = self.commit.wanted < self.log.newest_record() || self.writes_are_held_back();
         let since = self.commit.undurable_since?;
-        is_due.then(|| since.after(self.commit_delay()))
+        (is_due && may_commit).then(|| since.after(self.commit_delay()))
     }
 
     /// Whether the log has I/O under way.

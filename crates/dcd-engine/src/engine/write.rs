@@ -307,8 +307,9 @@ impl Engine {
     /// live and may be replaced.
     fn open_slot(&self, line: Line) -> Option<(SlotIndex, FragmentMask)> {
         let pieces = self.table.find(line);
-        let (slot, live) = *pieces.as_slice().last()?;
-        (self.log.replaceable(slot)? == live).then_some((slot, live))
+        // In the order of its fragments, and at most one is the last of its line in the record.
+        let mut pieces = pieces.as_slice().iter().copied();
+        pieces.find(|(slot, live)| self.log.replaceable(*slot) == Some(*live))
     }
 
     /// Replaces data that is in the record that is being filled.
@@ -325,6 +326,7 @@ impl Engine {
             self.clear_poison(line, mask);
             self.copies_of_line_changed(line);
             self.counters.overwritten_lines += 1;
+            self.counters.logged_lines += 1;
         }
         self.log.end_replace();
     }

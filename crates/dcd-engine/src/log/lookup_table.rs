@@ -261,7 +261,7 @@ impl LookupTable {
     /// A table of the same size without lines, for a run whose lines are in another order.
     pub(crate) fn emptied_for(&self, hash: LineHash) -> LookupTable {
         let (slots, data_slots) = (self.slot_checksums.len() as u32, self.lines_max as u32);
-        let since = || Box::new(SinceCheckpoint::new());
+        let since = || Box::new(SinceCheckpoint::unknown());
         LookupTable {
             regions: self.regions.emptied(),
             since_checkpoint: self.since_checkpoint.as_ref().map(|_| since()),

@@ -40,7 +40,7 @@ impl Log {
         })
     }
 
-    /// What was logged into a slot, if it may be replaced.
+    /// What was logged into a slot, if it may be replaced: it is the last of its line.
     pub(crate) fn replaceable(&self, slot: SlotIndex) -> Option<FragmentMask> {
         let open = self.open.as_ref()?;
         let (segment, slot_in_segment) = self.geometry.locate(slot);
@@ -49,10 +49,12 @@ impl Log {
         }
         let index = open.entry_of(slot_in_segment.checked_sub(open.header_slot + 1)?)?;
         let header = &self.memory.bytes()[self.memory_offset(open.buffer, open.header_slot)..];
-        match record::entry(header, index) {
-            Some(Entry::Data { mask, .. }) => Some(mask),
-            other => panic!("{other:?} has no slot"),
-        }
+        let Some(Entry::Data { line, mask, .. }) = record::entry(header, index) else {
+            unreachable!("a data slot has an entry of data");
+        };
+        let is_last =
+            !(index + 1..open.entries).any(|later| record::is_data_of(header, later, line));
+        is_last.then_some(mask)
     }
 
     /// Step 1 for one line: fragments of it, and what else its slot holds. `bytes` are those
@@ -71,16 +73,13 @@ impl Log {
         let (_, slot_in_segment) = self.geometry.locate(slot);
         let open = self.open.as_mut().expect("it has the slot");
         let (buffer, header_slot) = (open.buffer, open.header_slot);
-        let (entries, replaced) = (open.entries, open.entry_of(slot_in_segment - header_slot - 1));
-        let (index, spare) = (entries + open.staged, open.staged as u32);
+        let (index, spare) = (open.entries + open.staged, open.staged as u32);
         open.staged += 1;
         let spare = self.buffers[buffer.0 as usize].used_slots + spare;
         let header = self.memory_offset(buffer, header_slot);
         let from = self.memory_offset(buffer, slot_in_segment);
         let to = self.memory_offset(buffer, spare);
         let memory = self.memory.bytes_mut();
-        let last = (0..entries).rfind(|old| record::is_data_of(&memory[header..], *old, line));
-        assert!(last.is_some() && last == replaced, "the last of its line is replaced");
         if !mask.is_full() {
             memory.copy_within(from..from + SLOT, to);
         }
@@ -118,6 +117,8 @@ struct Replaced {
     /// Data slots to be copied, from and to, counted from the header.
     slots: [(u32, u32); ENTRIES_MAX],
     staged: usize,
+    /// Slots of the record with its header, and of what is staged behind it.
+    slots_used: usize,
 }
 
 impl Replaced {
@@ -125,13 +126,17 @@ impl Replaced {
     fn of(image: &[u8], entries: usize, staged: usize) -> Option<Replaced> {
         let all = entries.checked_add(staged)?;
         let table = image.get(ENTRIES_OFFSET..)?.get(..ENTRIES_MAX * ENTRY_SIZE)?;
-        let mut replaced =
-            Replaced { table: table.try_into().ok()?, slots: [(0, 0); ENTRIES_MAX], staged };
         if all > ENTRIES_MAX {
             return None;
         }
         let data_slots = |up_to| (0..up_to).filter(|index| record::has_slot(image, *index)).count();
         let before = data_slots(entries);
+        let mut replaced = Replaced {
+            table: table.try_into().ok()?,
+            slots: [(0, 0); ENTRIES_MAX],
+            staged,
+            slots_used: 1 + before + staged,
+        };
         for index in entries..all {
             let Some(Entry::Data { line, .. }) = record::entry(image, index) else { return None };
             // It may be there twice, before and behind an entry without data: the last counts.
@@ -162,17 +167,15 @@ impl Replaced {
 /// Memory that does not fit the mark stays as it is.
 pub(crate) fn complete(memory: &mut [u8], segment_size_bytes: u64, mark: &OpenMark) {
     let (entries, staged) = (mark.entries as usize, mark.staged as usize);
-    let header = u64::from(mark.buffer).checked_mul(segment_size_bytes).and_then(|buffer| {
-        let in_segment = u64::from(mark.header_slot) * LINE_SIZE;
-        let at = buffer.checked_add(CONTROL_SIZE as u64)?.checked_add(in_segment)?;
-        usize::try_from(at).ok()
-    });
-    let image = header.and_then(|at| memory.get_mut(at..));
+    let segment_size = segment_size_bytes as usize;
+    let at = CONTROL_SIZE.checked_add((mark.buffer as usize).saturating_mul(segment_size));
+    let buffer = at.and_then(|at| memory.get_mut(at..at.checked_add(segment_size)?));
+    let image = buffer.and_then(|buffer| buffer.get_mut(mark.header_slot as usize * SLOT..));
     let Some(image) = image.filter(|_| staged > 0) else { return };
     let Some(replaced) = Replaced::of(image, entries, staged) else { return };
-    // Slots behind all of them are in the image, or there would be no room for the staged.
-    let fits = (entries + staged + 1) * SLOT <= image.len();
-    if fits && replaced.checksum(entries) == mark.entries_checksum {
+    if replaced.slots_used * SLOT <= image.len()
+        && replaced.checksum(entries) == mark.entries_checksum
+    {
         replaced.put(image, entries);
     }
 }

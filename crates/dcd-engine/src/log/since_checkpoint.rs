@@ -2,9 +2,11 @@
 //! durable checkpoint lists, or a record behind it has. A line that is in none of them needs no
 //! tombstone to stay away.
 //!
-//! A bit for each line by its hash, in two generations: what has come to or left the table since
-//! the checkpoint under way was begun, and what had before that. With a line that is still in the
-//! table that is all. Bits too many cost tombstones, no data.
+//! A bit for each line by its hash, in three generations: what has come to or left the table since
+//! the checkpoint under way was begun, what had between the durable one and that, and what had
+//! between the one before and the durable one. For a start that cannot read the newest checkpoint
+//! takes the one before, if no record tells of the newest, and without tombstones none may. With a
+//! line that is still in the table that is all. Bits too many cost tombstones, no data.
 
 use std::ops::Range;
 
@@ -29,8 +31,11 @@ impl Lines {
 
 /// See the module.
 pub(crate) struct SinceCheckpoint {
+    older: Lines,
     before: Lines,
     since: Lines,
+    /// No checkpoint of this session is durable. A start takes none of before, if there is one.
+    is_first: bool,
 }
 
 fn bit_of(line: Line) -> (usize, u64) {
@@ -41,7 +46,13 @@ fn bit_of(line: Line) -> (usize, u64) {
 impl SinceCheckpoint {
     /// Nothing is known before a checkpoint has been made.
     pub(crate) fn new() -> SinceCheckpoint {
-        SinceCheckpoint { before: Lines::new(true), since: Lines::new(false) }
+        let none = || Lines::new(false);
+        SinceCheckpoint { older: none(), before: Lines::new(true), since: none(), is_first: true }
+    }
+
+    /// The same, when there may be some.
+    pub(crate) fn unknown() -> SinceCheckpoint {
+        SinceCheckpoint { is_first: false, ..SinceCheckpoint::new() }
     }
 
     /// A line comes to the table, or leaves it.
@@ -64,14 +75,18 @@ impl SinceCheckpoint {
         self.since = Lines::new(false);
     }
 
-    /// The one that was begun last is durable: what was before it counts no more.
+    /// The one that was begun last is durable: what was before the one before it counts no more.
     pub(crate) fn checkpoint_durable(&mut self) {
-        self.before = std::mem::replace(&mut self.since, Lines::new(false));
+        let since = std::mem::replace(&mut self.since, Lines::new(false));
+        self.older = std::mem::replace(&mut self.before, since);
+        if std::mem::take(&mut self.is_first) {
+            self.older = Lines::new(false);
+        }
     }
 
     /// Whether a start may find any of these lines that are not in the table.
     pub(crate) fn may_have(&self, lines: Range<Line>) -> bool {
-        let generations = [&self.before, &self.since];
+        let generations = [&self.older, &self.before, &self.since];
         generations.iter().any(|lines| lines.all)
             || (lines.start.0..lines.end.0).any(|line| {
                 let (word, bit) = bit_of(Line(line));
@@ -89,12 +104,12 @@ mod tests {
     }
 
     #[test]
-    fn what_is_in_no_checkpoint_is_forgotten_when_that_is_durable() {
+    fn what_is_in_neither_checkpoint_is_forgotten() {
         let mut recent = SinceCheckpoint::new();
         assert!(has(&recent, 5), "nothing is known yet");
         recent.checkpoint_begun();
-        recent.note(Line(5));
         assert!(has(&recent, 77), "it is not durable");
+        recent.note(Line(5));
         recent.checkpoint_durable();
         assert!(has(&recent, 5) && !has(&recent, 77));
         assert!(recent.may_have(Line(0)..Line(6)) && !recent.may_have(Line(6)..Line(60)));
@@ -105,11 +120,20 @@ mod tests {
         recent.note(Line(7));
         assert!([5, 6, 7].iter().all(|line| has(&recent, *line)));
         recent.checkpoint_durable();
+        assert!([5, 6, 7].iter().all(|line| has(&recent, *line)), "of the one before");
+        recent.checkpoint_begun();
+        recent.checkpoint_durable();
         assert!(!has(&recent, 5) && !has(&recent, 6) && has(&recent, 7));
         recent.note_all();
-        recent.checkpoint_begun();
-        assert!(has(&recent, 1234));
-        recent.checkpoint_durable();
+        for _ in 0..2 {
+            recent.checkpoint_begun();
+            assert!(has(&recent, 1234));
+            recent.checkpoint_durable();
+        }
         assert!(!has(&recent, 1234));
+        let mut unknown = SinceCheckpoint::unknown();
+        unknown.checkpoint_begun();
+        unknown.checkpoint_durable();
+        assert!(has(&unknown, 77), "if it cannot be read, another may be found");
     }
 }

@@ -392,6 +392,42 @@ fn fragments_come_together_in_one_slot() {
     assert!(!log.may_replace(1) && log.replaceable(first).is_none());
 }
 
+/// A line may be in the record twice, in parts: the table lists those by their fragments, and not
+/// as they came.
+#[test]
+fn only_the_last_of_a_line_is_replaced() {
+    let mut log = log();
+    let (first, _) = log.append_data(Line(9), FragmentMask(0xf0), &[1; 2048]);
+    log.end_request();
+    let (second, _) = log.append_data(Line(9), FragmentMask(0x0f), &[2; 2048]);
+    log.end_request();
+    assert_eq!(log.replaceable(first), None);
+    assert_eq!(log.replaceable(second), Some(FragmentMask(0x0f)));
+}
+
+/// Entries without data have no slot, and the record may be at the end of the memory.
+#[test]
+fn a_start_completes_what_replaces_the_last_slots_there_are() {
+    let mut log = log_with(4 << 20, 64 << 10, 1, 100);
+    append(&mut log, 0..11);
+    log.seal();
+    for line in [50, 60, 70] {
+        log.append_entry(&Entry::Zero { line: Line(line), lines: 2, may_unmap: false });
+    }
+    let slots = append(&mut log, 20..21);
+    log.stage(Line(20), slots[0], FragmentMask::FULL, &[0xee; 4096]);
+    let mut memory = log.memory().to_vec();
+    log.end_replace();
+    let after = log.memory().to_vec();
+    // All but what step 3 writes, and the mark of step 4.
+    let by_mark = if log.open_marks.is_multiple_of(2) { 128..176 } else { 64..112 };
+    memory[by_mark.clone()].copy_from_slice(&after[by_mark]);
+    let marks = control::read_marks(&memory, 1);
+    assert_eq!((marks[0].entries, marks[0].staged), (4, 1));
+    replace::complete(&mut memory, 64 << 10, &marks[0]);
+    assert!(memory[CONTROL_SIZE..] == after[CONTROL_SIZE..]);
+}
+
 #[test]
 fn memory_counts_until_it_is_voided() {
     let mut log = log();

@@ -121,7 +121,8 @@ pub(super) struct Spares {
     after: Duration,
     /// Since when each member has.
     failed_since: Vec<Option<Time>>,
-    not_before: Time,
+    /// When a spare for it may be tried again.
+    not_before: Vec<Time>,
     last_use: Option<SpareUse>,
 }
 
@@ -133,7 +134,7 @@ impl Spares {
             spares: Vec::new(),
             after: Duration(0),
             failed_since: vec![None; members],
-            not_before: Time::ZERO,
+            not_before: vec![Time::ZERO; members],
             last_use: None,
         }
     }
@@ -189,12 +190,19 @@ impl Spares {
 
     /// The member that has failed for longest, and long enough.
     pub(super) fn wanting(&self, now: Time) -> Option<(MemberIndex, Duration)> {
-        if self.after.0 == 0 || now < self.not_before {
-            return None;
-        }
-        let failed = (0..).map(MemberIndex).zip(&self.failed_since);
-        let longest = failed.filter_map(|(member, since)| Some(((*since)?, member))).min()?;
-        (now >= longest.0.after(self.after)).then(|| (longest.1, now.since(longest.0)))
+        let wanting = self.wanting_at().filter(|(at, _, _)| now >= *at);
+        let (_, since, member) = wanting.min_by_key(|(_, since, member)| (*since, *member))?;
+        Some((member, now.since(since)))
+    }
+
+    /// When a spare may be used for each that has failed, since when it has, and which it is.
+    fn wanting_at(&self) -> impl Iterator<Item = (Time, Time, MemberIndex)> {
+        let failed = (0..).map(MemberIndex).zip(self.failed_since.iter().zip(&self.not_before));
+        let is_on = self.after.0 > 0;
+        failed.filter(move |_| is_on).filter_map(|(member, (since, not_before))| {
+            let since = (*since)?;
+            Some((since.after(self.after).max(*not_before), since, member))
+        })
     }
 
     /// One that has room for so much: the smallest.
@@ -214,15 +222,16 @@ impl Spares {
     /// It has not taken it. `has_failed`: through its own fault.
     pub(super) fn ended(&mut self, slot: u8, has_failed: bool, now: Time) {
         let Some(spare) = self.get_mut(slot) else { return };
+        let used_for = spare.state;
         spare.state = if has_failed { SpareState::Failed } else { SpareState::Ready };
-        if !has_failed {
-            self.put_off(now);
+        if let (false, SpareState::InUse(member)) = (has_failed, used_for) {
+            self.put_off(member, now);
         }
     }
 
-    /// No spare can be used now.
-    pub(super) fn put_off(&mut self, now: Time) {
-        self.not_before = now.after(RETRY);
+    /// No spare can be used for it now. For others one can.
+    pub(super) fn put_off(&mut self, member: MemberIndex, now: Time) {
+        self.not_before[usize::from(member.0)] = now.after(RETRY);
     }
 
     /// The disk of a member is another one now.
@@ -237,9 +246,8 @@ impl Spares {
     /// When one may be used.
     pub(super) fn wake_up(&self, now: Time) -> Option<Time> {
         let has_any = self.spares.iter().any(|spare| spare.state == SpareState::Ready);
-        let since = self.failed_since.iter().flatten().min().filter(|_| has_any)?;
-        let at = since.after(self.after).max(self.not_before);
-        (self.after.0 > 0 && at > now).then_some(at)
+        let later = self.wanting_at().map(|(at, _, _)| at).filter(|at| *at > now);
+        later.min().filter(|_| has_any)
     }
 }
 
@@ -296,6 +304,9 @@ mod tests {
         assert_eq!(spares.wanting(at(8)), None);
         assert_eq!(spares.wake_up(at(8)), Some(at(67)));
         assert!(spares.wanting(at(67)).is_some());
+        // Nobody else waits for that.
+        spares.note(MemberIndex(0), true, at(1));
+        assert_eq!(spares.wanting(at(8)).map(|(member, _)| member), Some(MemberIndex(0)));
         assert_eq!(spares.ready(1).map(|spare| spare.slot), Some(3));
     }
 

@@ -203,9 +203,10 @@ impl VolumeRun {
                 }
                 self.take_replies()
             }
-            Err(ReplaceError::Volume(VolumeError::Busy) | ReplaceError::WouldBeLost { .. }) => {
-                Ok(())
-            }
+            Err(
+                ReplaceError::Volume(VolumeError::Busy | VolumeError::LastCopy(_))
+                | ReplaceError::WouldBeLost { .. },
+            ) => Ok(()),
             Err(error) => Err(Violation(format!("{member:?} cannot be replaced: {error}"))),
         }
     }

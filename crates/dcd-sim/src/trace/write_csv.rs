@@ -20,6 +20,11 @@ impl<W: Write> CsvWriter<W> {
         Ok(CsvWriter { out })
     }
 
+    /// Goes on behind what was written before.
+    pub fn after(out: W) -> CsvWriter<W> {
+        CsvWriter { out }
+    }
+
     /// Writes a request.
     ///
     /// # Errors

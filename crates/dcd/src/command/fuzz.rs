@@ -27,6 +27,7 @@ use crate::error::CommandError;
 use crate::error::lab::LabError;
 use crate::output::{Align, Paint, Table, count};
 use crate::progress::{Progress, Unit};
+use crate::shard::Shard;
 use crate::stdout;
 
 /// Search for ways to lose data.
@@ -35,11 +36,12 @@ use crate::stdout;
 /// with a model; no disk of this machine is touched. Everything follows from the seed: the same
 /// seed gives the same run. A run that fails is shrunk and printed as a test. Exit code 1 tells of
 /// violations. Ctrl-C ends it with what was found.
-#[derive(Args, Debug)]
+#[derive(Args, Clone, Debug)]
 #[command(after_help = "\
 Examples:
   dcd fuzz --for 60s
   dcd fuzz --seed 1234
+  dcd fuzz --runs 100000 --shard 3/16
   dcd fuzz --faults write-error,hang --runs 500
   dcd fuzz --pairs --runs 10 --json
   dcd fuzz --exhaustive 3
@@ -59,6 +61,11 @@ pub struct FuzzArguments {
     /// How many runs; with --pairs for each pair, with --sweep how many scripts.
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..))]
     pub runs: Option<u64>,
+    /// Only one of N shards of the runs, numbered from 0: so many seeds in a row. N alone takes the
+    /// number from the environment of a Kubernetes job or a Slurm array.
+    #[arg(long, value_name = "I/N", requires = "runs")]
+    #[arg(conflicts_with_all = ["pairs", "exhaustive", "sweep", "seeded_bugs"])]
+    pub shard: Option<Shard>,
     /// Kinds of faults besides crashes; docs/testing.md lists them.
     #[arg(long, value_name = "KIND", value_delimiter = ',', value_parser = parse_fault)]
     pub faults: Vec<FaultKind>,
@@ -134,6 +141,19 @@ const COMMIT: &str = match option_env!("DCD_COMMIT") {
 
 /// Does it.
 pub fn run(arguments: &FuzzArguments) -> Result<(), CommandError> {
+    let Some(shard) = arguments.shard else { return run_all(arguments) };
+    let share = shard.range(arguments.runs.unwrap_or(0));
+    if share.is_empty() {
+        return match arguments.json {
+            true => stdout::print_json_line(&json!({ "runs": 0, "violations": 0 })),
+            false => stdout::print("no run is of this shard\n"),
+        };
+    }
+    let seed = Some(arguments.seed.unwrap_or(0).saturating_add(share.start));
+    run_all(&FuzzArguments { seed, runs: Some(share.end - share.start), ..arguments.clone() })
+}
+
+fn run_all(arguments: &FuzzArguments) -> Result<(), CommandError> {
     if arguments.seeded_bugs {
         return seeded_bugs::run(arguments);
     }

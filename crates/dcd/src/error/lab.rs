@@ -144,6 +144,9 @@ pub enum LabError {
         /// The trace.
         path: PathBuf,
     },
+    /// Traces of many disks are not one stream.
+    #[error("-: expected a directory to make")]
+    SplitToOutput,
     /// The daemon went before the end of a recording.
     #[error("{source}; until then, {} in {}", count(*requests, "request"), path.display())]
     RecordingCut {
@@ -321,6 +324,7 @@ impl LabError {
                 Some("nothing was changed; choose another --out".into())
             }
             LabError::TraceCancelled { .. } => Some("begin again".into()),
+            LabError::SplitToOutput => Some("name one that does not exist".into()),
             LabError::RecordingCut { source, .. } => source.hint(),
             LabError::NothingRecorded { .. } => Some(
                 "record while it is used, with --for 1h for example; files that are in memory are not read from disks"

@@ -291,6 +291,13 @@ impl Volume {
         {
             return Err(VolumeError::Busy.into());
         }
+        // It is not known to lack anything, and others cannot do without it.
+        let is_needed = found.state != MemberState::Stale
+            && self.is_in_redundant_set(member)
+            && !self.members.can_do_without(member, &self.layouts);
+        if copied == Copied::Nothing && !new.accept_damage && is_needed {
+            return Err(VolumeError::LastCopy(member).into());
+        }
         if copied == Copied::Nothing && !new.accept_damage {
             let lines: u64 = self.raid0_runs_on(member).iter().map(|run| run.lines).sum();
             if lines > 0 {

@@ -131,14 +131,18 @@ impl Volume {
 
     // ---- one is used --------------------------------------------------------------------------
 
-    /// Whether a member is one that a spare may stand in for, and has failed.
+    /// Whether a member is one that a spare may stand in for, and has failed. One that is not there
+    /// and holds what nobody else does is believed when it comes back: it is not given up.
     fn has_failed_member(&self, member: MemberIndex) -> bool {
         let found = self.members.get(member);
-        let is_redundant = self
-            .layouts
-            .iter()
-            .any(|layout| layout.level() != RaidLevel::Raid0 && layout.place_of(member).is_some());
-        is_redundant && (!found.is_present || found.state == MemberState::Stale)
+        let is_away = || !found.is_present && self.members.can_do_without(member, &self.layouts);
+        self.is_in_redundant_set(member) && (found.state == MemberState::Stale || is_away())
+    }
+
+    /// Whether others hold what it does, if they have all of that.
+    pub(super) fn is_in_redundant_set(&self, member: MemberIndex) -> bool {
+        let mut layouts = self.layouts.iter();
+        layouts.any(|it| it.level() != RaidLevel::Raid0 && it.place_of(member).is_some())
     }
 
     /// Step 2.
@@ -158,7 +162,7 @@ impl Volume {
             }
             Err(ReplaceError::Volume(VolumeError::Busy)) => false,
             Err(_) => {
-                self.spares.put_off(self.now);
+                self.spares.put_off(member, self.now);
                 false
             }
         }

@@ -8,7 +8,6 @@ use dcd_daemon::units_text::{parse_duration, parse_size};
 use dcd_engine::nvram::HotZoneSize;
 use dcd_sim::workload::WorkloadSpec;
 
-use super::shard::Shard;
 use crate::command::simulate::{
     DestageArgument, NvramPolicyArgument, PASSES_DEFAULT, SequencesArgument, parse_groups_at_once,
     parse_hot_zone,
@@ -16,6 +15,7 @@ use crate::command::simulate::{
 use crate::command::trace::arguments::TraceInputArguments;
 use crate::command::workload::parse_workload;
 use crate::settings::parse_percent;
+use crate::shard::Shard;
 
 /// Simulate one load with every combination of settings.
 ///

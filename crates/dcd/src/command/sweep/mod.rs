@@ -4,22 +4,22 @@
 //! arguments.rs   the flags
 //! grid.rs        their combinations
 //! rows.rs        results as rows of a file that is gone on with
-//! shard.rs       a part of them, and all parts together
+//! merge.rs       all shards together
 //! ```
 
 mod arguments;
 mod grid;
+mod merge;
 mod rows;
-mod shard;
 
 use std::path::{Path, PathBuf};
 
 use arguments::ResultFormat;
 pub use arguments::SweepArguments;
 use dcd_sim::sweep::{self, Load, Point, TraceSource};
+use merge::merge;
 use rows::{Labels, RowFile};
 use serde_json::json;
-use shard::merge;
 
 use crate::error::CommandError;
 use crate::error::lab::LabError;

@@ -26,6 +26,7 @@ Examples:
   blktrace -d /dev/sdb -o - -w 60 | blkparse -i - | dcd trace summary -
   dcd trace convert load.txt load.csv
   dcd trace convert load.csv load.parquet
+  dcd trace split volumes.csv.gz volumes
   dcd trace record /dev/sdb load.csv --for 1h
   dcd trace record --control /run/dcd.sock load.csv --for 60s
   dcd trace replay load.csv --nbd /run/disk.sock --overwrite --closed-loop
@@ -146,6 +147,22 @@ pub enum TraceWhat {
         /// - is standard output.
         #[arg(value_name = "OUT")]
         out: PathBuf,
+    },
+    /// Write a trace for each disk of one
+    Split {
+        /// The trace; - is standard input.
+        #[arg(value_name = "FILE")]
+        file: PathBuf,
+        /// How it is read.
+        #[command(flatten)]
+        input: TraceInputArguments,
+        /// The directory to make; must not exist. It gets disk-NUMBER.csv for each disk, with the
+        /// times of the whole trace.
+        #[arg(value_name = "DIRECTORY")]
+        directory: PathBuf,
+        /// Print JSON.
+        #[arg(long)]
+        json: bool,
     },
     /// Write made-up requests as a trace
     Generate {

@@ -30,7 +30,7 @@ pub struct TraceFile {
     writer: Option<Writer>,
 }
 
-/// See [`TraceFile::create_guarded`].
+/// See [`SignalGuard::over`].
 pub struct SignalGuard {
     /// Its end is that of the thread.
     over: Option<UnixStream>,
@@ -39,8 +39,24 @@ pub struct SignalGuard {
 }
 
 impl SignalGuard {
+    /// What `make` makes at `path`, and its guard: until that goes, Ctrl-C and SIGTERM end the
+    /// process, and `remove` takes away what was made.
+    pub fn over<T>(
+        path: &Path,
+        remove: fn(&Path),
+        make: impl FnOnce() -> Result<T, CommandError>,
+    ) -> Result<(T, SignalGuard), CommandError> {
+        let failed = || ServeError::system("receive signals");
+        // First: a signal that comes while it is being made waits until it is. What cannot be made
+        // was there before, and stays.
+        let signals = Signals::install().map_err(failed())?;
+        let made = make()?;
+        let guard = SignalGuard::start(signals, path.to_owned(), remove).map_err(failed())?;
+        Ok((made, guard))
+    }
+
     /// A thread waits for the signals, because the end of what is read from a pipe may never come.
-    fn start(signals: Signals, path: PathBuf) -> std::io::Result<SignalGuard> {
+    fn start(signals: Signals, path: PathBuf, remove: fn(&Path)) -> std::io::Result<SignalGuard> {
         let received = signals.as_fd().try_clone_to_owned()?;
         let (ours, theirs) = UnixStream::pair()?;
         let thread = std::thread::spawn(move || {
@@ -49,9 +65,7 @@ impl SignalGuard {
             while poll(&mut events, None) == Err(Errno::INTR) {}
             if events[0].revents().contains(PollFlags::IN) {
                 // Half a trace would look like a whole one.
-                if !is_standard(&path) {
-                    let _ = std::fs::remove_file(&path);
-                }
+                remove(&path);
                 let error = CommandError::Lab(LabError::TraceCancelled { path });
                 error.report();
                 std::process::exit(error.exit_code().into());
@@ -124,12 +138,12 @@ impl TraceFile {
     /// The same; until the guard goes, Ctrl-C and SIGTERM end the process and take the file with
     /// them.
     pub fn create_guarded(path: &Path) -> Result<(TraceFile, SignalGuard), CommandError> {
-        let failed = || ServeError::system("receive signals");
-        // First: a signal that comes while the file is being made waits until it is.
-        let signals = Signals::install().map_err(failed())?;
-        let trace = TraceFile::create(path)?;
-        let guard = SignalGuard::start(signals, path.to_owned()).map_err(failed())?;
-        Ok((trace, guard))
+        let remove = |path: &Path| {
+            if !is_standard(path) {
+                let _ = std::fs::remove_file(path);
+            }
+        };
+        SignalGuard::over(path, remove, || TraceFile::create(path))
     }
 
     /// Writes a request.

@@ -6,6 +6,7 @@ pub mod file;
 pub mod record;
 mod record_daemon;
 mod replay;
+mod split;
 
 use std::path::Path;
 
@@ -70,6 +71,9 @@ pub fn run(arguments: &TraceArguments) -> Result<(), CommandError> {
             replay::run(file, input, nbd, &ReplayOptions { pace, requests_max, as_json: *json })
         }
         TraceWhat::Convert { file, input, out } => convert(file, input, out),
+        TraceWhat::Split { file, input, directory, json } => {
+            split::run(file, input, directory, *json)
+        }
         TraceWhat::Generate { workload, out } => generate(workload, out),
     }
 }

@@ -1,13 +1,8 @@
-//! A sweep in shards, each for itself, on as many machines as there are; and the rows of all of
-//! them together.
+//! Work in shards, each for itself, on as many machines as there are.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Path, PathBuf};
+use std::collections::BTreeSet;
+use std::ops::Range;
 use std::str::FromStr;
-
-use super::rows::{Labels, RowFile};
-use crate::error::CommandError;
-use crate::error::lab::LabError;
 
 /// Most shards.
 const SHARDS_MAX: u64 = 1 << 20;
@@ -33,6 +28,12 @@ impl Shard {
         order.sort_by_key(|row| mixed(*row as u64));
         let place = usize::try_from(self.index).unwrap_or(usize::MAX);
         order.into_iter().skip(place).step_by(self.of as usize).collect()
+    }
+
+    /// Which of so many in a row are its, where neighbours take as long as each other.
+    pub fn range(self, all: u64) -> Range<u64> {
+        let share = |index: u64| (u128::from(all) * u128::from(index) / u128::from(self.of)) as u64;
+        share(self.index)..share(self.index + 1)
     }
 }
 
@@ -86,56 +87,6 @@ fn index_of_environment(variable: impl Fn(&str) -> Option<String>) -> Result<u64
     index.checked_sub(first).ok_or_else(|| format!("{SLURM_INDEX} is below {SLURM_FIRST}"))
 }
 
-/// Puts the rows of all shards into a new file, as one sweep writes them. `labels` are those of all
-/// rows, in order.
-///
-/// # Errors
-/// If a row is missing, or there twice, or of another sweep: nothing is written then.
-pub fn merge(parts: &[PathBuf], to: &mut RowFile, labels: &[Labels]) -> Result<(), CommandError> {
-    let places: BTreeMap<String, usize> =
-        labels.iter().enumerate().map(|(row, labels)| (to.prefix(labels), row)).collect();
-    let mut found: Vec<Option<(String, &Path)>> = vec![None; labels.len()];
-    for part in parts {
-        let text = std::fs::read_to_string(part).map_err(CommandError::file("read", part))?;
-        let header = to.header(&labels[0]);
-        for (number, line) in text.split_inclusive('\n').enumerate() {
-            // The last row of one that was interrupted.
-            let Some(line) = line.strip_suffix('\n') else { continue };
-            if number == 0 && header.as_deref() == Some(line) {
-                continue;
-            }
-            // Of all that are not behind it in order only the last can be how it begins.
-            let place = places.range(..=line.to_owned()).next_back();
-            let Some((_, row)) = place.filter(|(prefix, _)| line.starts_with(*prefix)) else {
-                let (path, line) = (part.clone(), number + 1);
-                return Err(CommandError::Lab(LabError::OtherSweep { path, line }));
-            };
-            if let Some((_, first)) = &found[*row] {
-                return Err(CommandError::Lab(LabError::RowTwice {
-                    row: described(&labels[*row]),
-                    first: first.to_path_buf(),
-                    second: part.clone(),
-                }));
-            }
-            found[*row] = Some((line.to_owned(), part));
-        }
-    }
-    let missing: Vec<usize> = (0..labels.len()).filter(|row| found[*row].is_none()).collect();
-    if let Some(first) = missing.first() {
-        return Err(CommandError::Lab(LabError::RowsMissing {
-            missing: missing.len(),
-            of: labels.len(),
-            first: described(&labels[*first]),
-        }));
-    }
-    found.into_iter().flatten().try_for_each(|(line, _)| to.write_line(&line))
-}
-
-fn described(labels: &Labels) -> String {
-    let named = labels.iter().filter(|(_, value)| !value.is_empty());
-    named.map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join(" ")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -153,6 +104,10 @@ mod tests {
         for wrong in ["3/3", "0/0", "1/", "/2", "a/2", "-1/2", "1/9999999", ""] {
             assert!(wrong.parse::<Shard>().is_err(), "{wrong}");
         }
+        let ranges = shards.map(|shard| shard.range(100));
+        assert_eq!(ranges, [0..33, 33..66, 66..100]);
+        assert_eq!(shards.map(|shard| shard.range(2)), [0..0, 0..1, 1..2]);
+        assert_eq!(shards[2].range(u64::MAX).end, u64::MAX);
     }
 
     #[test]
