@@ -330,3 +330,29 @@ fn the_last_copy_is_not_given_up_for_a_spare() {
     bench.open(false);
     check(&mut bench, &written);
 }
+
+/// A disk that hangs never tells what came of what it was told. The spare is filled all the same.
+#[test]
+fn a_member_that_hangs_is_rebuilt_on_the_spare() {
+    let mut bench = new_bench();
+    fill(&mut bench, 1);
+    bench.drain();
+    add(&mut bench, TAG);
+    bench.holds = vec![dcd_engine::Device::Member(MemberIndex(1))];
+    bench.held = Some(Vec::new());
+    let written = fill(&mut bench, 2);
+    bench.start_drain();
+    bench.pass_in_steps(Duration::from_secs(700));
+    let held = bench.held.take().unwrap();
+    assert!(!held.is_empty(), "something hangs");
+    assert_eq!(bench.volume().status().members[1].disk, MemberIndex(4));
+    bench.until_idle();
+    assert!(is_whole(&bench), "{:?}", bench.volume().status().members[1]);
+    // It answers after all.
+    for done in held {
+        bench.input(done);
+    }
+    bench.until_idle();
+    assert!(is_whole(&bench));
+    check(&mut bench, &written);
+}

@@ -706,6 +706,15 @@ impl Volume {
                 None => drop(it.held.insert(*id, Held { purpose, device, done })),
             }
         }
+        // What nobody waits for any more may land on the old disk as late as it likes: the new one
+        // would else not be rebuilt before that, which is never if it hangs.
+        let mut left = 0;
+        for io in self.ios.values_mut().filter(|io| io.device == device && io.purpose.is_none()) {
+            io.device = ELSEWHERE;
+            left += 1;
+        }
+        let found = self.members.get_mut(member);
+        (found.in_flight, found.given_up) = (found.in_flight - left, found.given_up - left);
         for (purpose, done) in ended {
             self.dispatch_done(purpose, device, done.result, None);
         }
