@@ -1,5 +1,5 @@
 //! Spares: disks that wait for a member to fail. Who is one, and when one is used. What is written
-//! to them is in [`super::paths::spare`].
+//! to them is in `paths/spare.rs`.
 //!
 //! The tables know nothing of spares: a disk is one by its label alone, so there is nothing that
 //! could contradict it.
