@@ -156,8 +156,8 @@ impl Engine {
     pub(super) fn may_destage(&self, in_flight: u32) -> Go {
         let urgent = self.destage_is_urgent();
         if !urgent {
-            // Who waits for a bypass asks for nothing: that is no silence. One that has not begun may
-            // wait for what is being destaged.
+            // Who waits for a bypass asks for nothing: that is no silence. One that has not begun
+            // may wait for what is being destaged.
             if self.config.one_disk && self.has_bypasses_under_way() {
                 return Go::Later;
             }

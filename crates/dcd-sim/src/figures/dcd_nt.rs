@@ -43,9 +43,9 @@ pub struct NtRuns {
     responses: Vec<(u64, u64, [f64; 2])>,
 }
 
-/// Section 4.2: "one megabytes of system RAM", here as buffers of 256 KB in place of 64 (3.2), "twenty megabytes disk
-/// partition is used as cache disk"; 3.4.2: first write first; 4.4: requests of more than 64 KB go
-/// past the log.
+/// Section 4.2: "one megabytes of system RAM", here as buffers of 256 KB in place of 64 (3.2),
+/// "twenty megabytes disk partition is used as cache disk"; 3.4.2: first write first; 4.4: requests
+/// of more than 64 KB go past the log.
 fn setup(disk: &Profile, has_log: bool) -> Setup {
     let config = EngineConfig {
         ack: AckMode::Memory,
