@@ -410,6 +410,18 @@ fn a_spare_takes_the_place_of_a_member_that_failed_and_is_found_by_the_next_star
     assert!(log.contains("is member 2 now, and no spare any more"), "{log}");
     assert!(log.contains("m2 is no member any more, and no spare"), "{log}");
     daemon.stop();
+    // It is gone for good, and still named: waited for as long as disks take, and no longer.
+    fs::rename(site.path("m2"), site.path("gone")).unwrap();
+    site.dcd(&serve_line("m3 m1 m0 m2", "")).fails(
+        1,
+        "member 2 that held data is not there",
+        "attach them",
+    );
+    let daemon = serve(&site, "spare m3 m1 m0 m2", "--wait");
+    assert!(daemon.log().contains("m2 does not exist: on without it"), "{}", daemon.log());
+    assert!(states(&site).iter().all(|state| state == "up-to-date"));
+    daemon.stop();
+    fs::rename(site.path("gone"), site.path("m2")).unwrap();
     // It may come back as the next spare.
     let daemon = serve(&site, "m0 m1 m3 spare", "");
     spare("add m2").ok();

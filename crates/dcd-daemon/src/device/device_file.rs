@@ -256,6 +256,19 @@ pub fn quoted(path: &Path) -> String {
 }
 
 impl DeviceError {
+    /// Whether a disk is not there, or is there no more for whoever wants to write to it. Not so if
+    /// somebody else has it: who, and what is done with it, has to be known first.
+    pub(crate) fn is_away(&self) -> bool {
+        match self {
+            DeviceError::NotFound { .. }
+            | DeviceError::ReadOnly { .. }
+            | DeviceError::Size { found: 0, .. }
+            | DeviceError::Io { .. } => true,
+            DeviceError::Network { source, .. } => source.is_silence(),
+            _ => false,
+        }
+    }
+
     /// Whether this process uses the disk already, perhaps under another name.
     pub fn is_our_own(&self) -> bool {
         let (DeviceError::Locked { pid, .. } | DeviceError::LockedBelow { pid, .. }) = self else {

@@ -122,17 +122,29 @@ pub(crate) struct Members {
     pub(crate) labels: Vec<Option<MemberLabel>>,
     /// How many members there are.
     count: usize,
+    /// What is wrong with disks that are not there, or as good as not.
+    pub(crate) away: Vec<DeviceError>,
 }
 
 impl Members {
     /// Sorts disks that were opened by the labels on them.
     pub(crate) fn of(disks: Vec<Disk>, uuid: Uuid, count: usize) -> Result<Members, MemberError> {
         let none = || std::iter::repeat_with(|| None).take(count);
-        let mut members = Members { disks: none().collect(), labels: vec![None; count], count };
+        let (disks_there, labels) = (none().collect(), vec![None; count]);
+        let mut members = Members { disks: disks_there, labels, count, away: Vec::new() };
         for disk in disks {
             let path = disk.file().path().to_owned();
-            let label = read_label(&disk)?
-                .map_err(|problem| MemberError::NoLabel { path: path.clone(), problem })?;
+            let label = match read_label_of(disk.file()) {
+                Ok(label) => label,
+                // As one that cannot be opened.
+                Err(error) if error.is_away() => {
+                    members.away.push(error);
+                    continue;
+                }
+                Err(source) => return Err(MemberError::Device { source }),
+            };
+            let label =
+                label.map_err(|problem| MemberError::NoLabel { path: path.clone(), problem })?;
             if label.uuid != uuid {
                 let (expected, found) = (uuid, label.uuid);
                 return Err(MemberError::OtherVolume { path, expected, found });
@@ -225,12 +237,7 @@ fn open(spec: &DeviceSpec) -> Result<Disk, MemberError> {
     })
 }
 
-/// The newer of the two copies; a disk that is too short for them has none.
-fn read_label(disk: &Disk) -> Result<Result<MemberLabel, FormatError>, MemberError> {
-    read_label_of(disk.file()).map_err(|source| MemberError::Device { source })
-}
-
-/// The label of a disk: the newer of its two copies.
+/// The label of a disk: the newer of its two copies; a disk that is too short for them has none.
 ///
 /// # Errors
 /// If it cannot be read. Inside: if there is none.

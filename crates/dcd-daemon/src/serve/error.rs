@@ -238,6 +238,14 @@ pub enum ServeError {
     /// The engine cannot start with these disks.
     #[error(transparent)]
     Open(#[from] OpenError),
+    /// Members of a volume are missing, and disks that were named are not there.
+    #[error("{source}: {away}")]
+    MembersAway {
+        /// What is wrong with each of these disks.
+        away: String,
+        /// Which members.
+        source: OpenError,
+    },
     /// A frontend cannot begin, or has ended.
     #[error(transparent)]
     Frontend(#[from] FrontendError),
@@ -369,7 +377,9 @@ impl ServeError {
                 format_size(needed.next_multiple_of(1 << 20))
             ),
             ServeError::Frontend(source) => return source.hint(),
-            ServeError::Open(source) => return open_hint(source),
+            ServeError::Open(source) | ServeError::MembersAway { source, .. } => {
+                return open_hint(source);
+            }
             ServeError::NotForVolumes { .. } => {
                 "serve it, and copy what is on it to another disk; docs/volume.md".into()
             }
@@ -676,7 +686,7 @@ fn volume_hint(error: &VolumeOpenError) -> Option<String> {
             )
         }
         VolumeOpenError::MemberReplaced { member } => format!(
-            "give the disk that is member {} now: `dcd inspect label DISK` shows what a disk is; where that one is lost, a \
+            "give the disk that is member {} now: `dcd probe DISK` tells what a disk is; where that one is lost, a \
              blank disk takes its place with --degraded --replace-member {}=DISK",
             member.0, member.0
         ),

@@ -42,14 +42,14 @@ pub(crate) fn open_cache_disks(named: &CacheDisks) -> Result<Given, ServeError> 
         match Disk::open(Device::Witness, spec) {
             Ok(disk) => given.witness = Some(disk),
             // Whether the legs can do without it is for the labels to say.
-            Err(error) if is_away(&error) => eprintln!("dcd: witness: {error}: on without it"),
+            Err(error) if error.is_away() => eprintln!("dcd: witness: {error}: on without it"),
             Err(error) => return Err(ServeError::device("witness")(error)),
         }
     }
     for (place, spec) in named.all().enumerate() {
         match Disk::open(Device::CacheDisk, spec) {
             Ok(disk) => given.disks.push((disk, place >= named.disks.len())),
-            Err(error) if is_away(&error) => given.away = given.away.or(Some(error)),
+            Err(error) if error.is_away() => given.away = given.away.or(Some(error)),
             Err(error) => return Err(ServeError::device("cache-disk")(error)),
         }
     }
@@ -57,18 +57,6 @@ pub(crate) fn open_cache_disks(named: &CacheDisks) -> Result<Given, ServeError> 
         Some(error) if given.disks.is_empty() => Err(ServeError::device("cache-disk")(error)),
         _ => Ok(given),
     }
-}
-
-/// Whether a disk is not there, or is there no more for whoever wants to write to it. Not so if
-/// somebody else has it: who, and what is done with it, has to be known first.
-fn is_away(error: &DeviceError) -> bool {
-    matches!(
-        error,
-        DeviceError::NotFound { .. }
-            | DeviceError::ReadOnly { .. }
-            | DeviceError::Size { found: 0, .. }
-            | DeviceError::Io { .. }
-    )
 }
 
 /// What a start has found of its cache-disk.

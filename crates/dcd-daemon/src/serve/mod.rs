@@ -20,8 +20,9 @@ pub mod several;
 pub mod share_choice;
 pub mod slow_disk;
 pub(crate) mod supervise;
+pub(crate) mod unlocked;
 pub(crate) mod volume_news;
-pub(crate) mod waiting;
+mod waiting;
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -252,7 +253,8 @@ fn serve_until_end(
     if options.wait {
         control_socket = options.control.as_deref().map(listen_unix).transpose()?;
         let listener = control_socket.as_ref().map(|(listener, _)| listener);
-        if !wait_for_disks(awaited(&options), listener, &signals, &notifier, options.quiet) {
+        let awaited = Awaited::new(&options.cache_disks, &options.data_disks);
+        if !wait_for_disks(awaited, listener, &signals, &notifier, options.quiet) {
             return Ok(Outcome::StoppedWhileOpening);
         }
     }
@@ -292,7 +294,7 @@ fn serve_until_end(
 
     let listener = control_socket.as_ref().map(|(listener, _)| listener);
     let teller = OpeningTeller::new(listener, Some(&notifier), options.quiet);
-    if !wait_until_running(event_loop, teller)? {
+    if !wait_until_running(event_loop, &pair.away, teller)? {
         pair.event_loop.close();
         return Ok(Outcome::StoppedWhileOpening);
     }
@@ -642,11 +644,6 @@ fn duties(options: &ServeOptions, fuse: Option<&MadeBefore>, block_size: u32) ->
             left: made.stale.clone(),
         }),
     }
-}
-
-/// The disks that it cannot begin without.
-fn awaited(options: &ServeOptions) -> Awaited<'_> {
-    Awaited::new(&options.cache_disks, data_disks_of(options).collect())
 }
 
 /// All disks, and what each is.

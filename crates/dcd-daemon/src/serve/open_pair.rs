@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::rc::Rc;
 
+use dcd_engine::error::VolumeOpenError;
 use dcd_engine::format::nvram::NvramIdentity;
 use dcd_engine::io::ResizeError;
 use dcd_engine::volume::format::area::VolumeArea;
@@ -58,6 +59,8 @@ pub(crate) struct Pair {
     pub(crate) trim: bool,
     /// Of a volume, the disks that are there; else empty.
     pub(crate) member_names: Vec<Option<String>>,
+    /// What is wrong with disks of a volume that are not there.
+    pub(crate) away: Vec<String>,
 }
 
 /// Opens both disks and begins to open the cache.
@@ -77,14 +80,14 @@ pub(crate) fn open_pair_on(
     kernel: Box<dyn Kernel>,
 ) -> Result<Pair, ServeError> {
     // 1. Both disks, locked. From here on nobody else can start with either, under any name.
-    let (cache_disks, data_disks, data_disk_read_only) = open_disks(options)?;
+    let OpenDisks { cache_disks, data_disks, data_disk_read_only, away } = open_disks(options)?;
 
     // 2. Who this cache is, and whether the disks belong together as far as can be seen from here.
     //    The engine looks deeper (sizes, witnesses) when it opens.
     let superblock_of = |disk: &Disk| superblock_of(disk, &data_disks);
     let mut found = find_cache(cache_disks, &options.cache_disks, superblock_of)?;
     let superblock = found.superblock.clone();
-    let mut below = Below::of(&superblock, found.disk(), data_disks, options)?;
+    let mut below = Below::of(&superblock, found.disk(), data_disks, away, options)?;
     if !superblock.has_legs {
         found.disk().file().is_known_by(Mark::Cache(superblock.uuid));
     }
@@ -158,6 +161,7 @@ pub(crate) fn open_pair_on(
     let read_only = config.read_only;
     let trim = below.disks().all(Disk::can_give_back_space);
     let member_names = below.member_names();
+    let away = below.away().iter().map(ToString::to_string).collect();
     let opening = Opening {
         now: clock.now(),
         superblock: superblock.clone(),
@@ -200,12 +204,22 @@ pub(crate) fn open_pair_on(
         data_disk_bytes,
         trim,
         member_names,
+        away,
     })
 }
 
-/// Locks the disks, so that nobody else can start with one of them under any name. The last value:
-/// whether a data-disk takes no writes.
-fn open_disks(options: &PairOptions) -> Result<(Given, Vec<Disk>, bool), ServeError> {
+/// The disks that were named.
+struct OpenDisks {
+    cache_disks: Given,
+    data_disks: Vec<Disk>,
+    /// One of them takes no writes.
+    data_disk_read_only: bool,
+    /// What is wrong with data-disks that are not there.
+    away: Vec<DeviceError>,
+}
+
+/// Locks the disks, so that nobody else can start with one of them under any name.
+fn open_disks(options: &PairOptions) -> Result<OpenDisks, ServeError> {
     let named = options.data_disks.disks.iter().chain(replaced(&options.data_disks));
     let mut paths: Vec<&Path> = options.cache_disks.all().map(DeviceSpec::path).collect();
     paths.extend(named.map(DeviceSpec::path));
@@ -214,14 +228,19 @@ fn open_disks(options: &PairOptions) -> Result<(Given, Vec<Disk>, bool), ServeEr
         return Err(ServeError::SameDisk { first, second, shared });
     }
     let cache_disks = open_cache_disks(&options.cache_disks)?;
-    let mut data_disks = Vec::new();
-    let mut data_disk_read_only = false;
+    let (data_disks, data_disk_read_only, away) = (Vec::new(), false, Vec::new());
+    let mut open = OpenDisks { cache_disks, data_disks, data_disk_read_only, away };
     for spec in &options.data_disks.disks {
-        let (disk, read_only) = open_data_disk(spec, options.engine.read_only)?;
-        data_disk_read_only |= read_only;
-        data_disks.push(disk);
+        match open_data_disk(spec, options.engine.read_only) {
+            Ok((disk, read_only)) => {
+                open.data_disk_read_only |= read_only;
+                open.data_disks.push(disk);
+            }
+            Err(error) if error.is_away() => open.away.push(error),
+            Err(error) => return Err(ServeError::device("data-disk")(error)),
+        }
     }
-    Ok((cache_disks, data_disks, data_disk_read_only))
+    Ok(open)
 }
 
 /// The newer superblock of the cache-disk.
@@ -438,6 +457,7 @@ impl Below {
         superblock: &Superblock,
         cache_disk: &Disk,
         mut data_disks: Vec<Disk>,
+        away: Vec<DeviceError>,
         options: &PairOptions,
     ) -> Result<Below, ServeError> {
         if superblock.volume_bytes > 0 {
@@ -446,10 +466,15 @@ impl Below {
             }
             let header = Box::new(read_volume_header(cache_disk.file(), superblock)?);
             let mut members = Members::of(data_disks, superblock.uuid, header.config.members)?;
+            // Whether the others can do without is for the engine to say: it may be no member any more.
+            members.away.extend(away);
             for (member, spec) in &options.data_disks.replacements {
                 members.replace(*member, spec)?;
             }
             return Ok(Below::Volume { header, members });
+        }
+        if let Some(error) = away.into_iter().next() {
+            return Err(ServeError::device("data-disk")(error));
         }
         if data_disks.len() > 1 || !options.data_disks.replacements.is_empty() {
             return Err(ServeError::OneDataDisk);
@@ -509,6 +534,14 @@ impl Below {
         }
     }
 
+    /// What is wrong with disks that are not there.
+    fn away(&self) -> &[DeviceError] {
+        match self {
+            Below::One(_) => &[],
+            Below::Volume { members, .. } => &members.away,
+        }
+    }
+
     /// What the tables of a volume take.
     fn memory_bytes(&self, superblock: &Superblock, config: &EngineConfig) -> u64 {
         match self {
@@ -559,27 +592,36 @@ fn read_volume_header(
 }
 
 /// The disk, and whether it takes no writes.
-fn open_data_disk(spec: &DeviceSpec, read_only: bool) -> Result<(Disk, bool), ServeError> {
-    let opened = match Disk::open(Device::DataDisk, spec) {
+fn open_data_disk(spec: &DeviceSpec, read_only: bool) -> Result<(Disk, bool), DeviceError> {
+    match Disk::open(Device::DataDisk, spec) {
         // Whoever asks for reading only gets that, also of a disk that takes no writes.
         Err(DeviceError::ReadOnly { .. } | DeviceError::Permission { .. }) if read_only => {
             Disk::open_read_only(Device::DataDisk, spec).map(|disk| (disk, true))
         }
         opened => opened.map(|disk| (disk, false)),
-    };
-    opened.map_err(ServeError::device("data-disk"))
+    }
 }
 
 /// Turns the loop until the engine runs. Whether it does: not if somebody asked to stop first.
-/// Meanwhile `teller` says how far it is.
+/// Meanwhile `teller` says how far it is; then it is told which disks it did without (`away`).
 pub(crate) fn wait_until_running(
     event_loop: &mut EventLoop<TieredEngine>,
+    away: &[String],
     mut teller: OpeningTeller<'_>,
 ) -> Result<bool, ServeError> {
     loop {
         match event_loop.phase() {
             Phase::Opening => {}
-            Phase::Running => return Ok(true),
+            Phase::Running => {
+                away.iter().for_each(|why| eprintln!("dcd: data-disk: {why}: on without it"));
+                return Ok(true);
+            }
+            Phase::Failed(source @ OpenError::Volume(VolumeOpenError::MembersMissing { .. }))
+                if !away.is_empty() =>
+            {
+                let (away, source) = (away.join(", "), source.clone());
+                return Err(ServeError::MembersAway { away, source });
+            }
             Phase::Failed(error) => return Err(error.clone().into()),
             Phase::Closed => return Ok(false),
         }

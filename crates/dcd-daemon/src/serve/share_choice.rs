@@ -6,19 +6,16 @@ use std::path::Path;
 
 use dcd_engine::Uuid;
 use dcd_engine::format::data_label::{DATA_LABEL_BYTES, DATA_LABEL_OFFSETS, DataLabel};
-use dcd_engine::format::geometry::SUPERBLOCK_OFFSETS;
 use dcd_engine::format::share_directory::{Share, ShareDirectory, ShareState};
-use dcd_engine::format::superblock::{SUPERBLOCK_SIZE, Superblock};
 use dcd_engine::volume::format::label::{LABEL_OFFSETS, MEMBER_LABEL_BYTES};
 
 use crate::device::device_file::serial_of;
 use crate::device::device_spec::DeviceSpec;
-use crate::device::shares::{
-    DiskReader, Place, ShareProblem, directory_at, is_no_directory, whole_name,
-};
+use crate::device::shares::{Place, ShareProblem, directory_at, is_no_directory, whole_name};
 use crate::pair::book::PairBook;
 use crate::pair::members::member_mark_in;
 use crate::serve::error::ServeError;
+use crate::serve::unlocked::{copies, superblock_of};
 
 /// Puts the share that is meant in the place of each disk that has shares. A disk that has none, or
 /// cannot be read, stays as it is: who opens it says what is wrong.
@@ -124,19 +121,4 @@ fn cache_said_by(data_disk: &Path) -> Option<Uuid> {
     }
     let [first, second] = copies::<MEMBER_LABEL_BYTES>(data_disk, LABEL_OFFSETS)?;
     member_mark_in(&first, &second)?.cache()
-}
-
-fn superblock_of(share: &Path) -> Option<Superblock> {
-    let [first, second] = copies::<SUPERBLOCK_SIZE>(share, SUPERBLOCK_OFFSETS)?;
-    Superblock::newest(&first, &second).ok()
-}
-
-/// Both copies of what a disk says of itself; one that cannot be read stays empty.
-fn copies<const BYTES: usize>(disk: &Path, offsets: [u64; 2]) -> Option<[[u8; BYTES]; 2]> {
-    let disk = DiskReader::open(disk).ok()?;
-    let mut copies = [[0; BYTES]; 2];
-    for (copy, offset) in copies.iter_mut().zip(offsets) {
-        let _ = disk.read_exact_at(copy, offset);
-    }
-    Some(copies)
 }

@@ -1,17 +1,21 @@
 //! Waiting until both disks are there (`--wait`): a service may be started before its disks, and
 //! must neither fail nor hold up anybody. A leg that the others can do without, because it counted
 //! no more or the witness says so, is waited for as long as disks take to come up, and then no longer.
+//! So is a disk of a volume of which all members are there, or which may be served degraded: a spare
+//! may have taken its place.
 //!
 //! A disk is there when its name can be looked up. Names are looked up every half second: whatever
 //! makes them (udev, a mount, a person) needs to know nothing of us. Meanwhile the service manager
 //! and `dcd status` are told what is missing, and a signal ends it.
 
+use std::collections::BTreeSet;
 use std::io::BufReader;
 use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use dcd_client::server::Until;
+use dcd_engine::volume::format::label::Standing;
 use dcd_protocol::Code;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde_json::json;
@@ -21,10 +25,11 @@ use crate::control::{check_peer, read_command};
 use crate::device::device_spec::DeviceSpec;
 use crate::device::network::is_network;
 use crate::device::shares::disk_of;
-use crate::pair::CacheDisks;
 use crate::pair::legs::can_do_without_others;
+use crate::pair::{CacheDisks, DataDisks, replaced};
 use crate::process::service_manager::Notifier;
 use crate::process::signals::{Signal, Signals};
+use crate::serve::unlocked::{member_label_of, volume_of};
 
 /// How often names are looked up.
 const INTERVAL: Duration = Duration::from_millis(500);
@@ -33,18 +38,24 @@ const CLIENT_PATIENCE: Duration = Duration::from_millis(200);
 
 /// How long a leg is waited for that the others can do without.
 const LEG_PATIENCE: Duration = Duration::from_secs(10);
+/// How long a disk of a volume is: it may be turning up to speed.
+const MEMBER_PATIENCE: Duration = Duration::from_secs(30);
 
 /// What is waited for.
 pub(crate) struct Awaited<'a> {
     pub(crate) cache_disks: &'a CacheDisks,
     pub(crate) data_disks: Vec<&'a DeviceSpec>,
-    /// Since when only legs are missing that the others can do without.
+    /// A volume may be served without members.
+    degraded: bool,
+    /// Since when only disks are missing that the others can do without.
     dispensable_since: Option<Instant>,
 }
 
 impl<'a> Awaited<'a> {
-    pub(crate) fn new(cache_disks: &'a CacheDisks, data_disks: Vec<&'a DeviceSpec>) -> Self {
-        Awaited { cache_disks, data_disks, dispensable_since: None }
+    pub(crate) fn new(cache_disks: &'a CacheDisks, data_disks: &'a DataDisks) -> Self {
+        let degraded = data_disks.degraded;
+        let data_disks = data_disks.disks.iter().chain(replaced(data_disks)).collect();
+        Awaited { cache_disks, data_disks, degraded, dispensable_since: None }
     }
 
     /// What is missing, in words; `None`: nothing.
@@ -54,18 +65,21 @@ impl<'a> Awaited<'a> {
             is_network(disk.path()) || disk_of(disk.path()).exists()
         };
         let (there, cache_disks): (Vec<_>, Vec<_>) = self.cache_disks.all().partition(is_there);
-        let data_disks: Vec<_> = self.data_disks.iter().filter(|disk| !is_there(disk)).collect();
+        let (members, data_disks): (Vec<&DeviceSpec>, Vec<_>) =
+            self.data_disks.iter().copied().partition(is_there);
         let legs: Vec<&Path> = there.iter().map(|disk| disk.path()).collect();
         // The witness itself is not waited for while all legs are there; else its word is.
         let witness = self.cache_disks.witness.as_ref().map(DeviceSpec::path);
-        let is_dispensable = !cache_disks.is_empty()
-            && data_disks.is_empty()
-            && can_do_without_others(&legs, witness, &self.cache_disks.without);
+        let is_dispensable = (cache_disks.is_empty()
+            || can_do_without_others(&legs, witness, &self.cache_disks.without))
+            && (data_disks.is_empty() || volume_is_there(&legs, &members, self.degraded))
+            && !(cache_disks.is_empty() && data_disks.is_empty());
+        let patience = if data_disks.is_empty() { LEG_PATIENCE } else { MEMBER_PATIENCE };
         self.dispensable_since = match is_dispensable {
             true => self.dispensable_since.or(Some(Instant::now())),
             false => None,
         };
-        if self.dispensable_since.is_some_and(|since| since.elapsed() >= LEG_PATIENCE) {
+        if self.dispensable_since.is_some_and(|since| since.elapsed() >= patience) {
             return None;
         }
         let words = cache_disks.iter().map(|disk| format!("the cache-disk {disk}"));
@@ -73,6 +87,17 @@ impl<'a> Awaited<'a> {
         let words: Vec<String> = words.collect();
         (!words.is_empty()).then(|| format!("waiting for {}", words.join(" and ")))
     }
+}
+
+/// Whether these legs are of a volume, and these disks have all its members by their labels. Those
+/// that a spare has replaced may be among them: then the start says which one it lacks.
+fn volume_is_there(legs: &[&Path], disks: &[&DeviceSpec], degraded: bool) -> bool {
+    let Some((uuid, count)) = legs.iter().find_map(|leg| volume_of(leg)) else { return false };
+    let labels = disks.iter().filter_map(|disk| member_label_of(disk.path()));
+    let has_all = [Standing::Member, Standing::SpareMember];
+    let ours = labels.filter(|label| label.uuid == uuid && has_all.contains(&label.standing));
+    let members: BTreeSet<u8> = ours.map(|label| label.member.0).collect();
+    degraded || members.len() >= count
 }
 
 /// Waits until all disks are there. False if a signal came first.

@@ -104,6 +104,17 @@ pub enum NetworkProblem {
 }
 
 impl NetworkProblem {
+    /// Whether nobody answers, so that the disk may be there later.
+    pub(crate) fn is_silence(&self) -> bool {
+        matches!(
+            self,
+            NetworkProblem::Host { .. }
+                | NetworkProblem::Connect { .. }
+                | NetworkProblem::NoAnswer { .. }
+                | NetworkProblem::Closed { .. }
+        )
+    }
+
     /// What to do about it.
     pub fn hint(&self) -> Option<String> {
         Some(match self {
