@@ -5,7 +5,7 @@
 mod common;
 
 use common::{Driver, Kind, LINE, LINES_PER_SEGMENT, never_idle};
-use dcd_engine::{Device, Duration, IoError, LbaRange, Operation, Time};
+use dcd_engine::{Buffer, Device, Duration, IoError, LbaRange, Operation, Time};
 
 /// Noticed: another curve of the idle threshold (it halves ten times from 1 s to 1 ms, evenly over
 /// the utilisation), or destaging that starts at another moment.
@@ -298,4 +298,54 @@ fn zero_ranges_are_destaged_32_at_once() {
     d.submit(Operation::Drain, false);
     d.finish_all();
     assert_eq!(d.ios_of(Device::DataDisk, Kind::WriteZeroes).len(), 32);
+}
+
+/// Somebody reads without a pause, two at a time, when a large write past the log comes that has to
+/// wait for a batch of the same lines.
+///
+/// ```text
+/// reads       |---||---||---||---||---||---||---||---||---|
+/// destage     100, 102, ... |--|   waits for silence, and for readers
+/// bypass      of 180               asked: the batch does not wait any more
+/// ```
+#[test]
+fn readers_do_not_keep_a_bypass_waiting_that_waits_for_a_batch() {
+    let ask = |d: &mut Driver, line: u64| {
+        let (range, buffer) = (LbaRange::new(line * 8, 8), Buffer::zeroed(LINE));
+        d.submit(Operation::Read { range, buffer }, false)
+    };
+    for one_disk in [false, true] {
+        let mut d = Driver::with(|options| {
+            options.engine.bypass_threshold_bytes = 8192;
+            options.engine.one_disk = one_disk;
+            options.data_disk.blocks = 1 << 15;
+        });
+        // Two lines apart, so that each is a write of its own.
+        d.write_durably((0..50).map(|i| 100 + 2 * i), 1);
+        d.hold(|io| io.device == Device::DataDisk);
+        d.advance_time(Duration::from_secs(10));
+        assert!(d.find_io(Device::DataDisk, Kind::Write).is_some(), "a batch is under way");
+        let mut reads = vec![ask(&mut d, 3000), ask(&mut d, 3001)];
+        let bypass = d.write_blocks(180 * 8, 16, 2);
+        for round in 0.. {
+            assert!(round < 2000, "the write waits for ever (one disk: {one_disk})");
+            d.finish_all();
+            if d.is_answered(bypass) {
+                break;
+            }
+            // Whatever the disk has ends within a millisecond, and the reader asks again.
+            for kind in [Kind::Write, Kind::Flush, Kind::Read] {
+                d.ios_of(Device::DataDisk, kind).into_iter().for_each(|io| d.finish(io));
+            }
+            let ended: Vec<_> = reads.iter().copied().filter(|it| d.is_answered(*it)).collect();
+            for read in ended {
+                reads.retain(|it| *it != read);
+                reads.push(ask(&mut d, 3000 + round % 500));
+            }
+            d.advance_time(Duration::from_millis(1));
+        }
+        assert_eq!(d.result(bypass), Ok(()));
+        d.release();
+        assert_eq!((d.read(180), d.read(181), d.read(182)), (2, 2, 1));
+    }
 }

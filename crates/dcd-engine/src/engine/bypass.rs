@@ -177,6 +177,18 @@ impl Engine {
         self.bypasses.iter().any(Bypass::is_under_way)
     }
 
+    /// Whether one waits for nothing but the end of what is being destaged.
+    pub(super) fn a_bypass_waits_for_destaging(&self) -> bool {
+        let durable = self.log.durable_record();
+        self.bypasses.iter().any(|bypass| {
+            let (line, lines) = bypass.lines();
+            matches!(bypass.state, State::Waiting(_))
+                && bypass.after <= durable
+                && (self.destage.touches(line, lines)
+                    || self.zeroes_destaging.overlaps(line, lines))
+        })
+    }
+
     /// Whether a tombstone waits for room in the log.
     pub(super) fn has_bypasses_without_room(&self) -> bool {
         self.bypasses.iter().any(|bypass| matches!(bypass.state, State::Flushed))

@@ -123,6 +123,7 @@ impl Engine {
             || self.resize.wants_destage()
             || self.someone_waits_for_destaging()
             || self.purge_waits_for_destaging()
+            || self.destage.a_bypass_waits()
             || self.close.is_some()
     }
 
@@ -170,8 +171,9 @@ impl Engine {
             return Go::At(self.pace.next_write_at);
         }
         // A drain that readers keep from everything would never end; nor would what a large discard
-        // waits for, and changes behind it.
+        // waits for, and changes behind it, nor a batch that a large write waits for.
         let is_full = self.someone_waits_for_destaging()
+            || self.destage.a_bypass_waits()
             || self.a_drain_is_held_up()
             || self.purge_waits_for_destaging();
         if self.config.one_disk && !is_full && (self.log_is_busy() || !self.reads.is_empty()) {

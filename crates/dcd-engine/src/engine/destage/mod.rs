@@ -92,6 +92,8 @@ pub(super) struct Destage {
     /// What is emptied while the log is tight.
     tight_victim: Option<(SegmentIndex, SegmentSerial)>,
     drains: Vec<Drain>,
+    /// A bypass waits for the end of the work under way.
+    a_bypass_waits: bool,
     retry: Option<(Time, Duration)>,
     /// Lines whose last write failed.
     blocked: BTreeMap<Line, Blocked>,
@@ -160,6 +162,12 @@ impl Destage {
         !self.drains.is_empty()
     }
 
+    /// Whether a large write past the log waits for the end of what is under way. Readers that keep
+    /// it from ending would keep the write for ever.
+    pub(super) fn a_bypass_waits(&self) -> bool {
+        self.a_bypass_waits
+    }
+
     /// No batch is under way, and no completion.
     pub(super) fn is_idle(&self) -> bool {
         matches!(self.work, Work::None) && self.completions.reads_in_flight() == 0
@@ -218,6 +226,8 @@ impl Engine {
 
     pub(super) fn advance_destage(&mut self) -> bool {
         self.watch_marks();
+        // Here, because a batch that is looked at below is nowhere else meanwhile.
+        self.destage.a_bypass_waits = self.a_bypass_waits_for_destaging();
         self.watch_stuck();
         self.unblock();
         self.watch_trouble();
