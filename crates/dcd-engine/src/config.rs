@@ -209,8 +209,10 @@ impl Limits {
         poisoned_lines: POISONED_LINES_MAX,
         recent_witnesses: RECENT_WITNESSES_MAX,
         checkpoint_write_bytes: 1 << 20,
-        checkpoint_lines: 2048,
-        discarded_lines: 8192,
+        // Of a large index each line is a page that no cache of the processor knows, and in a table
+        // that has just grown one that the kernel has to give: up to 2 us for each.
+        checkpoint_lines: 512,
+        discarded_lines: 2048,
         announced_ahead: 64,
         listed_free: LISTED_FREE_MAX as usize,
         checkpoint_part: 8,

@@ -200,9 +200,9 @@ impl Options {
         }
         // What was drawn before this came is drawn as it was.
         let mut aside = Random::new(random.state() ^ 0x6761_7468_6572);
-        limits.checkpoint_lines = aside.pick(&[1, 3, 2048, 2048]) as usize;
+        limits.checkpoint_lines = aside.pick(&[1, 3, 512, 512]) as usize;
         let mut aside = Random::new(random.state() ^ 0x7377_6570);
-        limits.discarded_lines = aside.pick(&[1, 1, 2, 8192]) as usize;
+        limits.discarded_lines = aside.pick(&[1, 1, 2, 2048]) as usize;
         limits
     }
 
