@@ -22,7 +22,7 @@ pub struct Counters {
     pub write_bytes: u64,
     /// Lines written whose older copy was still in the log: work that destaging is spared.
     pub overwritten_lines: u64,
-    /// Lines logged.
+    /// Lines logged, also in the place of others in the record that is being filled.
     pub logged_lines: u64,
     /// Write requests that went past the log.
     pub bypasses: u64,
