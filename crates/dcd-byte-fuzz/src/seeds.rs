@@ -575,6 +575,7 @@ fn superblocks_of_sessions() -> [Vec<u8>; 3] {
             data_disk: data_disk_info(),
             data_disk_serial: serial.to_owned(),
             volume_bytes: 0,
+            volume_moved_to: 0,
             data_offset_bytes: 0,
             data_label_epoch: 0,
             has_end_mark: true,
@@ -608,11 +609,23 @@ fn superblocks() -> Vec<Vec<u8>> {
         [&[1], &LegLabel::of_new(UUID, &[UUID], 0, Tag(7)).encode().bytes()[..920]].concat(),
         [&[1], witness_label().encode().bytes()].concat(),
         resized_superblock(),
+        grown_superblock(),
     ]);
     superblocks
 }
 
 /// Of a log that has grown twice.
+/// Of a volume whose tables have moved.
+fn grown_superblock() -> Vec<u8> {
+    let bytes = superblocks_of_sessions()[1][1..].to_vec();
+    let mut whole = [0; 4096];
+    whole[..bytes.len()].copy_from_slice(&bytes);
+    let mut superblock = Superblock::decode(&whole).expect("one of the seeds");
+    superblock.volume_bytes = 5 << 20;
+    superblock.volume_moved_to = superblock.geometry.end() + (3 << 20);
+    [&[1], &superblock.encode().bytes()[..512]].concat()
+}
+
 fn resized_superblock() -> Vec<u8> {
     let mut superblock = Superblock::decode(&{
         let mut bytes = superblocks_of_sessions()[1][1..].to_vec();

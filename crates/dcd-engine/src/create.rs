@@ -83,6 +83,7 @@ pub fn create(options: CreateOptions) -> Vec<(u64, Buffer)> {
         data_disk_serial: data_disk_serial.clone(),
         created_unix_seconds,
         volume_bytes: area.as_ref().map_or(0, VolumeArea::bytes),
+        volume_moved_to: 0,
         data_offset_bytes,
         data_label_epoch: 0,
         has_end_mark,

@@ -114,7 +114,7 @@ pub use dcd_block::units;
 
 pub use buffer::{Buffer, SegmentMemory};
 pub use config::{AckMode, DataDiskInfo, DestagePolicyKind, EngineConfig, Limits, Mode};
-pub use engine::{Engine, MemoryUse, Phase};
+pub use engine::{Engine, GrowRefusal, MemoryUse, Phase};
 pub use error::{FormatError, OpenError};
 pub use format::superblock::MemoryIdentity;
 pub use format::{Geometry, Superblock};

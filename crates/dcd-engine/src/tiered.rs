@@ -18,6 +18,7 @@
 use std::collections::VecDeque;
 use std::ops::{Deref, Range};
 
+use crate::GrowRefusal;
 use crate::config::{ConfigError, EngineConfig};
 use crate::engine::{Engine, Phase};
 use crate::error::OpenError;
@@ -31,6 +32,7 @@ use crate::nvram::durable::{DurableNvram, DurableOutput, NvramStatus};
 use crate::patience::Patience;
 use crate::stats::Status;
 use crate::units::{Duration, LbaRange, LegIndex, MemberIndex, Time, Uuid};
+use crate::volume::growth::Growth;
 use crate::volume::{NewDisk, ReplaceError};
 
 /// Writes of the medium under way at once: few enough that one of them ends soon, however many are
@@ -285,6 +287,14 @@ impl TieredEngine {
     /// See [`Engine::add_spare`].
     pub fn add_spare(&mut self, new: NewDisk) -> Result<MemberIndex, ReplaceError> {
         self.engine.add_spare(new)
+    }
+
+    /// See [`Engine::grow_volume`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn grow_volume(&mut self, growth: &Growth) -> Result<(), GrowRefusal> {
+        self.engine.grow_volume(growth)
     }
 
     /// See [`Engine::remove_spare`].

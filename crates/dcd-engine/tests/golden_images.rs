@@ -88,6 +88,7 @@ fn superblock() -> Superblock {
         },
         data_disk_serial: "WD-WX12345678".into(),
         volume_bytes: 0,
+        volume_moved_to: 0,
         data_offset_bytes: 0,
         data_label_epoch: 0,
         has_end_mark: false,
@@ -846,10 +847,26 @@ fn journal_items() -> [JournalItem; 7] {
     ]
 }
 
-fn volume_images() -> [(&'static str, Vec<u8>); 17] {
+/// Of a volume that has grown in the session that is open.
+fn superblock_of_grown_volume() -> Superblock {
+    Superblock {
+        generation: EPOCH + 1,
+        volume_bytes: 7 << 20,
+        volume_moved_to: 21 << 20,
+        has_end_mark: true,
+        resized: Some(Resized {
+            session_epoch: EPOCH,
+            checkpoint_generation: CHECKPOINT_GENERATION,
+        }),
+        ..superblock()
+    }
+}
+
+fn volume_images() -> [(&'static str, Vec<u8>); 18] {
     let bytes = |buffer: Buffer| buffer.bytes().to_vec();
     let superblock = Superblock { volume_bytes: 5 << 20, ..superblock() };
     [
+        ("superblock-volume-grown", bytes(superblock_of_grown_volume().encode())),
         ("superblock-volume", bytes(superblock.encode())),
         ("volume-header", bytes(volume_header().encode())),
         ("volume-root", bytes(volume_root().encode())),
@@ -897,6 +914,8 @@ fn structures_of_a_volume_are_written_as_ever() {
 fn structures_of_a_volume_are_read_as_ever() {
     let superblock = Superblock::decode(&read_image("superblock-volume")).unwrap();
     assert_eq!(superblock.volume_bytes, 5 << 20);
+    let superblock = Superblock::decode(&read_image("superblock-volume-grown"));
+    assert_eq!(superblock, Ok(superblock_of_grown_volume()));
     assert_eq!(VolumeHeader::decode(&read_image("volume-header")), Ok(volume_header()));
     assert_eq!(Root::decode(&read_image("volume-root"), UUID), Ok(volume_root()));
     let root = Root::decode(&read_image("volume-root-labels"), UUID);

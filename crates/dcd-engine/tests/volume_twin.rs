@@ -3,14 +3,16 @@
 #[path = "common/volume.rs"]
 mod common;
 
+use std::collections::BTreeSet;
+
 use common::{Bench, CACHE_BYTES, MIB, UUID, check, config, fill, raid5, set, tiered};
 use dcd_engine::create::{CreateOptions, create};
 use dcd_engine::units::{LINE_SIZE, MemberIndex};
-use dcd_engine::volume::Volume;
 use dcd_engine::volume::config::VolumeConfig;
 use dcd_engine::volume::format::label::{LABEL_OFFSETS, MEMBER_LABEL_BYTES, MemberLabel};
 use dcd_engine::volume::import::{self, ImportDisks, ImportError, ImportReport};
 use dcd_engine::volume::placement::RaidLevel;
+use dcd_engine::volume::{GrowthEnd, Volume};
 use dcd_engine::{Buffer, Duration, Geometry, IoError, LbaRange, Operation};
 
 /// The members of a bench, and a new cache-disk.
@@ -88,14 +90,13 @@ fn try_import(
 ) -> Result<ImportReport, ImportError> {
     bench.engine = None;
     let labels = labels(bench);
-    let header = bench.header.clone();
     let mut disks = Disks {
         members: &mut bench.members,
-        cache_disk: vec![0xdd; CACHE_BYTES as usize],
+        cache_disk: vec![0xdd; bench.cache_disk.len().max(CACHE_BYTES as usize)],
         writes_left,
     };
     let found = import::find(&labels, degraded, &mut disks)?;
-    assert_eq!(found.header, header);
+    let header = found.header.clone();
     let geometry = Geometry::fit(8 * MIB, 64 << 10).unwrap();
     let mut writes = create(CreateOptions {
         uuid: UUID,
@@ -132,6 +133,46 @@ fn with_twin(config: VolumeConfig) -> Bench {
     let bench = Bench::new(VolumeConfig { twin_region_pages: 1, ..config });
     bench.volume().status().twin.expect("it has one");
     bench
+}
+
+/// While a volume grows, and its cache-disk is lost at any moment, one twin or the other tells all
+/// that was there; behind that the larger one does.
+#[test]
+fn a_volume_that_grows_is_found_without_its_cache_disk() {
+    for config in [raid5(), tiered()] {
+        let mut bench = with_twin(config);
+        let written = fill(&mut bench, 3);
+        bench.drain();
+        settle(&mut bench);
+        let before = bench.lines();
+        bench.enlarge(8 * MIB, 6 * MIB);
+        let growth = bench.growth();
+        bench.moments = Some(Vec::new());
+        assert_eq!(bench.grow(&growth), Ok(GrowthEnd::Grown));
+        let moments = bench.moments.take().unwrap();
+        let after = bench.lines();
+        let mut sizes = BTreeSet::new();
+        for (cache_disk, members) in moments.into_iter().step_by(3) {
+            (bench.cache_disk, bench.members) = (cache_disk, members);
+            import(&mut bench);
+            sizes.insert(bench.lines());
+            check(&mut bench, &written);
+        }
+        assert!(sizes.is_subset(&BTreeSet::from([before, after])), "{sizes:?}");
+        assert!(sizes.contains(&before));
+        // The larger one, and what is where there was nothing before.
+        bench.enlarge(0, 0);
+        if bench.lines() == before {
+            let growth = bench.growth();
+            assert_eq!(bench.grow(&growth), Ok(GrowthEnd::Grown));
+        }
+        let again = fill(&mut bench, 9);
+        bench.drain();
+        settle(&mut bench);
+        import(&mut bench);
+        assert_eq!(bench.lines(), after);
+        check(&mut bench, &again);
+    }
 }
 
 /// Time for the twin to be built, and for its checksums to be written.

@@ -60,6 +60,8 @@ pub enum Runs {
     Replacing,
     /// On volumes with spares.
     Sparing,
+    /// On volumes that grow.
+    Growing,
     /// On volumes whose members leave and come back.
     Returning,
     /// Caches whose log grows and shrinks, by turns on one disk and on two legs.

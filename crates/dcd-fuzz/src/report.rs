@@ -89,6 +89,10 @@ pub struct VolumeUse {
     pub replacements: u64,
     /// ... and have taken it.
     pub replacements_done: u64,
+    /// Growths of the volume that were begun.
+    pub growths: u64,
+    /// Those that the load has seen the end of.
+    pub growths_done: u64,
     /// Starts with the wrong one of two disks that have been a member: refused.
     pub others_refused: u64,
     /// Cache-disks that were destroyed, and volumes imported ...
@@ -169,6 +173,8 @@ impl VolumeUse {
         self.members_replaced += other.members_replaced;
         self.replacements += other.replacements;
         self.replacements_done += other.replacements_done;
+        self.growths += other.growths;
+        self.growths_done += other.growths_done;
         self.others_refused += other.others_refused;
         self.imports += other.imports;
         self.imports_cut += other.imports_cut;

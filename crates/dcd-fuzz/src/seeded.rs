@@ -20,9 +20,9 @@ use crate::session::pairs;
 use crate::volume;
 use crate::volume::VolumeKind;
 use crate::volume::options::{
-    FEW_SUMS_EACH, FEW_SUMS_FROM, FOCUS_FROM, MORE_FAULTS_FROM, REPLACES_FROM, RETURNS_FROM,
-    ROTS_EACH, ROTS_FROM, SPARES_FROM, STUMBLES_EACH, STUMBLES_FIRST, TWIN_FROM, WITHOUT_LOG_EACH,
-    WITHOUT_LOG_FROM,
+    FEW_SUMS_EACH, FEW_SUMS_FROM, FOCUS_FROM, GROWS_VOLUME_FROM, MORE_FAULTS_FROM, REPLACES_FROM,
+    RETURNS_FROM, ROTS_EACH, ROTS_FROM, SPARES_FROM, STUMBLES_EACH, STUMBLES_FIRST, TWIN_FROM,
+    WITHOUT_LOG_EACH, WITHOUT_LOG_FROM,
 };
 
 /// A cache that throws writes away: whoever does not find this finds nothing.
@@ -161,6 +161,9 @@ impl Case {
                 &[VolumeKind::Raid5, VolumeKind::Raid1, VolumeKind::Tiered, VolumeKind::Raid0]
             }
             Runs::Sparing => &[VolumeKind::Tiered, VolumeKind::Raid5, VolumeKind::Raid1],
+            Runs::Growing => {
+                &[VolumeKind::Raid5, VolumeKind::Tiered, VolumeKind::Raid1, VolumeKind::Raid0]
+            }
             Runs::Returning => &[VolumeKind::Raid5, VolumeKind::Raid1],
             Runs::TieredVolumes => &[VolumeKind::Tiered],
             Runs::FocusedVolumes => &[VolumeKind::Tiered, VolumeKind::Raid0],
@@ -173,6 +176,7 @@ impl Case {
             Runs::Twin => TWIN_FROM,
             Runs::Replacing => REPLACES_FROM,
             Runs::Sparing => SPARES_FROM,
+            Runs::Growing => GROWS_VOLUME_FROM,
             Runs::Returning => RETURNS_FROM,
             Runs::RottingVolumes => ROTS_FROM,
             Runs::VolumesOfFewSums => FEW_SUMS_FROM,

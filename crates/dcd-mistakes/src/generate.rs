@@ -98,6 +98,7 @@ fn variant(runs: &str) -> &'static str {
         "replacing" => "Runs::Replacing",
         "sparing" => "Runs::Sparing",
         "returning" => "Runs::Returning",
+        "growing" => "Runs::Growing",
         "resizing" => "Runs::Resizing",
         "paged" => "Runs::Paged",
         "nvram" => "Runs::Nvram",

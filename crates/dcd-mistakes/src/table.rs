@@ -21,6 +21,7 @@ pub const RUNS: &[&str] = &[
     "replacing",
     "returning",
     "sparing",
+    "growing",
     "resizing",
     "paged",
     "nvram",

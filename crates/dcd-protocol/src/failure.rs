@@ -136,6 +136,8 @@ codes! {
     BeyondDisk = "beyond-disk",
     /// A share of a cache-disk cannot have the room that is asked for.
     NoShareRoom = "no-share-room",
+    /// A volume cannot grow so.
+    CannotGrow = "cannot-grow",
     /// [`ResizeError::Memory`].
     MemoryMax = "memory-max",
     /// [`ResizeError::Index`].

@@ -15,6 +15,7 @@
 //! {"volume":{"replace":{"member":N,"disk":"/dev/sdf"}}}    {"ok":true,"send":"descriptors"}, then {"ok":true}: see the status
 //! {"volume":{"add-spare":{"disk":"/dev/sdf"}}}             {"ok":true,"send":"descriptors"}, then {"ok":true}: see the status
 //! {"volume":{"remove-spare":{"disk":"/dev/sdf"}}}          {"ok":true}, at once: see the status
+//! {"volume":{"grow":{"set":N|null,"bytes":N|null}}}        {"ok":true}, at once: see the status
 //! {"volume":"scrub"}                                       {"ok":true}, at once
 //! {"volume":"resume-scrub"}                                {"ok":true}, at once
 //! {"volume":"cancel-work"}                                 {"ok":true}
@@ -117,6 +118,13 @@ pub enum VolumeCommand {
     RemoveSpare {
         /// How it was named.
         disk: String,
+    },
+    /// Have the volume grow on what its disks have now.
+    Grow {
+        /// This set; none: the one that lies last on its members.
+        set: Option<u8>,
+        /// Size that users are to see; none: all that the sets hold.
+        bytes: Option<u64>,
     },
     /// Read, compare and repair all that is redundant.
     Scrub,

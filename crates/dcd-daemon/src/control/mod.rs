@@ -57,6 +57,7 @@ mod resize;
 pub mod sequences;
 pub mod settings;
 mod shared;
+mod volume_growth;
 pub mod volumes;
 
 use std::io::{self, BufRead, BufReader};

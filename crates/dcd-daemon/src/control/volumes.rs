@@ -16,6 +16,7 @@ use dcd_protocol::{Code, Failure, VolumeCommand};
 use serde_json::{Value, json};
 
 use crate::control::answers::{answer, failure, run_with_signs_of_life, write_line};
+use crate::control::volume_growth;
 use crate::device::device_file::DeviceFile;
 use crate::device::device_spec::DeviceSpec;
 use crate::event_loop::submitter::Submitter;
@@ -91,6 +92,9 @@ pub(crate) fn run(
                     "`dcd volume status` lists the spares",
                 ),
             })
+        }
+        VolumeCommand::Grow { set, bytes } => {
+            return Ok(volume_growth::run(submitter, set, bytes));
         }
         command => return change(stream, submitter, command),
     };
@@ -200,6 +204,7 @@ fn change(stream: &UnixStream, submitter: &Submitter, command: VolumeCommand) ->
         | VolumeCommand::Replace { .. }
         | VolumeCommand::AddSpare { .. }
         | VolumeCommand::RemoveSpare { .. }
+        | VolumeCommand::Grow { .. }
         | VolumeCommand::Places { .. } => unreachable!("they are no requests of the engine"),
         VolumeCommand::SetAttributes { ranges, set, clear } => {
             let ranges = match ranges_of(submitter, &ranges) {

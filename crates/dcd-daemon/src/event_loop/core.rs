@@ -9,10 +9,11 @@ use dcd_engine::legs::witness::WitnessParts;
 use dcd_engine::nvram::durable::NvramStatus;
 use dcd_engine::stats::{CacheDiskFailure, DestageTrouble, Status};
 use dcd_engine::units::{LbaRange, LegIndex, MemberIndex};
+use dcd_engine::volume::growth::Growth;
 use dcd_engine::volume::{NewDisk, ReplaceError};
 use dcd_engine::{
-    DataDiskInfo, Engine, EngineConfig, Input, MemoryUse, Output, Phase, TieredEngine, Time, Uuid,
-    VolumeError,
+    DataDiskInfo, Engine, EngineConfig, GrowRefusal, Input, MemoryUse, Output, Phase, RequestError,
+    TieredEngine, Time, Uuid, VolumeError,
 };
 
 use crate::event_loop::request_counts::RequestCounts;
@@ -94,6 +95,13 @@ pub trait Core {
     /// If it cannot.
     fn add_spare(&mut self, _new: NewDisk) -> Result<MemberIndex, ReplaceError> {
         Err(VolumeError::NoVolume.into())
+    }
+    /// The volume grows: [`Engine::grow_volume`].
+    ///
+    /// # Errors
+    /// If it cannot.
+    fn grow_volume(&mut self, _growth: &Growth) -> Result<(), GrowRefusal> {
+        Err(RequestError::Volume(VolumeError::NoVolume).into())
     }
     /// A spare is to be none any more: [`Engine::remove_spare`].
     ///
@@ -207,6 +215,10 @@ impl Core for TieredEngine {
 
     fn add_spare(&mut self, new: NewDisk) -> Result<MemberIndex, ReplaceError> {
         TieredEngine::add_spare(self, new)
+    }
+
+    fn grow_volume(&mut self, growth: &Growth) -> Result<(), GrowRefusal> {
+        TieredEngine::grow_volume(self, growth)
     }
 
     fn remove_spare(&mut self, disk: MemberIndex) -> Result<(), VolumeError> {

@@ -31,11 +31,13 @@ use dcd_engine::format::share_directory::Windows;
 use dcd_engine::io::{LegError, ResizeError};
 use dcd_engine::legs::witness::WitnessParts;
 use dcd_engine::units::{LbaRange, MemberIndex};
-use dcd_engine::volume::ReplaceError;
 use dcd_engine::volume::attributes::{AttributeChange, Attributes};
+use dcd_engine::volume::growth::Growth;
+use dcd_engine::volume::{GrowthEnd, ReplaceError};
 use dcd_engine::{
-    Buffer, Device, EngineConfig, Geometry, Input, Io, IoDone, MemoryUse, Operation, Output, Phase,
-    Reply, Request, RequestError, RequestId, Time, VolumeError, VolumeRequest,
+    Buffer, Device, Engine, EngineConfig, Geometry, GrowRefusal, Input, Io, IoDone, MemoryUse,
+    Operation, Output, Phase, Reply, Request, RequestError, RequestId, Time, VolumeError,
+    VolumeRequest,
 };
 use rustix::event::PollFlags;
 
@@ -174,6 +176,8 @@ pub struct EventLoop<C> {
     is_closing: bool,
     /// When it was told the time.
     calendar_told: Option<Time>,
+    /// The number of the last growth of the volume whose end was noticed.
+    growth_noted: u64,
 }
 
 /// Judges a log of another size.
@@ -327,6 +331,7 @@ impl<C: Core> EventLoop<C> {
             may_grow: None,
             is_closing: false,
             calendar_told: None,
+            growth_noted: 0,
         };
         if let Some(engine) = event_loop.core.engine() {
             let io_timeout = std::time::Duration::from_nanos(engine.config().io_timeout.0);
@@ -552,6 +557,7 @@ impl<C: Core> EventLoop<C> {
         }
         self.let_go_of_legs();
         self.let_go_of_members();
+        self.note_growth();
         if !self.answered.is_empty() {
             // Replies have left by now; the time of the whole turn is part of the answer.
             let sent = self.clock.now();
@@ -777,6 +783,44 @@ impl<C: Core> EventLoop<C> {
         members[index] = Some(disk);
         self.give(Input::Timeout);
         Ok(slot)
+    }
+
+    /// The volume grows on what its disks have now.
+    fn grow_volume(
+        &mut self,
+        set: Option<u8>,
+        logical_bytes: Option<u64>,
+    ) -> Result<(), GrowRefusal> {
+        let no_volume = || RequestError::Volume(VolumeError::NoVolume);
+        let volume = self.core.engine().and_then(Engine::volume).ok_or_else(no_volume)?;
+        let DataSide::Members(members) = &self.disks.data else { return Err(no_volume().into()) };
+        let size = |slot: MemberIndex| {
+            members.get(usize::from(slot.0))?.as_ref().and_then(|disk| disk.size_now().ok())
+        };
+        let member_bytes = volume.status().members.iter().map(|it| size(it.disk)).collect();
+        let cache = self.disks.cache.iter().flat_map(CacheSide::iter).map(Disk::size_now);
+        let cache: std::io::Result<Vec<u64>> = cache.collect();
+        let cache_disk_bytes = cache.ok().and_then(|sizes| sizes.into_iter().min());
+        let cache_disk_bytes = cache_disk_bytes.ok_or(RequestError::Io)?;
+        let growth = Growth { set, logical_bytes, member_bytes, cache_disk_bytes };
+        self.core.grow_volume(&growth)?;
+        self.give(Input::Timeout);
+        Ok(())
+    }
+
+    /// The volume may have grown: clients that come see its size, and more of the cache-disk is
+    /// needed.
+    fn note_growth(&mut self) {
+        let Some(volume) = self.core.engine().and_then(Engine::volume) else { return };
+        let Some(growth) = volume.growth_status().filter(|it| it.state == Err(GrowthEnd::Grown))
+        else {
+            return;
+        };
+        if growth.number != self.growth_noted {
+            self.growth_noted = growth.number;
+            self.nbd.show_size(growth.bytes_wanted);
+            self.note_size();
+        }
     }
 
     /// Tells the core the time, now and then: clocks are put right.
@@ -1075,6 +1119,9 @@ impl<C: Core> EventLoop<C> {
                     let removed = self.core.remove_spare(disk);
                     self.give(Input::Timeout);
                     let _ = answer.send(removed);
+                }
+                Message::GrowVolume { set, logical_bytes, answer } => {
+                    let _ = answer.send(self.grow_volume(set, logical_bytes));
                 }
                 Message::Record(ring) => self.recorders.push(ring),
                 Message::StopRecording(ring) => {

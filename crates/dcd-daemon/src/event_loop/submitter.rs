@@ -12,7 +12,7 @@ use dcd_engine::format::share_directory::Windows;
 use dcd_engine::stats::Status;
 use dcd_engine::units::{LbaRange, MemberIndex};
 use dcd_engine::{
-    Device, EngineConfig, Operation, Reply, RequestError, RequestId, Time, VolumeError,
+    Device, EngineConfig, GrowRefusal, Operation, Reply, RequestError, RequestId, Time, VolumeError,
 };
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -154,6 +154,11 @@ pub(crate) enum Message {
         disk: MemberIndex,
         answer: mpsc::SyncSender<Result<(), VolumeError>>,
     },
+    GrowVolume {
+        set: Option<u8>,
+        logical_bytes: Option<u64>,
+        answer: mpsc::SyncSender<Result<(), GrowRefusal>>,
+    },
     Stop {
         kind: StopKind,
         terms: DetachTerms,
@@ -293,6 +298,18 @@ impl Submitter {
     pub(crate) fn remove_spare(&self, disk: MemberIndex) -> Option<Result<(), VolumeError>> {
         let (answer, receiver) = mpsc::sync_channel(1);
         self.send(Message::RemoveSpare { disk, answer });
+        receiver.recv().ok()
+    }
+
+    /// Has the volume grow on what its disks have now, and waits until that is begun; `None` if the
+    /// loop has ended.
+    pub(crate) fn grow_volume(
+        &self,
+        set: Option<u8>,
+        logical_bytes: Option<u64>,
+    ) -> Option<Result<(), GrowRefusal>> {
+        let (answer, receiver) = mpsc::sync_channel(1);
+        self.send(Message::GrowVolume { set, logical_bytes, answer });
         receiver.recv().ok()
     }
 

@@ -342,6 +342,7 @@ mod tests {
                 data_disk_serial: String::new(),
                 created_unix_seconds: 0,
                 volume_bytes: 0,
+                volume_moved_to: 0,
                 data_offset_bytes: 0,
                 data_label_epoch: 0,
                 has_end_mark: false,

@@ -5,7 +5,9 @@ use dcd_engine::volume::spares::SpareState;
 use dcd_engine::volume::status::{
     MemberStatus, ScrubsStatus, SpareStatus, TwinStatus, VolumeCounters,
 };
-use dcd_engine::volume::{CutShort, Volume, WorkKind, WorkStatus};
+use dcd_engine::volume::{
+    CutShort, GrowthCutShort, GrowthEnd, GrowthStage, GrowthStatus, Volume, WorkKind, WorkStatus,
+};
 use serde::{Deserialize, Serialize};
 
 use crate::pair::new_member::MemberNames;
@@ -63,6 +65,9 @@ pub struct VolumeReport {
     /// The tables once more, on members: with them the volume outlives its cache-disk.
     #[serde(default)]
     pub twin: Option<TwinReport>,
+    /// The growth under way, or the last one since the start.
+    #[serde(default)]
+    pub growth: Option<GrowthReport>,
     /// Redundant sets take no changes any more: their journal cannot be written.
     pub has_failed: bool,
     /// What has happened since the start.
@@ -148,6 +153,7 @@ impl VolumeReport {
                 .div_ceil(dcd_engine::Duration::from_secs(1).0),
             scrub: ScrubsReport::of(&status.scrubs),
             twin: status.twin.as_ref().map(TwinReport::of),
+            growth: status.growth.as_ref().map(GrowthReport::of),
             has_failed: status.has_failed,
             counters: VolumeCountersReport::from(&status.counters),
         }
@@ -171,6 +177,55 @@ impl VolumeReport {
     /// Lines of 4 KiB whose reads fail until they are written.
     pub fn lines_lost(&self) -> u64 {
         self.raid0_lines_lost.saturating_add(self.redundant_lines_lost)
+    }
+}
+
+/// A growth of the volume.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct GrowthReport {
+    /// Counts them since the start, from 1 on.
+    pub number: u64,
+    /// Size that users see before ...
+    pub bytes_before: u64,
+    /// ... and behind it.
+    pub bytes_wanted: u64,
+    /// What is done: `emptying`, `tables`, `superblock` or `twin`; or `grown`, or `cut-short`.
+    pub state: String,
+    /// Of one that was cut short, why.
+    pub because: Option<String>,
+}
+
+impl GrowthReport {
+    fn of(status: &GrowthStatus) -> GrowthReport {
+        let (state, because) = match status.state {
+            Ok(GrowthStage::Emptying) => ("emptying", None),
+            Ok(GrowthStage::Tables) => ("tables", None),
+            Ok(GrowthStage::Superblock) => ("superblock", None),
+            Ok(GrowthStage::Twin) => ("twin", None),
+            Err(GrowthEnd::Grown) => ("grown", None),
+            Err(GrowthEnd::CutShort(why)) => ("cut-short", Some(growth_cut_short_name(why))),
+        };
+        GrowthReport {
+            number: status.number,
+            bytes_before: status.bytes_before,
+            bytes_wanted: status.bytes_wanted,
+            state: state.into(),
+            because: because.map(Into::into),
+        }
+    }
+
+    /// Whether it has ended.
+    pub fn is_over(&self) -> bool {
+        matches!(self.state.as_str(), "grown" | "cut-short")
+    }
+}
+
+fn growth_cut_short_name(why: GrowthCutShort) -> &'static str {
+    match why {
+        GrowthCutShort::CacheDisk => "the cache-disk has failed",
+        GrowthCutShort::Member => "a member has failed",
+        GrowthCutShort::Cancelled => "it was cancelled",
+        GrowthCutShort::End => "dcd was ended",
     }
 }
 

@@ -444,8 +444,8 @@ impl Engine {
         }
         self.begin_scan(Walker::Checkpoint);
         let geometry = size.unwrap_or(self.superblock.geometry);
-        if let (Some(size), Some(legs)) = (size, &mut self.legs) {
-            let mark = self.superblock.end_mark_offset_with(&size);
+        let mark = size.map(|size| self.end_mark_to_list(&size));
+        if let (Some(mark), Some(legs)) = (mark, &mut self.legs) {
             legs.extend_end(mark + END_MARK_BYTES as u64);
         }
         let picture = Picture {
@@ -528,7 +528,7 @@ impl Engine {
             self.write_piece(self.superblock.geometry.copy_page_offset(page, generation), bytes);
         }
         if let Some(size) = picture.size {
-            let offset = self.superblock.end_mark_offset_with(&size);
+            let offset = self.end_mark_to_list(&size);
             self.write_piece(offset, end_mark::encode(self.superblock.uuid));
         }
         let mut rest = ending.bytes.as_slice();

@@ -17,6 +17,7 @@ mod dirty_map;
 mod discards;
 mod flush;
 mod gather;
+mod grow_volume;
 mod health;
 mod index;
 mod invariants;
@@ -44,6 +45,7 @@ mod zero_pace;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 pub use self::dirty_map::{DIRTY_CELLS_MAX, DirtyMap};
+pub use self::grow_volume::GrowRefusal;
 
 use self::below::Below;
 use self::discards::Owner;

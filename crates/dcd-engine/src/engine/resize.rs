@@ -42,6 +42,7 @@
 //! takes no more than a checkpoint, and is not broken off behind the header of that.
 
 use super::destage::{Headway, Left};
+use super::grow_volume::VolumePlace;
 use super::{Engine, Purpose, checkpoint};
 use crate::config::Mode;
 use crate::engine::checkpoint::PAUSE;
@@ -52,7 +53,10 @@ use crate::legs::LegStanding;
 use crate::log::lookup_table::IndexBudget;
 use crate::stats::{ResizeReport, ResizeState};
 use crate::units::{LINE_SIZE, SegmentIndex, Time};
+use crate::volume::GrowthCutShort;
 
+/// Who asks for nothing: the volume.
+const NOBODY: RequestId = RequestId(u64::MAX);
 /// Segments that are retired, or added, in one step.
 const SEGMENTS_AT_ONCE: u32 = 1024;
 
@@ -88,6 +92,8 @@ struct Wanted {
     geometry: Geometry,
     segments_before: u32,
     since: Time,
+    /// It is the volume that gets another size; the log stays as it is.
+    volume: Option<VolumePlace>,
 }
 
 impl Resizing {
@@ -114,6 +120,14 @@ impl Resizing {
         }
     }
 
+    /// What it has to tell of the volume with it.
+    fn volume_to_list(&self) -> Option<VolumePlace> {
+        match &self.stage {
+            Stage::Listing(wanted) => wanted.volume,
+            _ => None,
+        }
+    }
+
     fn wanted(&self) -> Option<&Wanted> {
         match &self.stage {
             Stage::Emptying(wanted, _)
@@ -133,7 +147,7 @@ impl Engine {
             Err(error) => return self.reply(id, Err(error), None),
         };
         let segments_before = self.log.segments.total();
-        let wanted = Wanted { id, geometry, segments_before, since: self.now };
+        let wanted = Wanted { id, geometry, segments_before, since: self.now, volume: None };
         self.resize.stage = match geometry.segments < segments_before {
             true => {
                 // Somebody may have mended what was in the way, and asks therefore.
@@ -154,22 +168,9 @@ impl Engine {
     }
 
     fn geometry_wanted(&self, cache_disk_bytes: u64) -> Result<Geometry, RequestError> {
-        if self.config.read_only {
-            return Err(RequestError::ReadOnly);
-        }
-        if !self.logs_changes() {
-            return Err(ResizeError::NotLogging.into());
-        }
-        if self.log_is_given_up() {
-            return Err(RequestError::Io);
-        }
-        if !matches!(self.resize.stage, Stage::Resting) {
+        self.may_tell_size()?;
+        if self.is_volume_growing() {
             return Err(ResizeError::UnderWay.into());
-        }
-        let is_being_filled =
-            |standing| matches!(standing, Some(LegStanding::Joining | LegStanding::Filling));
-        if self.legs().any(|leg| is_being_filled(leg.standing)) {
-            return Err(ResizeError::LegIsFilled.into());
         }
         let bytes = cache_disk_bytes / LINE_SIZE * LINE_SIZE;
         let geometry = self.superblock.geometry_on(bytes)?;
@@ -186,6 +187,39 @@ impl Engine {
             return Err(RequestError::ReadOnly);
         }
         Ok(geometry)
+    }
+
+    /// Whether another size is being told of.
+    pub(super) fn is_resizing(&self) -> bool {
+        !matches!(self.resize.stage, Stage::Resting)
+    }
+
+    pub(super) fn is_leg_being_filled(&self) -> bool {
+        let is_being_filled =
+            |standing| matches!(standing, Some(LegStanding::Joining | LegStanding::Filling));
+        self.legs().any(|leg| is_being_filled(leg.standing))
+    }
+
+    /// The next checkpoint tells where the tables of the volume are.
+    pub(super) fn list_volume(&mut self, place: VolumePlace) {
+        let geometry = self.superblock.geometry;
+        let segments_before = self.log.segments.total();
+        let (id, volume) = (NOBODY, Some(place));
+        self.resize.stage =
+            Stage::Listing(Wanted { id, geometry, segments_before, since: self.now, volume });
+    }
+
+    /// It was told, or cannot be.
+    fn reply_resized(&mut self, wanted: &Wanted, result: Result<(), RequestError>) {
+        match (wanted.volume, result) {
+            (None, result) => self.reply(wanted.id, result, None),
+            (Some(_), Ok(())) => self.volume_is_moved(),
+            (Some(_), Err(error)) => self.volume_is_not_moved(match error {
+                RequestError::ShuttingDown => GrowthCutShort::End,
+                RequestError::Cancelled => GrowthCutShort::Cancelled,
+                _ => GrowthCutShort::CacheDisk,
+            }),
+        }
     }
 
     /// Whether changes go to the log, and are to.
@@ -216,12 +250,15 @@ impl Engine {
             legs.set_end(end);
         }
         self.resize.stage = Stage::TakingBack;
-        self.reply(wanted.id, Err(error), None);
+        self.reply_resized(&wanted, Err(error));
         true
     }
 
     /// The cache is being closed.
     pub(super) fn end_resize(&mut self) {
+        if let Some(volume) = self.below.volume_mut() {
+            volume.cancel_growth(GrowthCutShort::End);
+        }
         if let Stage::Extending(wanted) = self.resize.stage {
             // The next start makes its tables anew.
             self.resize.stage = Stage::Resting;
@@ -237,8 +274,12 @@ impl Engine {
         if self.log_is_given_up() || self.is_passing_by() {
             let wanted = self.resize.wanted().copied();
             self.resize.stage = Stage::Resting;
-            if let Some(wanted) = wanted {
-                self.reply(wanted.id, Err(RequestError::Io), None);
+            match (wanted, self.below.volume_mut()) {
+                (Some(Wanted { volume: Some(_), .. }), Some(volume)) => {
+                    volume.tables_may_be_moved()
+                }
+                (Some(wanted), _) => self.reply(wanted.id, Err(RequestError::Io), None),
+                (None, _) => {}
             }
             return true;
         }
@@ -376,11 +417,23 @@ impl Engine {
 
     // ---- what the checkpoint does -------------------------------------------------------------
 
+    /// Where the end mark is with a size that a checkpoint has to tell of.
+    pub(super) fn end_mark_to_list(&self, geometry: &Geometry) -> u64 {
+        match self.resize.volume_to_list() {
+            Some(volume) => volume.offset + volume.bytes,
+            None => self.superblock.end_mark_offset_with(geometry),
+        }
+    }
+
     /// Step 2 of growing: the checkpoint with this generation is durable.
     pub(super) fn tell_size(&mut self, geometry: Geometry, generation: u64) {
         let session_epoch = self.superblock.session_epoch_min();
         self.superblock.count(!self.config.data_disk_read_only);
         self.superblock.geometry = geometry;
+        if let Some(VolumePlace { offset, bytes, blocks }) = self.resize.volume_to_list() {
+            (self.superblock.volume_moved_to, self.superblock.volume_bytes) = (offset, bytes);
+            self.superblock.data_disk.blocks = blocks;
+        }
         self.superblock.has_end_mark = true;
         self.superblock.resized =
             Some(Resized { session_epoch, checkpoint_generation: generation });
@@ -406,6 +459,10 @@ impl Engine {
             Stage::Listing(wanted) => wanted,
             _ => unreachable!("a size is told of that somebody waits for"),
         };
+        if wanted.volume.is_some() {
+            self.resize.stage = Stage::Resting;
+            return self.reply_resized(&wanted, Ok(()));
+        }
         self.log.geometry_is(self.superblock.geometry);
         if wanted.geometry.segments < self.log.segments.total() {
             self.log.segments.cut();
@@ -481,7 +538,7 @@ impl Engine {
 
     /// How far a change of the log's size is, if one is under way. Cheap.
     pub fn resize_report(&self) -> Option<ResizeReport> {
-        let wanted = self.resize.wanted()?;
+        let wanted = self.resize.wanted().filter(|wanted| wanted.volume.is_none())?;
         let state = match &self.resize.stage {
             Stage::Emptying(..) => ResizeState::Emptying,
             _ => ResizeState::Writing,

@@ -138,6 +138,14 @@ impl Engine {
                         has_brought = true;
                         self.committed(id, result.map_err(RequestError::Volume));
                     }
+                    VolumeOutput::TablesWritten { area_bytes, blocks } => {
+                        has_brought = true;
+                        self.tables_written(area_bytes, blocks);
+                    }
+                    VolumeOutput::Grown { blocks } => {
+                        has_brought = true;
+                        self.volume_has_grown(blocks);
+                    }
                     VolumeOutput::Answer { id, result } => {
                         let (result, answer) = match result {
                             Ok(answer) => (Ok(()), answer),

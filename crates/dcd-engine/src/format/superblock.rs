@@ -45,6 +45,9 @@ pub const FEATURE_RESIZED: u64 = 16;
 /// Incompatible feature: a [memory](super::nvram) in front of the log holds what is nowhere else. A
 /// program that did not know of it would serve what is older.
 pub const FEATURE_NVRAM: u64 = 32;
+/// Incompatible feature: the tables of the volume are not where they were made. A program that did
+/// not know of it would believe those that are there.
+pub const FEATURE_VOLUME_MOVED: u64 = 64;
 /// Compatible feature: an [end mark](super::end_mark) lies behind everything else.
 pub const FEATURE_END_MARK: u64 = 1;
 /// Longest name of the place of a segment memory, in bytes.
@@ -128,8 +131,11 @@ pub struct Superblock {
     pub data_disk_serial: String,
     /// Seconds since 1970 at creation; for people only.
     pub created_unix_seconds: u64,
-    /// Size of the volume area, which begins behind everything else; 0: there is one data-disk.
+    /// Size of the volume area; 0: there is one data-disk.
     pub volume_bytes: u64,
+    /// Where the volume area begins since the volume has grown: behind all that was there then. 0:
+    /// behind what the log was made with.
+    pub volume_moved_to: u64,
     /// Where the payload of the data-disk begins: behind its label. 0: it has none, and is the
     /// volume byte for byte.
     pub data_offset_bytes: u64,
@@ -201,7 +207,8 @@ pub(crate) struct SuperblockOnDisk {
     pub(crate) annex_segments: [U32; ANNEXES_MAX],
     pub(crate) nvram_id: [u8; 16],
     pub(crate) nvram_generation: U64,
-    pub(crate) unused: [u8; 3616],
+    pub(crate) volume_moved_to: U64,
+    pub(crate) unused: [u8; 3608],
 }
 
 const _: () = assert!(size_of::<SuperblockOnDisk>() == SUPERBLOCK_SIZE);
@@ -249,6 +256,7 @@ pub fn layout() -> Vec<FieldLayout> {
         annex_segments,
         nvram_id,
         nvram_generation,
+        volume_moved_to,
         unused,
     })
 }
@@ -301,7 +309,11 @@ impl SuperblockOnDisk {
             };
         }
         let volume_bytes = self.volume_bytes.get();
-        let behind = made.end().saturating_add(volume_bytes);
+        let volume_offset = match self.volume_moved_to.get() {
+            0 => made.end(),
+            moved_to => moved_to,
+        };
+        let behind = volume_offset.saturating_add(volume_bytes);
         let ends = [behind, behind.saturating_add(END_MARK_BYTES as u64)];
         if annexes.offset > 0 && !ends.contains(&annexes.offset) {
             return Err(field("annexes_offset", annexes.offset));
@@ -368,7 +380,16 @@ impl SuperblockOnDisk {
 impl Superblock {
     /// Byte address of the volume area.
     pub fn volume_offset(&self) -> u64 {
-        self.geometry.end()
+        match self.volume_moved_to {
+            0 => self.geometry.end(),
+            moved_to => moved_to,
+        }
+    }
+
+    /// Where a larger volume area could begin: behind all that is in use, the end mark too, which is
+    /// there until another is told of.
+    pub(crate) fn next_volume_offset(&self) -> u64 {
+        self.end()
     }
 
     /// Byte address of the end mark, if there is one.
@@ -378,8 +399,7 @@ impl Superblock {
 
     /// Byte address of the end mark if the log were like this.
     pub(crate) fn end_mark_offset_with(&self, geometry: &Geometry) -> u64 {
-        let made = || geometry.end() + self.volume_bytes;
-        geometry.resized_end().unwrap_or_else(made)
+        geometry.resized_end().unwrap_or(self.volume_offset() + self.volume_bytes)
     }
 
     /// Bytes of the cache-disk in use.
@@ -400,7 +420,7 @@ impl Superblock {
     pub fn geometry_on(&self, cache_disk_bytes: u64) -> Result<Geometry, ResizeError> {
         let mark = END_MARK_BYTES as u64;
         let made_end = match self.geometry.annexes.offset {
-            0 => self.geometry.end() + self.volume_bytes + mark,
+            0 => self.volume_offset() + self.volume_bytes + mark,
             offset => offset,
         };
         let is_alone = self.geometry.copy_pages == 0 && self.volume_bytes == 0;
@@ -462,10 +482,12 @@ impl Superblock {
             | feature(self.data_offset_bytes > 0, FEATURE_LABELLED)
             | feature(self.has_legs, FEATURE_LEGS)
             | feature(self.is_or_was_resized(), FEATURE_RESIZED)
-            | feature(self.nvram.is_some(), FEATURE_NVRAM);
+            | feature(self.nvram.is_some(), FEATURE_NVRAM)
+            | feature(self.volume_moved_to > 0, FEATURE_VOLUME_MOVED);
         disk.features_incompatible = features.into();
         disk.features_compatible = feature(self.has_end_mark, FEATURE_END_MARK).into();
         disk.volume_bytes = self.volume_bytes.into();
+        disk.volume_moved_to = self.volume_moved_to.into();
         disk.data_offset_bytes = self.data_offset_bytes.into();
         disk.data_label_epoch = self.data_label_epoch.into();
         if let Some(memory) = &self.memory {
@@ -518,7 +540,8 @@ impl Superblock {
             | FEATURE_LABELLED
             | FEATURE_LEGS
             | FEATURE_RESIZED
-            | FEATURE_NVRAM;
+            | FEATURE_NVRAM
+            | FEATURE_VOLUME_MOVED;
         let unknown = incompatible & !known | disk.features_read_only_compatible.get();
         if unknown != 0 {
             return Err(FormatError::Features { unknown });
@@ -539,6 +562,14 @@ impl Superblock {
         let has_volume = incompatible & FEATURE_VOLUME != 0;
         if has_volume != (volume_bytes > 0) || volume_bytes >= DATA_DISK_BLOCKS_MAX {
             return Err(field("volume_bytes", volume_bytes));
+        }
+        let volume_moved_to = disk.volume_moved_to.get();
+        let has_moved = incompatible & FEATURE_VOLUME_MOVED != 0;
+        let is_behind_the_log = volume_moved_to > geometry.end()
+            && volume_moved_to.is_multiple_of(LINE_SIZE)
+            && volume_moved_to < DATA_DISK_BLOCKS_MAX;
+        if has_moved != (volume_moved_to > 0) || has_moved && !(has_volume && is_behind_the_log) {
+            return Err(field("volume_moved_to", volume_moved_to));
         }
         let data_offset_bytes = disk.data_offset_bytes.get();
         let is_labelled = incompatible & FEATURE_LABELLED != 0;
@@ -580,6 +611,7 @@ impl Superblock {
             data_disk_serial,
             created_unix_seconds: disk.created_unix_seconds.get(),
             volume_bytes,
+            volume_moved_to,
             data_offset_bytes,
             data_label_epoch,
             has_end_mark: disk.features_compatible.get() & FEATURE_END_MARK != 0,
@@ -626,6 +658,7 @@ mod tests {
             data_disk_serial: "WD-1".into(),
             created_unix_seconds: 5,
             volume_bytes: 0,
+            volume_moved_to: 0,
             data_offset_bytes: 0,
             data_label_epoch: 0,
             has_end_mark: false,
@@ -709,6 +742,32 @@ mod tests {
         assert_eq!(forged(&mut disk), error("copy_pages", 0));
         disk.copy_pages = u32::MAX.into();
         assert_eq!(forged(&mut disk), error("segments", geometry.segments.into()));
+    }
+
+    #[test]
+    fn tables_that_have_moved_are_a_feature_and_lie_behind_the_log() {
+        let end = superblock(4).geometry.end();
+        let moved = |volume_bytes, volume_moved_to| Superblock {
+            volume_bytes,
+            volume_moved_to,
+            ..superblock(4)
+        };
+        let there = moved(5 << 20, end + 8192);
+        assert_eq!(Superblock::decode(there.encode().bytes()), Ok(there.clone()));
+        assert_eq!(there.volume_offset(), end + 8192);
+        assert_eq!(there.end(), end + 8192 + (5 << 20));
+        let mut disk = SuperblockOnDisk::read_from_bytes(there.encode().bytes()).unwrap();
+        assert_eq!(disk.features_incompatible.get(), FEATURE_VOLUME | FEATURE_VOLUME_MOVED);
+        disk.features_incompatible = FEATURE_VOLUME.into();
+        disk.checksum = crc32c_with_hole(disk.as_bytes(), CHECKSUM_OFFSET).into();
+        let error = |found| Err(FormatError::Field { what: WHAT, field: "volume_moved_to", found });
+        assert_eq!(Superblock::decode(disk.as_bytes()), error(end + 8192));
+        for (bytes, moved_to) in
+            [(0, end + 8192), (5 << 20, end), (5 << 20, end + 512), (1, 1 << 43)]
+        {
+            let forged = moved(bytes, moved_to);
+            assert_eq!(Superblock::decode(forged.encode().bytes()), error(moved_to));
+        }
     }
 
     #[test]
@@ -851,16 +910,25 @@ mod tests {
     #[test]
     fn newer_versions_and_features_are_refused() {
         let mut disk = SuperblockOnDisk::read_from_bytes(superblock(4).encode().bytes()).unwrap();
-        disk.features_incompatible = 64.into();
+        disk.features_incompatible = 128.into();
         disk.checksum = crc32c_with_hole(disk.as_bytes(), CHECKSUM_OFFSET).into();
-        assert_eq!(Superblock::decode(disk.as_bytes()), Err(FormatError::Features { unknown: 64 }));
+        assert_eq!(
+            Superblock::decode(disk.as_bytes()),
+            Err(FormatError::Features { unknown: 128 })
+        );
         // A feature of both kinds is as unknown as one of either.
-        disk.features_read_only_compatible = 64.into();
+        disk.features_read_only_compatible = 128.into();
         disk.checksum = crc32c_with_hole(disk.as_bytes(), CHECKSUM_OFFSET).into();
-        assert_eq!(Superblock::decode(disk.as_bytes()), Err(FormatError::Features { unknown: 64 }));
+        assert_eq!(
+            Superblock::decode(disk.as_bytes()),
+            Err(FormatError::Features { unknown: 128 })
+        );
         disk.features_incompatible = 0.into();
         disk.checksum = crc32c_with_hole(disk.as_bytes(), CHECKSUM_OFFSET).into();
-        assert_eq!(Superblock::decode(disk.as_bytes()), Err(FormatError::Features { unknown: 64 }));
+        assert_eq!(
+            Superblock::decode(disk.as_bytes()),
+            Err(FormatError::Features { unknown: 128 })
+        );
         disk.version = 3.into();
         assert!(matches!(
             Superblock::decode(disk.as_bytes()),

@@ -464,6 +464,11 @@ impl LookupTable {
         self.regions.may_hold(lines)
     }
 
+    /// The data-disk has so many lines now, which are not fewer.
+    pub(crate) fn set_disk_lines(&mut self, disk_lines: u64) {
+        self.regions.grow(disk_lines);
+    }
+
     /// Lines of a region of the data-disk, and how many lines of each region are in the log.
     pub(crate) fn regions(&self) -> (u64, &[u32]) {
         self.regions.counts()

@@ -32,6 +32,13 @@ impl Regions {
         Regions { shift, counts: vec![0; (disk_lines >> shift) as usize + 1] }
     }
 
+    /// The data-disk has so many lines now, which are not fewer.
+    pub(crate) fn grow(&mut self, disk_lines: u64) {
+        let regions = (disk_lines >> self.shift) as usize + 1;
+        // What was behind the last counted there, and there was nothing.
+        self.counts.resize(regions.max(self.counts.len()), 0);
+    }
+
     /// The same without any lines.
     pub(crate) fn emptied(&self) -> Regions {
         Regions { shift: self.shift, counts: vec![0; self.counts.len()] }

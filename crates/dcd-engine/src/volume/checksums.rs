@@ -95,6 +95,14 @@ impl Checksums {
         Checksums { sets: config.sets.iter().map(pages).collect(), lost: 0, pages: 0 }
     }
 
+    /// The sets are as large as these now, and there are as many.
+    pub fn grow(&mut self, config: &VolumeConfig) {
+        self.sets.resize(config.sets.len(), Vec::new());
+        for (pages, set) in self.sets.iter_mut().zip(&config.sets) {
+            pages.resize(checksums(set).div_ceil(CHECKSUMS_PER_PAGE) as usize, None);
+        }
+    }
+
     /// The place of a line among those of its set. `row`: its data unit in the stripe, or behind
     /// these the parity.
     pub fn index(layout: &Layout, stripe: u64, row: u32, column: u32) -> u64 {

@@ -58,6 +58,11 @@ impl SetConfig {
         self.member_bytes / self.stripe_unit_bytes
     }
 
+    /// Where the slice ends on every member, in bytes.
+    pub fn end_bytes(&self) -> u64 {
+        self.member_offset_bytes + self.member_bytes
+    }
+
     /// Bytes of data that it holds.
     pub fn capacity_bytes(&self) -> u64 {
         self.stripes() * self.data_units() * self.stripe_unit_bytes
@@ -177,7 +182,7 @@ impl VolumeConfig {
     /// Byte address of the twin of the tables, the same on every member: behind all sets. `None`:
     /// there is none.
     pub fn twin_offset_bytes(&self) -> Option<u64> {
-        let end = self.sets.iter().map(|set| set.member_offset_bytes + set.member_bytes).max()?;
+        let end = self.sets.iter().map(SetConfig::end_bytes).max()?;
         (self.twin_region_pages > 0).then_some(end.next_multiple_of(LABEL_BYTES))
     }
 

@@ -190,6 +190,15 @@ impl SetMap {
         }
     }
 
+    fn grow(&mut self, extents: u64, temporary: u64) {
+        self.free.grow(extents);
+        self.extents = extents;
+        self.temporary_start = extents - temporary;
+        let region = self.temporary_start..extents;
+        self.temporary_free = region.filter(|extent| self.free.is_free(*extent)).count() as u64;
+        self.next_temporary = self.temporary_start;
+    }
+
     fn range(&self, region: Region) -> Range<u64> {
         match region {
             Region::Ordinary => 0..self.temporary_start,
@@ -272,6 +281,23 @@ pub(super) struct Part {
     region: Region,
 }
 
+/// Of each set its level, its extents, and how many of them are for temporary data.
+fn parts_of(config: &VolumeConfig) -> impl Iterator<Item = (RaidLevel, u64, u64)> {
+    let mut temporary_left = config.temporary_bytes / config.extent_bytes;
+    let parts = config.sets.iter().rev().map(|set| {
+        let extents = config.whole_extents(set);
+        assert!(extents <= SET_EXTENTS_MAX, "a set of {extents} extents");
+        let temporary = match set.level {
+            RaidLevel::Raid0 => temporary_left.min(extents),
+            RaidLevel::Raid1 | RaidLevel::Raid5 => 0,
+        };
+        temporary_left -= temporary;
+        (set.level, extents, temporary)
+    });
+    let parts: Vec<_> = parts.collect();
+    parts.into_iter().rev()
+}
+
 /// The TTABLE, and the room of the sets.
 #[derive(Clone, Debug)]
 pub struct Extents {
@@ -285,23 +311,9 @@ pub struct Extents {
 impl Extents {
     /// That of a volume of which nothing is mapped, which [`VolumeConfig::validate`] has accepted.
     pub fn new(config: &VolumeConfig) -> Extents {
-        let mut temporary_left = config.temporary_bytes / config.extent_bytes;
-        let mut sets: Vec<SetMap> = config
-            .sets
-            .iter()
-            .rev()
-            .map(|set| {
-                let extents = config.whole_extents(set);
-                assert!(extents <= SET_EXTENTS_MAX, "a set of {extents} extents");
-                let temporary = match set.level {
-                    RaidLevel::Raid0 => temporary_left.min(extents),
-                    RaidLevel::Raid1 | RaidLevel::Raid5 => 0,
-                };
-                temporary_left -= temporary;
-                SetMap::new(set.level, extents, temporary)
-            })
-            .collect();
-        sets.reverse();
+        let sets = parts_of(config);
+        let sets = sets.map(|(level, extents, temporary)| SetMap::new(level, extents, temporary));
+        let sets = sets.collect();
         let extents = config.extents();
         assert!(extents <= EXTENTS_MAX, "a volume of {extents} extents");
         Extents {
@@ -310,6 +322,29 @@ impl Extents {
             unused: FreeMap::all_free(extents),
             sets,
         }
+    }
+
+    /// The volume has grown to this: more room in sets, more sets, more logical extents. The region
+    /// for temporary data may lie elsewhere, and what is in it is misplaced then.
+    ///
+    /// # Panics
+    /// If there is less of anything.
+    pub fn grow(&mut self, config: &VolumeConfig) {
+        for (set, (level, extents, temporary)) in parts_of(config).enumerate() {
+            match self.sets.get_mut(set) {
+                Some(map) => map.grow(extents, temporary),
+                None => self.sets.push(SetMap::new(level, extents, temporary)),
+            }
+        }
+        self.set_len(config.extents());
+        self.unused.grow(config.extents());
+    }
+
+    /// There are so many logical extents, which are not fewer. Those that are more are not handed out
+    /// before [`Extents::grow`].
+    pub fn set_len(&mut self, extents: u64) {
+        assert!(extents <= EXTENTS_MAX, "a volume of {extents} extents");
+        self.entries.set_len(extents);
     }
 
     /// Number of logical extents.
@@ -493,13 +528,16 @@ impl Extents {
     /// no place and did not come from `alloc_block`.
     pub fn find_unmapped(&self, near: Option<ExtentIndex>) -> Option<ExtentIndex> {
         let start = near.map_or(0, |near| u64::from(near.0) + 1);
-        let found = self.unused.next_in(0..u64::from(self.extents()), start);
+        let found = self.unused.next_in(0..self.unused.size(), start);
         found.map(|extent| ExtentIndex(extent as u32))
     }
 
     /// How full a set is.
     pub fn set_status(&self, set: u8) -> SetRoom {
-        let map = &self.sets[usize::from(set)];
+        let Some(map) = self.sets.get(usize::from(set)) else {
+            // It has come, and nothing may be placed there yet.
+            return SetRoom { extents: 0, used: 0, temporary: 0, temporary_used: 0 };
+        };
         let temporary = map.extents - map.temporary_start;
         SetRoom {
             extents: map.extents,

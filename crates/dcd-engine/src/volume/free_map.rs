@@ -39,6 +39,24 @@ impl FreeMap {
         FreeMap { taken, full, size, free: size }
     }
 
+    /// There are so many from now on, which are not fewer: those that are added are free.
+    pub(super) fn grow(&mut self, size: u64) {
+        assert!(size >= self.size, "{size} numbers after {}", self.size);
+        let before = std::mem::replace(self, FreeMap::all_free(size));
+        for word in before.taken.used() {
+            let bits = before.taken.get(word);
+            let taken = (0..64).filter(|bit| bits & 1 << bit != 0).map(|bit| word * 64 + bit);
+            for number in taken.filter(|number| *number < before.size) {
+                self.take(number);
+            }
+        }
+    }
+
+    /// How many numbers there are.
+    pub(super) fn size(&self) -> u64 {
+        self.size
+    }
+
     /// How many are free.
     pub(super) fn free(&self) -> u64 {
         self.free
@@ -175,6 +193,19 @@ mod tests {
                 prop_assert_eq!(map.next_in(range, start), expected.copied());
             }
         }
+    }
+
+    #[test]
+    fn what_is_taken_stays_so_when_there_are_more() {
+        let mut map = FreeMap::all_free(70);
+        (0..70).filter(|number| number % 3 > 0).for_each(|number| assert!(map.take(number)));
+        map.grow(5000);
+        assert_eq!(map.free(), 24 + 4930);
+        let is_free = |number| number >= 70 || number % 3 == 0;
+        assert!((0..5000).all(|number| map.is_free(number) == is_free(number)));
+        assert_eq!(map.next_in(0..5000, 70), Some(70));
+        map.grow(5000);
+        assert_eq!(map.free(), 24 + 4930);
     }
 
     #[test]

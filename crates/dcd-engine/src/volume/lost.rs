@@ -98,6 +98,17 @@ impl LostLines {
         }
     }
 
+    /// The sets are as large as these now, and there are as many.
+    pub(super) fn grow(&mut self, config: &VolumeConfig) {
+        self.lines = config.sets.iter().map(lines_of).collect();
+        self.lost.resize(config.sets.len(), Vec::new());
+        for (bits, lines) in self.lost.iter_mut().zip(&self.lines) {
+            if !bits.is_empty() {
+                bits.resize(lines.div_ceil(LINES_PER_WORD) as usize, 0);
+            }
+        }
+    }
+
     fn set_bits(&mut self, set: u8, word: u64, mask: u64) {
         let bits = &mut self.lost[usize::from(set)];
         if bits.is_empty() {

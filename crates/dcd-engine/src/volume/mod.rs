@@ -23,6 +23,7 @@ pub(crate) mod extents;
 pub mod format;
 mod free_map;
 mod fresh;
+pub mod growth;
 pub mod import;
 mod lateness;
 mod lost;
@@ -48,16 +49,18 @@ use self::config::VolumeConfig;
 use self::extents::{ExtentIndex, Extents, Place};
 use self::format::area::VolumeArea;
 use self::format::header::VolumeHeader;
+use self::growth::bytes_needed;
 use self::members::{MemberInfo, Members, StateChanges};
 pub use dcd_block::attributes;
 use dcd_block::attributes::Attributes;
 
+pub use self::paths::grow::{GrowthCutShort, GrowthEnd, GrowthStage, GrowthStatus};
 pub use self::paths::repair::{WorkKind, WorkStatus};
 pub use self::paths::replace::{CutShort, NewDisk, ReplaceError};
 pub(crate) use self::paths::requests::Above;
 use self::paths::{
-    checkpoint, flush, job, journal, labels, migrate, more_pointers, open, read, repair, replace,
-    sums, twin as twin_path, write,
+    checkpoint, flush, grow, job, journal, labels, migrate, more_pointers, open, read, repair,
+    replace, sums, twin as twin_path, write,
 };
 use self::placement::RaidLevel;
 use self::pointers::Pointers;
@@ -114,6 +117,15 @@ pub(crate) enum VolumeOutput {
     Closed,
     /// What requests before this flush have changed is durable, or cannot be.
     Committed { id: RequestId, result: Result<(), VolumeError> },
+    /// Its tables are written once more, for what it is to be: the superblock is to name them.
+    TablesWritten {
+        /// Size of their area.
+        area_bytes: u64,
+        /// Size of the volume, as users are to see it.
+        blocks: u64,
+    },
+    /// It has this size now.
+    Grown { blocks: u64 },
     /// Answer this request.
     Answer { id: RequestId, result: Result<Option<VolumeAnswer>, VolumeError> },
 }
@@ -132,6 +144,7 @@ enum Purpose {
     /// Whether nobody waits for them.
     Sums(sums::PageRun, bool),
     MorePointers(more_pointers::Step),
+    Grow(grow::Step),
     Twin(twin_path::Step, MemberIndex),
     /// What a job copies to the disk that takes the place of a member.
     Copied(job::JobId),
@@ -238,6 +251,8 @@ pub struct Volume {
     opening: Option<Box<open::Opening>>,
     migration: migrate::Migration,
     more_pointers: Option<more_pointers::MorePointers>,
+    growing: Option<Box<grow::Growing>>,
+    last_growth: Option<GrowthStatus>,
     repair: repair::Repair,
     scrubs: scrubs::Scrubs,
     labels: labels::Labels,
@@ -328,6 +343,8 @@ impl Volume {
             opening: Some(Box::new(open::Opening::new(infos))),
             migration: migrate::Migration::default(),
             more_pointers: None,
+            growing: None,
+            last_growth: None,
             repair: repair::Repair::default(),
             scrubs: scrubs::Scrubs::default(),
             labels: labels::Labels::default(),
@@ -461,8 +478,11 @@ impl Volume {
             member.errors += 1;
             member.read_errors += u64::from(is_read);
         }
-        let is_change =
-            matches!(purpose, Purpose::Journal | Purpose::Checkpoint(_) | Purpose::MorePointers(_));
+        let is_read = matches!(purpose, Purpose::Grow(grow::Step::Read(_)));
+        let is_change = matches!(
+            purpose,
+            Purpose::Journal | Purpose::Checkpoint(_) | Purpose::MorePointers(_) | Purpose::Grow(_)
+        ) && !is_read;
         if let (true, Err(error)) = (is_change, result) {
             self.cache_disk_failed();
             self.outputs.push_back(VolumeOutput::CacheDiskFailed(error));
@@ -481,6 +501,7 @@ impl Volume {
             Purpose::Checkpoint(step) => self.checkpoint_io_done(step, result, buffer),
             Purpose::Sums(run, is_for_later) => self.sums_read(run, is_for_later, result, buffer),
             Purpose::MorePointers(step) => self.more_pointers_io_done(step, result),
+            Purpose::Grow(step) => self.growth_io_done(step, result, buffer),
             Purpose::Twin(step, member) => self.twin_io_done(step, member, result),
             Purpose::Copied(job) => self.cells_copied(job, result),
             Purpose::Echo(of) => self.echo_done(of, result),
@@ -494,6 +515,7 @@ impl Volume {
     pub(crate) fn cache_disk_failed(&mut self) {
         self.distrust_pages();
         self.distrust_more_pointers();
+        self.distrust_growth();
     }
 
     /// Lets everything go on that can.
@@ -525,6 +547,7 @@ impl Volume {
             moved |= self.advance_flushes();
             moved |= self.advance_checkpoint();
             moved |= self.advance_more_pointers();
+            moved |= self.advance_growth();
             moved |= self.advance_twin();
             // Last, because the others say what is to be written.
             moved |= self.advance_journal();
@@ -565,6 +588,7 @@ impl Volume {
             && self.journal.is_idle()
             && self.migration.is_idle()
             && self.more_pointers.is_none()
+            && self.growing.is_none()
             && self.sum_pages.is_idle()
             && !self.repair.is_under_way()
             && self.replacement.is_none()
@@ -746,12 +770,4 @@ impl Volume {
         let blocks = self.header.config.extent_bytes / BLOCK_SIZE;
         LbaRange::new(u64::from(extent.0) * blocks, blocks)
     }
-}
-
-/// What a disk must have to be a member of such a volume.
-fn bytes_needed(config: &VolumeConfig, area: &VolumeArea, member: MemberIndex) -> u64 {
-    let of_twin = config.twin_offset_bytes().map_or(0, |offset| offset + area.twin_bytes());
-    let sets = config.sets.iter().filter(|set| set.members.contains(&member));
-    let of_sets = sets.map(|set| set.member_offset_bytes + set.member_bytes).max();
-    of_sets.unwrap_or(0).max(of_twin)
 }

@@ -35,6 +35,11 @@ impl PageMap {
         unpack(self.copies.get(page), self.checksums.get(page))
     }
 
+    /// The first page from this one on of which a copy counts.
+    pub(super) fn next_written(&self, from: PageIndex) -> Option<PageIndex> {
+        self.copies.next_used(from.0.into()).map(|page| PageIndex(page as u32))
+    }
+
     /// From now on this one counts.
     pub(super) fn set(&mut self, page: PageIndex, copy: Option<PageCopy>) {
         let (copy, checksum) = pack(copy);

@@ -92,6 +92,12 @@ impl Pointers {
         }
     }
 
+    /// The volume has so many extents from now on, which are not fewer.
+    pub fn set_extents(&mut self, extents: u32) {
+        assert!(extents >= self.extents);
+        self.extents = extents;
+    }
+
     /// Number of pointers that there is room for.
     pub fn slots(&self) -> u32 {
         self.slots.len() as u32

@@ -82,6 +82,18 @@ impl<T: Copy + Default + PartialEq> SparseTable<T> {
         })
     }
 
+    /// The first number from this one on that is not zero.
+    pub(super) fn next_used(&self, from: u64) -> Option<u64> {
+        let block = u32::try_from(from / BLOCK as u64).ok()?;
+        let mut blocks = self.blocks.range(block..);
+        blocks.find_map(|(block, entries)| {
+            let first = u64::from(*block) * BLOCK as u64;
+            let mut used = (first..).zip(entries.iter());
+            let used = used.find(|(index, entry)| *index >= from && **entry != T::default());
+            used.map(|(index, _)| index)
+        })
+    }
+
     /// Bytes of memory.
     pub(super) fn memory_bytes(&self) -> u64 {
         self.blocks.len() as u64 * (size_of::<[T; BLOCK]>() as u64 + BLOCK_OVERHEAD_BYTES)
@@ -115,7 +127,11 @@ mod tests {
             }
             prop_assert!((0..size).all(|index| table.get(index as u64) == model[index]));
             let used = (0..size as u64).filter(|index| model[*index as usize] != 0);
-            prop_assert!(table.used().eq(used));
+            prop_assert!(table.used().eq(used.clone()));
+            for from in 0..size as u64 + 2 {
+                let next = used.clone().find(|index| *index >= from);
+                prop_assert_eq!(table.next_used(from), next);
+            }
         }
     }
 

@@ -10,7 +10,7 @@ use super::members::{Member, MemberMask};
 use super::placement::RaidLevel;
 use super::raid::SetLine;
 use super::spares::{SpareState, SpareUse};
-use super::{CutShort, Volume, WorkStatus};
+use super::{CutShort, GrowthStatus, Volume, WorkStatus};
 use crate::units::{Duration, LINE_SIZE, Lba, Line, MemberIndex};
 
 /// What a disk's arm passes over in the time that it takes to get to another place: 6 to 10 ms of
@@ -143,6 +143,8 @@ pub struct VolumeStatus {
     pub has_failed: bool,
     /// The twin of the tables; `None`: the volume has none.
     pub twin: Option<TwinStatus>,
+    /// The newest growth since the start.
+    pub growth: Option<GrowthStatus>,
 }
 
 /// A spare.
@@ -271,6 +273,7 @@ impl Volume {
             counters: self.counters,
             has_failed: self.journal.error.is_some(),
             twin: self.twin_status(),
+            growth: self.growth_status(),
         }
     }
 

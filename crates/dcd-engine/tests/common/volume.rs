@@ -12,15 +12,16 @@ use dcd_engine::units::{LINE_SIZE, MemberIndex};
 use dcd_engine::volume::attributes::Attributes;
 use dcd_engine::volume::config::{SetConfig, VolumeConfig};
 use dcd_engine::volume::format::area::VolumeArea;
-use dcd_engine::volume::format::header::VolumeHeader;
+use dcd_engine::volume::format::header::{VOLUME_HEADER_BYTES, VolumeHeader};
 use dcd_engine::volume::format::label::{LABEL_OFFSETS, MEMBER_LABEL_BYTES, MemberLabel};
+use dcd_engine::volume::growth::Growth;
 use dcd_engine::volume::members::MemberInfo;
 use dcd_engine::volume::placement::{Placement, RaidLevel};
-use dcd_engine::volume::{Volume, VolumeParts};
+use dcd_engine::volume::{GrowthEnd, Volume, VolumeParts};
 use dcd_engine::{
-    Buffer, Device, Duration, Engine, EngineConfig, Geometry, Input, Io, IoDone, IoError,
-    IoOperation, Lba, LbaRange, Operation, Output, Phase, Request, RequestError, RequestId,
-    Superblock, Time, Uuid, VolumeAnswer, VolumeRequest,
+    Buffer, Device, Duration, Engine, EngineConfig, Geometry, GrowRefusal, Input, Io, IoDone,
+    IoError, IoOperation, Lba, LbaRange, Operation, Output, Phase, Request, RequestError,
+    RequestId, Superblock, Time, Uuid, VolumeAnswer, VolumeRequest,
 };
 use dcd_testkit::{carry_out, ended, range_of, read_into_used};
 
@@ -184,6 +185,9 @@ impl Bench {
             &self.cache_disk[SUPERBLOCK_OFFSETS[place] as usize..][..SUPERBLOCK_SIZE]
         };
         let superblock = Superblock::newest(copy(0), copy(1)).unwrap();
+        // It is another when the volume has grown.
+        let header = &self.cache_disk[superblock.volume_offset() as usize..];
+        self.header = VolumeHeader::decode(&header[..VOLUME_HEADER_BYTES]).unwrap();
         let info = |member: &Option<Vec<u8>>| {
             let copy = |bytes: &[u8], place: usize| {
                 bytes[LABEL_OFFSETS[place] as usize..][..MEMBER_LABEL_BYTES].to_vec()
@@ -211,7 +215,7 @@ impl Bench {
         let engine = Engine::open_volume(
             self.now,
             superblock,
-            CACHE_BYTES,
+            self.cache_disk.len() as u64,
             parts,
             config,
             Box::new(Buffer::zeroed(memory)),
@@ -247,7 +251,7 @@ impl Bench {
                     Output::Io(io) => {
                         let device = io.device;
                         let done = Input::IoDone(self.perform(io));
-                        let is_new = self.is_new(device);
+                        let is_new = self.is_new(device) || self.volume().is_growing();
                         if let Some(moments) = &mut self.moments
                             && (device == Device::CacheDisk || is_new)
                         {
@@ -429,7 +433,39 @@ impl Bench {
     }
 
     pub fn lines(&self) -> u64 {
-        self.header.config.logical_bytes / LINE_SIZE
+        self.volume().config().logical_bytes / LINE_SIZE
+    }
+
+    /// The disks as they are, for a volume that is to grow where it lies last.
+    pub fn growth(&self) -> Growth {
+        let bytes = |member: &Option<Vec<u8>>| member.as_ref().map(|bytes| bytes.len() as u64);
+        let count = self.volume().config().members;
+        Growth {
+            set: None,
+            logical_bytes: None,
+            member_bytes: self.members[..count].iter().map(bytes).collect(),
+            cache_disk_bytes: self.cache_disk.len() as u64,
+        }
+    }
+
+    /// All disks get larger by so much; what is new on members is not zero.
+    pub fn enlarge(&mut self, cache_disk: u64, members: u64) {
+        self.cache_disk.resize(self.cache_disk.len() + cache_disk as usize, 0xbb);
+        for member in self.members.iter_mut().flatten() {
+            member.resize(member.len() + members as usize, 0xee);
+        }
+    }
+
+    /// Begins to grow, and waits until that is over.
+    pub fn grow(&mut self, growth: &Growth) -> Result<GrowthEnd, GrowRefusal> {
+        self.engine.as_mut().unwrap().grow_volume(growth)?;
+        for _ in 0..10_000 {
+            self.pass(Duration::from_millis(20));
+            if let Err(end) = self.volume().growth_status().unwrap().state {
+                return Ok(end);
+            }
+        }
+        panic!("it grows for ever: {:?}", self.volume().growth_status());
     }
 }
 
@@ -446,6 +482,7 @@ pub fn fill(bench: &mut Bench, round: u8) -> Vec<(u64, u8)> {
     written.into_iter().collect()
 }
 
+#[track_caller]
 pub fn check(bench: &mut Bench, written: &[(u64, u8)]) {
     for (line, value) in written {
         assert_eq!(bench.read(*line), *value, "line {line}");

@@ -8,6 +8,7 @@ use dcd_engine::units::{BLOCK_SIZE, LINE_SIZE, MemberIndex};
 use dcd_engine::volume::format::root::MemberState;
 use dcd_engine::{Buffer, Duration, Lba, OpenError, Operation};
 
+use super::growing::check_size;
 use super::machine::{Machine, Member, OtherDisk, Wreck, is_let_go, label_of};
 use super::options::{MoreFaults, VolumeOptions};
 use super::run::VolumeRun;
@@ -69,6 +70,7 @@ impl VolumeRun {
         }
         let (mut machine, memory_survived) = self.recover(wreck, crash.is_last, random)?;
         check_older(&machine)?;
+        check_size(machine.engine().data_disk().blocks, self.model.blocks())?;
         machine.volume().check_lost_lines();
         machine.note_losses();
         self.check_nothing_is_lost(&machine)?;
@@ -117,7 +119,7 @@ impl VolumeRun {
         self.note_losses();
         self.machine.clear_suspects(true);
         self.started();
-        Ok(())
+        self.note_growth()
     }
 
     /// Where one member at a time fails, and nothing else is wrong, redundant sets lose nothing.

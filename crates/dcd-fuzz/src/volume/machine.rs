@@ -166,7 +166,7 @@ pub struct Wreck {
     pub given_up: BTreeSet<Column>,
     /// The lines of members that were bad in them then, whatever was mapped there.
     pub given_up_lines: BTreeSet<(MemberIndex, u64)>,
-    /// The volume was imported: stripes that nothing was placed on then are as they happened to be.
+    /// The volume was imported, or has grown: stripes that nothing was placed on then are as they happened to be.
     pub is_imported: bool,
     /// After so many I/Os of the next start this member fails.
     pub fails_at: Option<(u64, MemberIndex, IoError)>,
@@ -199,8 +199,9 @@ pub struct Machine {
     scrub_every: Duration,
     /// A member has failed for so long when a spare takes its place; `None`: there are none.
     spare_after: Option<Duration>,
-    /// The sets of the volume.
+    /// The sets of the volume, and what they hold.
     pub sets: Sets,
+    pub(super) capacity_bytes: u64,
     /// Members whose disks were not there, or could not be read, at the start.
     away: Vec<MemberIndex>,
     /// What the engine calls the disk of each member.
@@ -294,6 +295,7 @@ impl Machine {
             scrub_every: Duration::from_secs(options.more.scrub_every_s.unwrap_or(0)),
             spare_after: options.more.spare_after_ms.map(Duration::from_millis),
             sets: Sets::new(&options.config),
+            capacity_bytes: options.config.capacity_bytes(),
             away: Vec::new(),
         }
     }
@@ -624,9 +626,10 @@ impl Machine {
 
     // ---- the loop -----------------------------------------------------------------------------
 
-    fn input(&mut self, input: Input) {
+    pub(super) fn input(&mut self, input: Input) {
         self.running.give(input);
         self.poll();
+        self.look_at_growth();
         self.look_at_slots();
         self.look_at_members();
     }

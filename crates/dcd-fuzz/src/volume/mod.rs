@@ -8,12 +8,14 @@
 //! faults    members fail and rot                             placing  whether extents are on the level that is theirs
 //! truth     what the members really hold               trouble   older copies of members, a cache-disk that fails
 //! lost_cache_disk   it is destroyed, and the volume imported
+//! growing   all disks become larger, and the volume with them
 //! trips     a member leaves, little is changed, and it comes back
 //! script    a run as events that can be left out             minimise  leaves them out
 //! ```
 
 pub mod crash;
 mod faults;
+mod growing;
 pub mod hints;
 mod lost_cache_disk;
 pub mod machine;

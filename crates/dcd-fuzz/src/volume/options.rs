@@ -82,6 +82,8 @@ pub struct MoreFaults {
     pub scrub_every_s: Option<u64>,
     /// There are spares, and one takes the place of a member that has failed for so long.
     pub spare_after_ms: Option<u64>,
+    /// The volume grows from time to time.
+    pub grows_volume: bool,
     /// There is memory for so many pages of checksums; `None`: for all.
     pub sum_pages: Option<u64>,
     /// One thing happens again and again.
@@ -158,7 +160,11 @@ pub const SCRUBS_FROM: u64 = 10_000_000;
 /// Seeds from this one on have spares: disks come and go while members fail, and are used by
 /// themselves.
 pub const SPARES_FROM: u64 = 11_000_000;
-/// Half of them, with nothing else wrong with a disk: whatever differs then is a mistake.
+/// Seeds from this one on have a volume that grows, and a log.
+pub const GROWS_VOLUME_FROM: u64 = 12_000_000;
+/// One in so many of them has no twin of its tables.
+const GROWS_WITHOUT_TWIN_EACH: u64 = 3;
+/// Half of those whose members come back, with nothing else wrong with a disk: whatever differs then is a mistake.
 const RETURNS_ALONE_EACH: u64 = 2;
 
 impl MoreFaults {
@@ -182,6 +188,7 @@ impl MoreFaults {
             members_return: false,
             scrub_every_s: None,
             spare_after_ms: None,
+            grows_volume: false,
             sum_pages: None,
             focus: None,
         }
@@ -262,11 +269,17 @@ impl VolumeOptions {
         if (LEGS_FROM..LEGS_END).contains(&seed) {
             options.put_on_legs(&mut Random::new(seed ^ 0x6c65_6773));
         }
+        if seed >= GROWS_VOLUME_FROM {
+            // Only what has a log can be told of it.
+            options.more.without_log = false;
+        }
         if seed >= TWIN_FROM {
             options.give_twin(&mut Random::new(seed ^ 0x7477_696e));
             options.more.replaces_members = seed >= REPLACES_FROM;
         }
-        if seed >= SPARES_FROM {
+        if seed >= GROWS_VOLUME_FROM {
+            options.let_volume_grow(seed);
+        } else if seed >= SPARES_FROM {
             options.give_spares(&mut Random::new(seed ^ 0x7370_6172));
         } else if seed >= SCRUBS_FROM {
             let every = Random::new(seed ^ 0x7363_7275).pick(&[1, 3, 20, 200]);
@@ -309,6 +322,14 @@ impl VolumeOptions {
         self.more.replaces_members = false;
         self.more.older_disks = false;
         self.more.loses_cache_disk = false;
+    }
+
+    fn let_volume_grow(&mut self, seed: u64) {
+        self.more.grows_volume = true;
+        self.more.replaces_members = seed.is_multiple_of(2);
+        if seed.is_multiple_of(GROWS_WITHOUT_TWIN_EACH) {
+            self.config.twin_region_pages = 0;
+        }
     }
 
     fn let_members_return(&mut self, seed: u64) {

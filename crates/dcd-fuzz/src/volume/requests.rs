@@ -74,6 +74,8 @@ impl VolumeRun {
         }
         match self.request(request, random)? {
             Ok(_) | Err(VolumeError::TooManyPointers { .. } | VolumeError::Metadata) => Ok(()),
+            // The volume grows.
+            Err(VolumeError::Busy) if self.options.more.grows_volume => Ok(()),
             Err(error) => Err(Violation(format!("no room for more pointers: {error}"))),
         }
     }

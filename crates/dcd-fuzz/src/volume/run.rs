@@ -220,6 +220,9 @@ impl VolumeRun {
         }
         match event {
             Event::Op(_) | Event::CalmOp(_) => {
+                if self.grow_now_and_then()? {
+                    return Ok(true);
+                }
                 self.more_faults()?;
                 self.cache_disk_stumbles();
                 if self.crash_if_given_up()? || self.cache_disk_trouble()? || self.focus_step()? {

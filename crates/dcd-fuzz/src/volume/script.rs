@@ -101,6 +101,8 @@ pub enum Plain {
     CacheDiskRots,
     /// There is memory for all checksums.
     SumPages,
+    /// The volume stays as large as it is.
+    GrowsVolume,
     /// Nothing happens again and again.
     Focus,
     /// The cache-disk is one disk.
@@ -109,7 +111,7 @@ pub enum Plain {
 
 impl Plain {
     /// All, those first that say most.
-    pub const ALL: [Plain; 25] = [
+    pub const ALL: [Plain; 26] = [
         Plain::MoreFaults,
         Plain::LosesWrites,
         Plain::OlderDisks,
@@ -122,6 +124,7 @@ impl Plain {
         Plain::CacheDiskStumbles,
         Plain::CacheDiskRots,
         Plain::SumPages,
+        Plain::GrowsVolume,
         Plain::Focus,
         Plain::Legs,
         Plain::Hints,
@@ -162,6 +165,7 @@ impl Plain {
             Plain::CacheDiskStumbles => options.more.cache_disk_stumbles = false,
             Plain::CacheDiskRots => options.more.cache_disk_rots = false,
             Plain::SumPages => options.more.sum_pages = None,
+            Plain::GrowsVolume => options.more.grows_volume = false,
             Plain::Focus => options.more.focus = None,
             Plain::Legs => options.cache.legs = None,
         }

@@ -11,7 +11,7 @@ use dcd_daemon::report::volumes::{
     ScrubsReport, SpareReport, TwinReport, VolumeReport, WorkReport,
 };
 use dcd_daemon::serve::ServeError;
-use dcd_daemon::units_text::format_size;
+use dcd_daemon::units_text::{format_size, parse_size};
 use dcd_engine::units::LINE_SIZE;
 use dcd_protocol::VolumeCommand;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -46,6 +46,7 @@ Examples:
   dcd volume rebuild 2 --control /run/vol.ctl
   dcd volume replace 2 /dev/sdf --control /run/vol.ctl
   dcd volume spare add /dev/sdf --control /run/vol.ctl
+  dcd volume grow --control /run/vol.ctl
   dcd volume scrub --control /run/vol.ctl --no-wait
   dcd volume import --cache-disk /dev/nvme1n1p4 --data-disk /dev/sdb --data-disk /dev/sdc --data-disk /dev/sdd")]
 pub struct VolumeArguments {
@@ -152,6 +153,32 @@ Examples:
         /// What to do.
         #[command(subcommand)]
         what: SpareWhat,
+    },
+    /// Use what has been added to the disks of the members
+    ///
+    /// Make the members larger first (lvextend, truncate -s), or replace them by larger disks; and
+    /// the cache-disk, because its tables grow too: they are written once more behind all that is
+    /// on it. The set that lies last on its members becomes larger; for another set there is a new
+    /// one of the same form. Nothing is moved, clients are served meanwhile, and up to the end
+    /// nothing has changed. NBD clients see the new size when they connect again, others when dcd
+    /// is started again.
+    #[command(after_help = "\
+Examples:
+  dcd volume grow --control /run/vol.ctl
+  dcd volume grow --set 0 --size 12T --control /run/vol.ctl")]
+    Grow {
+        /// The set that is to grow [default: the one that lies last on its members].
+        #[arg(long, value_name = "SET")]
+        set: Option<u8>,
+        /// Size that users are to see [default: all that the sets hold].
+        #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+        size: Option<u64>,
+        /// Where the volume is.
+        #[command(flatten)]
+        control: VolumeControl,
+        /// Print JSON when it has ended.
+        #[arg(long)]
+        json: bool,
     },
     /// Read everything that is redundant, compare, and repair
     ///
@@ -262,6 +289,9 @@ pub fn run(arguments: &VolumeArguments) -> Result<(), CommandError> {
         VolumeWhat::Spare { what: SpareWhat::Remove { disk, control } } => {
             remove_spare(connect(control)?, disk)
         }
+        VolumeWhat::Grow { set, size, control, json } => {
+            grow(connect(control)?, &VolumeCommand::Grow { set: *set, bytes: *size }, *json)
+        }
         VolumeWhat::Scrub { resume, control, follow } => {
             let mut volume = connect(control)?;
             let signals = signals()?;
@@ -327,6 +357,29 @@ fn follow_work(
         0 => Ok(()),
         lines => Err(CommandError::LinesLost { lines }),
     }
+}
+
+/// Waits until the volume has grown, or has not.
+fn grow(mut volume: VolumeClient, command: &VolumeCommand, json: bool) -> Result<(), CommandError> {
+    let before = volume.report.growth.as_ref().map_or(0, |growth| growth.number);
+    volume.ask(command)?;
+    let (report, growth) = loop {
+        let report = volume.status()?;
+        let newest = report.growth.clone().filter(|it| it.number > before && it.is_over());
+        match newest {
+            Some(growth) => break (report, growth),
+            None => pause(),
+        }
+    };
+    if let Some(because) = growth.because {
+        return Err(CommandError::NotGrown { because });
+    }
+    if json {
+        return print_json(&report);
+    }
+    let (old, new) = (format_size(growth.bytes_before), format_size(growth.bytes_wanted));
+    let panel = panel(&for_people(&report), Paint::for_stdout());
+    print(&format!("grown: from {old} to {new}\n{panel}"))
 }
 
 /// Waits a moment.

@@ -257,6 +257,10 @@ impl CommandError {
             CommandError::DhisfsDamage { .. } => Some(
                 "`dcd dhisfs fsck --repair` mends what it can; copy what is worth more before".into(),
             ),
+            CommandError::NotGrown { .. } => Some(
+                "nothing has changed; `dcd volume status` says how the volume is, then try again"
+                    .into(),
+            ),
             CommandError::WorkCutShort { lines_unreadable: 0, .. } => Some(
                 "`dcd volume status` shows how the members are; if nobody has cancelled it, see dmesg for errors of the disks"
                     .into(),

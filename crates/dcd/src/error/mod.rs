@@ -548,6 +548,12 @@ pub enum CommandError {
         /// Why.
         error: image::ImageError,
     },
+    /// A growth of a volume was cancelled, or could not go on.
+    #[error("the volume has not grown: {}", dcd_client::plain::plain(because))]
+    NotGrown {
+        /// In words.
+        because: String,
+    },
     /// A rebuild, scrub or replacement was cancelled, or could not go on.
     #[error("the {} has not come to its end{}", dcd_client::plain::plain(kind), match (lines_unreadable, because) {
         (0, Some(because)) => format!(": {}", dcd_client::plain::plain(because)),

@@ -222,6 +222,11 @@ impl NbdServer {
         self.export.read_only = is_read_only;
     }
 
+    /// Clients that come from here on see another size.
+    pub(crate) fn show_size(&mut self, bytes: u64) {
+        self.export.size_bytes = bytes;
+    }
+
     /// A server without sockets, for so many clients at a time.
     pub fn new(export: Export, clients_max: usize, quiet: bool) -> NbdServer {
         NbdServer {

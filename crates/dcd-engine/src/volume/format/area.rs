@@ -232,6 +232,11 @@ impl VolumeArea {
         self.pages
     }
 
+    /// The first page of a table: before it there are those of the map.
+    pub(crate) fn tables_start(&self) -> u32 {
+        self.extent_pages.0 as u32
+    }
+
     /// Byte addresses of the copies of the header.
     pub fn header_offsets(&self) -> [u64; 2] {
         [self.offset, self.offset + LINE_SIZE]

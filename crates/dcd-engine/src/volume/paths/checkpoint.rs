@@ -117,6 +117,23 @@ impl Checkpointing {
         is_left || self.dirty.contains(&page) || self.written.contains(&page)
     }
 
+    /// Pages are elsewhere, and have other numbers; but for those of which there are none any more.
+    /// The root there has the number of another checkpoint.
+    pub(super) fn moved(
+        &mut self,
+        map: PageMap,
+        number: impl Fn(PageIndex) -> PageIndex,
+        is_gone: impl Fn(PageIndex) -> bool,
+    ) {
+        assert!(matches!(self.state, State::Idle), "pages would be written to both places");
+        self.map = map;
+        self.number += 1;
+        let dirty = std::mem::take(&mut self.dirty);
+        self.dirty = dirty.into_iter().filter(|page| !is_gone(*page)).map(number).collect();
+        self.written.clear();
+        self.twin_dirty.clear();
+    }
+
     /// A page has changed.
     pub(in crate::volume) fn dirty(&mut self, page: PageIndex) {
         self.dirty.insert(page);

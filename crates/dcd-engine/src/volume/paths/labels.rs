@@ -61,6 +61,7 @@ impl Volume {
         if self.labels.state != State::Wanted
             || !self.state_changes.is_empty()
             || !self.is_twin_quiet()
+            || self.growing.is_some()
             || self.is_replacing()
             || self.spares.is_any_under_way()
         {

@@ -4,6 +4,7 @@ pub(super) mod believe;
 pub(super) mod checkpoint;
 pub(super) mod flush;
 mod fragmented;
+pub(super) mod grow;
 pub(super) mod job;
 pub(super) mod journal;
 pub(super) mod labels;

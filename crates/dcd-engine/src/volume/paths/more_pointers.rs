@@ -55,7 +55,7 @@ enum State {
 impl Volume {
     /// Makes room for so many pointers, if there is less.
     pub(super) fn set_pointers(&mut self, id: RequestId, pointers: u32) {
-        if self.more_pointers.is_some() {
+        if self.more_pointers.is_some() || self.growing.is_some() {
             return self.answer(id, Err(VolumeError::Busy));
         }
         if pointers <= self.pointers.slots() {
@@ -86,7 +86,7 @@ impl Volume {
 
     /// Whether records wait until the ring is empty, or has its new place.
     pub(super) fn is_ring_to_be_empty(&self) -> bool {
-        self.more_pointers.is_some()
+        self.more_pointers.is_some() || self.growing.is_some()
     }
 
     pub(in crate::volume) fn advance_more_pointers(&mut self) -> bool {

@@ -30,6 +30,7 @@ use super::super::format::root::MemberState;
 use super::super::placement::RaidLevel;
 use super::super::{Purpose, Volume};
 use super::flush::For;
+use super::grow::GrowthCutShort;
 use super::job::{ChunkKey, Job, Kind, TRIES_MAX};
 use super::journal::Then;
 use super::replace::CutShort;
@@ -150,6 +151,11 @@ impl Repair {
     /// Whether anything is under way.
     pub(in crate::volume) fn is_under_way(&self) -> bool {
         self.work.is_some()
+    }
+
+    /// Whether one is that somebody has asked for, or that is of a member.
+    pub(super) fn is_under_way_by_hand(&self) -> bool {
+        self.is_under_way() && !self.is_scrub_by_time()
     }
 
     /// The scrub that was begun: who wants it, and what was found before.
@@ -401,6 +407,7 @@ impl Volume {
 
     /// Stops it; a rebuild can go on later where it was.
     pub(super) fn cancel_work(&mut self) {
+        self.cancel_growth(GrowthCutShort::Cancelled);
         self.repair.next.clear();
         if !self.repair.is_under_way() {
             self.scrubs.put_off(self.now);

@@ -287,6 +287,7 @@ impl Volume {
             || self.repair.is_under_way()
             || self.is_closing()
             || self.more_pointers.is_some()
+            || self.growing.is_some()
             || found.disk == new.tag
         {
             return Err(VolumeError::Busy.into());

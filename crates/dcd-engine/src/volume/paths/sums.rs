@@ -124,6 +124,23 @@ impl SumPages {
         }
     }
 
+    /// Whether none is being read.
+    pub(super) fn is_none_read(&self) -> bool {
+        self.reading.is_empty()
+    }
+
+    /// The pages have other numbers from now on, and lie elsewhere. None is being read.
+    pub(super) fn renumber(&mut self, number: impl Fn(PageIndex) -> PageIndex) {
+        assert!(self.reading.is_empty(), "a page would come that has another number");
+        self.in_memory.iter_mut().for_each(|page| *page = number(*page));
+        let held = std::mem::take(&mut self.held);
+        self.held = held.into_iter().map(|(page, count)| (number(page), count)).collect();
+        let awaited = std::mem::take(&mut self.awaited);
+        self.awaited = awaited.into_iter().map(|(page, tries)| (number(page), tries)).collect();
+        self.failed.clear();
+        self.later.clear();
+    }
+
     pub(super) fn hold(&mut self, pages: &BTreeSet<PageIndex>) {
         for page in pages {
             *self.held.entry(*page).or_default() += 1;
@@ -223,7 +240,7 @@ impl Volume {
                 return Sums::Unreadable;
             }
             self.sum_pages.awaited.entry(*page).or_insert(0);
-            if !self.sum_pages.reading.contains(page) {
+            if !self.sum_pages.reading.contains(page) && !self.are_pages_about_to_move() {
                 self.read_sum_pages(PageRun { first: *page, count: 1 }, false);
             }
             sums = Sums::Awaited;
@@ -297,7 +314,7 @@ impl Volume {
             }
             let Some(tries) = self.sum_pages.awaited.get_mut(&page) else { continue };
             *tries += 1;
-            if *tries < TRIES_MAX {
+            if *tries < TRIES_MAX && !self.are_pages_about_to_move() {
                 self.read_sum_pages(PageRun { first: page, count: 1 }, false);
             } else {
                 self.sum_pages.awaited.remove(&page);
@@ -310,8 +327,21 @@ impl Volume {
         }
     }
 
+    /// Those that are waited for and are not being read.
+    pub(super) fn read_awaited_sums(&mut self) {
+        let awaited: Vec<PageIndex> = self.sum_pages.awaited.keys().copied().collect();
+        for page in awaited {
+            if !self.sum_pages.reading.contains(&page) {
+                self.read_sum_pages(PageRun { first: page, count: 1 }, false);
+            }
+        }
+    }
+
     /// Those that nobody waits for, as long as there is room.
     pub(in crate::volume) fn read_sums_for_later(&mut self) {
+        if self.are_pages_about_to_move() {
+            return;
+        }
         while self.sum_pages.later_under_way < LATER_UNDER_WAY_MAX
             && let Some(run) = self.sum_pages.later.pop()
         {

@@ -670,7 +670,7 @@ impl Volume {
     }
 
     /// Who could have it.
-    fn twin_candidates(&self) -> MemberMask {
+    pub(super) fn twin_candidates(&self) -> MemberMask {
         let Some(twin) = &self.twin else { return MemberMask::default() };
         let can = |(index, member): &(MemberIndex, &super::super::members::Member)| {
             member.is_present
