@@ -146,7 +146,7 @@ impl AdviseSettings {
         let mut meter = LoadMeter::default();
         let mut overload = None;
         let what = if matches!(load, Load::Workload(_)) { "making up" } else { "reading" };
-        feed(load, what, watcher, &mut |request| {
+        feed(load, u64::MAX, what, watcher, &mut |request| {
             meter.add(request);
             if let Some(bare) = &mut replay
                 && let Err(error) = bare.add(request)

@@ -20,6 +20,7 @@ mod error;
 pub mod load;
 pub mod shard;
 pub mod simulate;
+pub mod stack_distances;
 pub mod summary;
 pub mod sweep;
 pub mod watch;

@@ -156,40 +156,72 @@ pub fn for_each_of_workload<E: From<StudyError>>(
     Ok(())
 }
 
-/// Gives each request of a load to a simulation.
+/// Why no more requests are given to `take` of [`feed`].
+enum Stop {
+    Enough,
+    Problem(StudyError),
+}
+
+impl From<StudyError> for Stop {
+    fn from(problem: StudyError) -> Stop {
+        Stop::Problem(problem)
+    }
+}
+
+/// Gives each request of a load to a simulation, at most so many; what is behind them is not read.
 ///
 /// # Errors
 /// Of the load, with the place where the simulation refuses a request, or because it is over.
 pub fn feed(
     load: &Load,
+    requests_max: u64,
     what: &'static str,
     watcher: &mut dyn Watcher,
     take: &mut dyn FnMut(&Request) -> Result<(), ReplayError>,
 ) -> Result<(), StudyError> {
-    match load {
-        Load::Trace(trace) => {
-            for_each_of_trace(trace, what, watcher, |reader, request| {
-                take(request).map_err(|problem| StudyError::Replay {
-                    place: reader.refused(request, problem.field(), problem.to_string()),
-                    hint: problem.hint(),
-                })
+    if requests_max == 0 {
+        return Ok(());
+    }
+    let mut left = requests_max;
+    let mut counted = |request: &Request| -> Result<bool, ReplayError> {
+        take(request)?;
+        left -= 1;
+        Ok(left == 0)
+    };
+    let ends = |is_last: bool| if is_last { Err(Stop::Enough) } else { Ok(()) };
+    let fed = match load {
+        Load::Trace(trace) => for_each_of_trace(trace, what, watcher, |reader, request| {
+            let is_last = counted(request).map_err(|problem| StudyError::Replay {
+                place: reader.refused(request, problem.field(), problem.to_string()),
+                hint: problem.hint(),
             })?;
-        }
+            ends(is_last)
+        })
+        .map(drop),
         Load::Workload(workload) => for_each_of_workload(workload, what, watcher, |request| {
-            take(request).map_err(|problem| StudyError::of_workload(request.line, &problem))
-        })?,
+            let is_last = counted(request)
+                .map_err(|problem| StudyError::of_workload(request.line, &problem))?;
+            ends(is_last)
+        }),
         Load::Memory(requests) => {
             watcher.begin(what, Counted::Rounds);
             let is_over = watcher.is_over();
-            for request in requests.iter() {
+            requests.iter().try_for_each(|request| {
                 if request.line.is_multiple_of(UPDATE_REQUESTS) {
                     watcher.update(request.line, requests.len() as u64);
                 }
                 go_on(&is_over)?;
-                take(request).map_err(|problem| StudyError::of_memory(request.line, &problem))?;
-            }
+                let is_last = counted(request)
+                    .map_err(|problem| StudyError::of_memory(request.line, &problem))?;
+                ends(is_last)
+            })
+        }
+    };
+    match fed {
+        Err(Stop::Problem(problem)) => Err(problem),
+        Ok(()) | Err(Stop::Enough) => {
             watcher.end();
+            Ok(())
         }
     }
-    Ok(())
 }

@@ -25,7 +25,7 @@ pub fn summary(
             Ok::<(), StudyError>(())
         })?),
         other => {
-            feed(other, "reading", watcher, &mut |request| {
+            feed(other, u64::MAX, "reading", watcher, &mut |request| {
                 summarizer.add(request);
                 Ok(())
             })?;

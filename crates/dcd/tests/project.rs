@@ -55,11 +55,11 @@ fn every_call_of_cargo_is_locked() {
     assert!(calls > 30, "only {calls} are known");
 }
 
-/// The libFuzzer programs are a workspace of their own, whose versions nobody
+/// The libFuzzer programs and the Python package are workspaces of their own, whose versions nobody
 /// else notices.
 #[test]
 fn versions_of_other_workspaces_are_up_to_date() {
-    for folder in ["fuzz"] {
+    for folder in ["fuzz", "python"] {
         let output = std::process::Command::new(env!("CARGO"))
             .args(["metadata", "--locked", "--offline", "--format-version", "1", "--manifest-path"])
             .arg(root().join(folder).join("Cargo.toml"))

@@ -22,6 +22,8 @@ use crate::load::{TraceInputArguments, parse_workload};
 
 /// Most blocks of the memory: 1 TiB.
 const NVRAM_BYTES_MAX: u64 = 1 << 40;
+/// 16 GiB of the largest segments: what no memory has is refused here, not by the allocator.
+const SEGMENT_BUFFERS_MAX: i64 = 4096;
 /// `--passes`: three times to be found, once to be served.
 pub const PASSES_DEFAULT: u32 = 4;
 const AGE_MAX_DEFAULT: dcd_engine::Duration = dcd_engine::Duration::from_secs(30);
@@ -159,6 +161,7 @@ pub struct CacheArguments {
     pub segment: u64,
     /// Number of segment buffers in memory.
     #[arg(long, value_name = "COUNT", default_value_t = 16)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=SEGMENT_BUFFERS_MAX))]
     #[arg(requires = "cache_disk", help_heading = "Log")]
     pub segment_buffers: u32,
     /// Which segment is destaged first.

@@ -77,14 +77,7 @@ impl SimulateArguments {
         watcher: &mut dyn Watcher,
         take: &mut dyn FnMut(&Request) -> Result<(), ReplayError>,
     ) -> Result<(), StudyError> {
-        let mut left = self.requests.unwrap_or(u64::MAX);
-        feed(load, "simulating", watcher, &mut |request| {
-            if left == 0 {
-                return Ok(());
-            }
-            left -= 1;
-            take(request)
-        })
+        feed(load, self.requests.unwrap_or(u64::MAX), "simulating", watcher, take)
     }
 
     /// Results for programs.
