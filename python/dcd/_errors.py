@@ -37,6 +37,7 @@ _CLASSES: dict[str, type[Error]] = {
     "profile": SettingError,
     "workload": SettingError,
     "setup": SettingError,
+    "bound": SettingError,
     "sequences": SettingError,
     "shard": SettingError,
     "trace": TraceError,

@@ -20,6 +20,7 @@ ZIPF = "zipf,requests=4000,rate=60,span=512m,seed=5"
     [
         ({}, []),
         ({"nvram": "256k"}, ["--nvram", "256k"]),
+        ({"nvram": "64k", "policy": "lru", "bound": True}, ["--nvram", "64k", "--policy", "lru", "--bound"]),
         ({"nvram": 262144, "policy": "stack", "hot_zone": "25"}, ["--nvram", "256k", "--policy", "stack", "--hot-zone", "25"]),
         (
             {"nvram": "1m", "policy": "wstf", "high": 80, "low": 30, "idle": datetime.timedelta(milliseconds=5), "age_max": "3s"},

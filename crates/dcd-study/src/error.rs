@@ -55,6 +55,9 @@ pub enum StudyError {
     /// Requests in memory: none.
     #[error("there are no requests")]
     NoRequests,
+    /// A load that is too long for a bound.
+    #[error(transparent)]
+    Bound(#[from] dcd_sim::bound::TooLong),
     /// What is to be simulated cannot be.
     #[error(transparent)]
     Setup(#[from] SetupError),
@@ -108,6 +111,7 @@ impl StudyError {
             StudyError::Replay { .. } | StudyError::Request { .. } => "request",
             StudyError::Workload(_) => "workload",
             StudyError::Setup(_) => "setup",
+            StudyError::Bound(_) => "bound",
             StudyError::SequenceRun { .. } => "sequences",
             StudyError::EmptyShard => "shard",
             StudyError::Cancelled => "cancelled",
@@ -127,6 +131,7 @@ impl StudyError {
             | StudyError::SequenceRun { hint, .. } => Some((*hint).into()),
             StudyError::Workload(_) => Some(WORKLOAD_HINT.into()),
             StudyError::Setup(error) => error.hint(),
+            StudyError::Bound(_) => Some("look at a part of it: --requests COUNT".into()),
             StudyError::EmptyShard => Some("give fewer shards".into()),
             StudyError::NoRequests | StudyError::Cancelled => None,
         }

@@ -40,6 +40,7 @@ Examples:
   dcd simulate --trace load.csv.zst --disk hp-2200a
   dcd simulate --trace load.csv.zst --disk hp-2200a --nvram 256k --policy stack
   dcd simulate --trace load.csv.zst --disk hp-2200a --nvram 256k --policy lst --low 100 --high 100
+  dcd simulate --trace load.csv.zst --disk hp-2200a --nvram 256k --bound
   dcd simulate --trace load.csv.zst --disk hp-97560 --cache-disk 64M --segment 128k --destage lifo
   dcd simulate --trace boot.csv.zst --disk wd400bb --closed-loop --cache-disk 1G --read-area 512M --one-disk --sequences record-then-replay
   dcd simulate --workload users,users=4 --closed-loop --disk barracuda-4lp-4gb
@@ -72,6 +73,11 @@ pub struct SimulateArguments {
     /// Caches in front of the disk.
     #[command(flatten)]
     pub caches: CacheArguments,
+    /// Tell also how few writes to the disk there could be: a number that no policy can do with less
+    /// than, and what one that knows all writes to come does with.
+    #[arg(long, requires = "nvram", conflicts_with_all = ["cache_disk", "sequences"])]
+    #[arg(help_heading = "Non-volatile memory")]
+    pub bound: bool,
     /// Let the load come again when it is known, and tell both: how long the disks take for its
     /// reads, and how far their arms go. Needs --read-area; hot blocks are off then, unless
     /// --hot-blocks says otherwise.

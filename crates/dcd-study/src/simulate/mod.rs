@@ -6,6 +6,7 @@ pub use arguments::{
     AckArgument, CacheArguments, DestageArgument, NvramPolicyArgument, PASSES_DEFAULT,
     SequencesArgument, SimulateArguments, parse_groups_at_once, parse_hot_zone, parse_stretch,
 };
+use dcd_sim::bound::Bound;
 use dcd_sim::disk::profile::Profile;
 use dcd_sim::replay::{Pace, Replay, ReplayError, ReplayFacts};
 use dcd_sim::sequence_runs;
@@ -58,10 +59,21 @@ impl SimulateArguments {
                 })?
             }
             None => {
-                let target = self.caches.setup(profile, self.seed)?.build()?;
-                let mut replay = Replay::new(target, pace);
-                self.feed(load, watcher, &mut |request| replay.add(request))?;
-                replay.finish()
+                let setup = self.caches.setup(profile, self.seed)?;
+                let mut replay = Replay::new(setup.build()?, pace);
+                let mut bound = Ok(setup.bound().filter(|_| self.bound));
+                self.feed(load, watcher, &mut |request| {
+                    replay.add(request)?;
+                    if let Ok(Some(found)) = &mut bound
+                        && let Err(problem) = found.add(request)
+                    {
+                        bound = Err(problem);
+                    }
+                    Ok(())
+                })?;
+                let mut facts = replay.finish();
+                facts.bound = bound?.map(Bound::finish);
+                facts
             }
         };
         match (facts.requests, load) {

@@ -1,6 +1,7 @@
 //! `dcd simulate`: a trace on a disk model, with and without caches.
 
 use dcd_daemon::units_text::format_size;
+use dcd_sim::bound::BoundFacts;
 use dcd_sim::replay::{ReplayFacts, TimesFacts};
 use dcd_sim::target::{AccessFacts, LogFacts, NvramFacts, SequenceFacts, TargetFacts};
 use dcd_study::simulate::SimulateArguments;
@@ -33,6 +34,15 @@ fn in_words(facts: &ReplayFacts) -> String {
     if let Some(drain) = facts.drain.filter(|drain| drain.disk_writes > 0) {
         let writes = drain.disk_writes;
         line("to empty the log", format!("{:.3} s, {writes} disk writes", drain.seconds));
+    }
+    if let Some(bound) = &facts.bound {
+        let more = |fewest: u64| {
+            let percent = 100.0 * (facts.target.disk_writes as f64 / fewest as f64 - 1.0);
+            if fewest == 0 { String::new() } else { format!("; there are {percent:.0} % more") }
+        };
+        let BoundFacts { lower_disk_writes: lower, clairvoyant_disk_writes: known, .. } = *bound;
+        line("disk writes, at least", format!("{lower}{}", more(lower)));
+        line("  knowing what comes", format!("{known}{}", more(known)));
     }
     target_in_words(&facts.target, &mut line);
     reads_in_words(facts, line);
