@@ -41,12 +41,14 @@ CARGO_TARGET_DIR=$root/target/python "$tools/bin/maturin" build --release --lock
 wheel=$(ls target/wheels/dcd_cache-*.whl)
 python3 -m venv "$place/venv"
 bin=$place/venv/bin
+"$bin/pip" install --quiet 'pyarrow>=15' || skip "no package index can be reached, so the Python package is not tested"
 "$bin/pip" install --quiet "$wheel" || exit 1
 # Alone first: it needs nothing but what it says.
 cp -r python/tests python/notebooks "$place"
 cd "$place"
 step "the wheel alone" "$bin/python" -c 'import dcd; print(dcd.__version__, dcd.simulate(workload="uniform,requests=1000", disk="wd-4tb")["requests"])'
-"$bin/pip" install --quiet -r "$root/python/requirements-test.txt" || exit 1
+"$bin/pip" install --quiet -r "$root/python/requirements-test.txt" ||
+    skip "no package index can be reached, so the Python package is not tested"
 
 log=$place/pytest.log
 "$bin/pytest" -q -c /dev/null --rootdir "$place" -p no:cacheprovider tests 2>&1 | tee "$log"
