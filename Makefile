@@ -4,7 +4,7 @@
 
 # make fuzz: the fuzzer's five searches, in a size for every change; a few minutes on two cores.
 
-.PHONY: build deb deny demo bench-nbd bench-starts bench-volumes bench-peers test test-guest test-guest-service test-long test-power-cut test-kill test-linearizability test-under-load fuzz seeded-build fuzz-seeded fuzz-seeded-long fuzz-bytes coverage mutants lint doc tools
+.PHONY: build deb deny demo bench-nbd bench-starts bench-volumes bench-peers test test-guest test-guest-service test-python test-long test-power-cut test-kill test-linearizability test-under-load fuzz seeded-build fuzz-seeded fuzz-seeded-long fuzz-bytes coverage mutants lint doc tools
 
 # The commit is what `dcd fuzz` prints beside the seed.
 build:
@@ -92,6 +92,11 @@ test-guest: build tools
 # The Debian package in a guest with systemd and udev.
 test-guest-service: build
 	scripts/test-guest-service
+
+# The wheel of python/ in a fresh environment: tests that compare it with the command, types, notebooks. Five minutes on two
+# cores from nothing; skipped where no package index can be reached.
+test-python:
+	scripts/test-python.sh
 
 # All tests with a thousand kill -9 and a thousand power cuts in place of a few, and twenty thousand
 # fuzz runs.

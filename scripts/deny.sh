@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Checks what is built into dcd against deny.toml: licences, bans, sources, and known vulnerabilities. Needs cargo-deny, and for the last
+# Checks what is built into dcd and the Python package against deny.toml: licences, bans, sources, and known vulnerabilities. Needs cargo-deny, and for the last
 # the network or an advisory database that was fetched before; without, these are skipped, with the reason. Ends with a line
 # in the words of `cargo test`, which scripts/test.sh counts.
 set -uo pipefail
@@ -13,7 +13,13 @@ if ! cargo deny --version > /dev/null 2>&1; then
 fi
 passed=0 failed=0
 for check in licenses bans sources; do
-    if cargo deny --locked check "$check"; then passed=$((passed + 1)); else failed=$((failed + 1)); fi
+    for manifest in Cargo.toml python/Cargo.toml; do
+        if cargo deny --locked --manifest-path "$manifest" check --config deny.toml "$check"; then
+            passed=$((passed + 1))
+        else
+            failed=$((failed + 1))
+        fi
+    done
 done
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT

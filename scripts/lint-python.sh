@@ -4,7 +4,7 @@ set -uo pipefail
 cd "$(dirname "$0")/.."
 PATH="$PWD/target/tools/python/bin:$PATH"
 if ! ruff --version > /dev/null 2>&1; then
-    echo "skipped: no ruff, so the Python of scripts/ is not looked at (\`make tools\` installs it)"
+    echo "skipped: no ruff, so the Python of scripts/ and python/ is not looked at (\`make tools\` installs it)"
     echo "test result: ok. 1 passed; 0 failed"
 elif ruff check --quiet .; then
     echo "test result: ok. 1 passed; 0 failed"

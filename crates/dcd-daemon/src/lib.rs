@@ -5,7 +5,6 @@
 //! | folder | who lives there |
 //! |---|---|
 //! | `clock.rs` | the monotonic clock in the words of the engine |
-//! | `units_text.rs` | sizes and times as people write them |
 //! | `process/` | what a process is to its machine: signals, rights, a service manager, what it sees of others |
 //! | `memory/` | segment memory that outlives the process: the file, where it lies, which one, and that it stays |
 //! | `device/` | files, block devices and mounts: named, opened, locked, identified, overwritten |
@@ -49,5 +48,7 @@ pub mod process;
 pub mod report;
 pub mod ring;
 pub mod serve;
-pub mod units_text;
 pub mod users;
+
+/// Sizes and times as people write them.
+pub use dcd_protocol::units_text;

@@ -2,6 +2,7 @@
 
 pub mod advise;
 pub mod analysis;
+pub mod bound;
 pub mod crowd;
 pub mod disk;
 pub mod distribution;

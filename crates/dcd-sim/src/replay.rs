@@ -11,6 +11,7 @@ use std::collections::HashMap;
 use dcd_engine::Time;
 use serde::Serialize;
 
+use crate::bound::BoundFacts;
 use crate::disk::model::{DiskOperation, DiskRequest, DiskRequestError};
 use crate::distribution::{Distribution, Percentiles};
 pub use crate::pace::Pace;
@@ -149,6 +150,9 @@ pub struct ReplayFacts {
     /// Of a run with sequences: how it was done, and what it is compared with.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sequences: Option<SequenceRunFacts>,
+    /// How few writes to the disk there could be, where that was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bound: Option<BoundFacts>,
     /// What it would take to move what a log still holds at the end; not part of the numbers above.
     pub drain: Option<DrainFacts>,
 }
@@ -347,6 +351,7 @@ impl Replay {
             write,
             flush,
             sequences: None,
+            bound: None,
             drain: None,
         };
         (facts, self.target, Time(self.end_ns))

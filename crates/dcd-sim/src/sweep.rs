@@ -8,8 +8,8 @@
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 
 use crate::replay::{Pace, Replay, ReplayError, ReplayFacts};
 use crate::sequence_runs::{self, SequenceMode};
@@ -35,6 +35,8 @@ pub enum Load {
     Trace(TraceSource),
     /// A made-up one.
     Workload(WorkloadSpec),
+    /// One that is in memory already, in order of time; requests are numbered from 1.
+    Memory(Arc<[Request]>),
 }
 
 /// One simulation.
@@ -77,9 +79,14 @@ impl TraceSource {
 impl Point {
     /// Simulates it.
     pub fn run(&self, load: &Load) -> Outcome {
+        self.run_until(load, &AtomicBool::new(false))
+    }
+
+    /// The same, unless it is over before: there is nothing to tell then.
+    fn run_until(&self, load: &Load, is_over: &AtomicBool) -> Outcome {
         let any = Cell::new(false);
         let feed = |take: &mut dyn FnMut(&Request) -> Result<(), ReplayError>| {
-            load.for_each(&mut |request| {
+            load.for_each(is_over, &mut |request| {
                 any.set(true);
                 take(request)
             })
@@ -106,19 +113,34 @@ impl Point {
 impl Load {
     fn for_each(
         &self,
+        is_over: &AtomicBool,
         take: &mut dyn FnMut(&Request) -> Result<(), ReplayError>,
     ) -> Result<(), String> {
+        let numbered = |problem: ReplayError, request: &Request| {
+            format!("request {}: {}: {problem}", request.line, problem.field())
+        };
         match self {
-            Load::Trace(trace) => trace.for_each(take),
+            Load::Trace(trace) => trace.for_each_until(is_over, take),
             Load::Workload(workload) => {
                 for request in workload.workload().map_err(|error| error.to_string())? {
-                    take(&request).map_err(|problem| {
-                        format!("request {}: {}: {problem}", request.line, problem.field())
-                    })?;
+                    go_on(is_over)?;
+                    take(&request).map_err(|problem| numbered(problem, &request))?;
                 }
                 Ok(())
             }
+            Load::Memory(requests) => requests.iter().try_for_each(|request| {
+                go_on(is_over)?;
+                take(request).map_err(|problem| numbered(problem, request))
+            }),
         }
+    }
+}
+
+/// Whether a simulation goes on.
+fn go_on(is_over: &AtomicBool) -> Result<(), String> {
+    match is_over.load(Ordering::Relaxed) {
+        true => Err("the sweep is over".into()),
+        false => Ok(()),
     }
 }
 
@@ -131,8 +153,17 @@ impl TraceSource {
         &self,
         take: &mut dyn FnMut(&Request) -> Result<(), ReplayError>,
     ) -> Result<(), String> {
+        self.for_each_until(&AtomicBool::new(false), take)
+    }
+
+    fn for_each_until(
+        &self,
+        is_over: &AtomicBool,
+        take: &mut dyn FnMut(&Request) -> Result<(), ReplayError>,
+    ) -> Result<(), String> {
         let mut reader = self.open().map_err(|error| error.to_string())?;
         while let Some(request) = reader.next() {
+            go_on(is_over)?;
             let request = request.map_err(|error| error.to_string())?;
             if self.device.is_some_and(|device| device != request.device) {
                 continue;
@@ -146,23 +177,27 @@ impl TraceSource {
 }
 
 /// Runs the points from the `first` on, on `jobs` threads; tells `done` of each, in their order,
-/// with its index. Ends early when `done` says so.
+/// with its index. Ends early, within the points that are being simulated, when `done` says so, or
+/// somebody sets `is_over`.
 pub fn run(
     load: &Load,
     points: &[Point],
     first: usize,
     jobs: usize,
+    is_over: &AtomicBool,
     done: impl FnMut(usize, Outcome) -> bool + Send,
 ) {
     let next = AtomicUsize::new(first);
-    let is_over = AtomicBool::new(false);
     // Outcomes that wait for those before them.
     let shared = Mutex::new((first, BTreeMap::new(), done));
     let worker = || {
         while !is_over.load(Ordering::Relaxed) {
             let index = next.fetch_add(1, Ordering::Relaxed);
             let Some(point) = points.get(index) else { return };
-            let outcome = point.run(load);
+            let outcome = point.run_until(load, is_over);
+            if is_over.load(Ordering::Relaxed) {
+                return;
+            }
             let mut shared = shared.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
             let (expected, waiting, done) = &mut *shared;
             waiting.insert(index, outcome);

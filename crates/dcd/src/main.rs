@@ -39,8 +39,6 @@ mod output;
 #[cfg(feature = "lab")]
 mod page_file;
 mod progress;
-#[cfg(feature = "lab")]
-mod shard;
 mod stdout;
 mod volume_client;
 

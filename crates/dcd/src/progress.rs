@@ -110,6 +110,44 @@ impl Progress {
     }
 }
 
+/// Shows a study: each stage as progress of its own.
+#[cfg(feature = "lab")]
+#[derive(Default)]
+pub struct ProgressWatcher {
+    stage: Option<Progress>,
+    /// Nobody sets it: a signal ends the process.
+    is_over: std::sync::Arc<std::sync::atomic::AtomicBool>,
+}
+
+#[cfg(feature = "lab")]
+impl dcd_study::watch::Watcher for ProgressWatcher {
+    fn begin(&mut self, what: &'static str, counted: dcd_study::watch::Counted) {
+        self.stage = Some(Progress::new(
+            what,
+            match counted {
+                dcd_study::watch::Counted::Bytes => Unit::Bytes,
+                dcd_study::watch::Counted::Rounds => Unit::Rounds,
+            },
+        ));
+    }
+
+    fn update(&mut self, done: u64, total: u64) {
+        if let Some(stage) = &mut self.stage {
+            stage.update(done, total);
+        }
+    }
+
+    fn end(&mut self) {
+        if let Some(stage) = self.stage.take() {
+            stage.finish();
+        }
+    }
+
+    fn is_over(&self) -> std::sync::Arc<std::sync::atomic::AtomicBool> {
+        self.is_over.clone()
+    }
+}
+
 /// `, 12 s left`, as far as it can be told.
 fn time_left(elapsed: Duration, done: u64, total: u64) -> String {
     if done == 0 || done >= total {

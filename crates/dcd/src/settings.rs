@@ -18,6 +18,7 @@ use dcd_daemon::frontend::nbd::tls::files::TlsFiles;
 use dcd_daemon::http::address::HttpAddress;
 use dcd_daemon::ring::busy_poll::BusyPollMax;
 use dcd_daemon::serve::UblkNumber;
+pub use dcd_daemon::units_text::parse_percent;
 use dcd_daemon::units_text::{UnitError, parse_duration, parse_size};
 use dcd_engine::units::Uuid;
 use dcd_engine::{AckMode, DestagePolicyKind, EngineConfig, Limits, Mode};
@@ -825,21 +826,6 @@ pub fn parse_busy_poll(text: &str) -> Result<BusyPollMax, UnitError> {
         "auto" => Ok(BusyPollMax::Auto),
         time => parse_duration(time).map(BusyPollMax::Time),
     }
-}
-
-/// A share: `80` or `80%`.
-pub fn parse_percent(text: &str) -> Result<u8, PercentError> {
-    match text.strip_suffix('%').unwrap_or(text).trim().parse::<u8>() {
-        Ok(percent) if percent <= 100 => Ok(percent),
-        _ => Err(PercentError { found: text.to_owned() }),
-    }
-}
-
-/// Text that is no share.
-#[derive(Debug, thiserror::Error)]
-#[error("`{}` is not a share from 0% to 100%", found.escape_debug())]
-pub struct PercentError {
-    found: String,
 }
 
 #[cfg(test)]

@@ -259,7 +259,7 @@ fn what_has_no_end_is_not_read_to_it() {
 fn nothing_is_written_past_the_function_for_people() {
     let crates = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
     let mut folders: Vec<std::path::PathBuf> =
-        ["dcd", "dcd-daemon", "dcd-client", "dhisfs", "dcd-sim", "dcd-parquet"]
+        ["dcd", "dcd-daemon", "dcd-client", "dhisfs", "dcd-sim", "dcd-study", "dcd-parquet"]
             .map(|name| std::path::Path::new(crates).join(name).join("src"))
             .into();
     let mut seen = 0;
@@ -286,7 +286,7 @@ fn nothing_is_written_past_the_function_for_people() {
                     .iter()
                     .any(|end| name.ends_with(end));
             assert!(stderr || !writes("io::stderr()") || writes("stderr().is_terminal"), "{name}");
-            if ["dcd-client", "dcd-sim", "dcd-parquet"]
+            if ["dcd-client", "dcd-sim", "dcd-study", "dcd-parquet"]
                 .iter()
                 .any(|it| name.contains(&format!("{it}/")))
             {

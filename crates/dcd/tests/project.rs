@@ -55,21 +55,24 @@ fn every_call_of_cargo_is_locked() {
     assert!(calls > 30, "only {calls} are known");
 }
 
-/// The libFuzzer programs are a workspace of their own, whose versions nobody else notices.
+/// The libFuzzer programs and the Python package are workspaces of their own, whose versions nobody
+/// else notices.
 #[test]
-fn versions_of_the_libfuzzer_programs_are_up_to_date() {
-    let output = std::process::Command::new(env!("CARGO"))
-        .args(["metadata", "--locked", "--offline", "--format-version", "1", "--manifest-path"])
-        .arg(root().join("fuzz/Cargo.toml"))
-        .output()
-        .unwrap();
-    let text = String::from_utf8_lossy(&output.stderr);
-    assert!(
-        !text.contains("--locked was passed"),
-        "fuzz/Cargo.lock: cargo metadata --manifest-path fuzz/Cargo.toml --format-version 1 > /dev/null\n{text}"
-    );
-    if !output.status.success() {
-        println!("skipped: crates of fuzz/Cargo.toml are not on this machine");
+fn versions_of_other_workspaces_are_up_to_date() {
+    for folder in ["fuzz", "python"] {
+        let output = std::process::Command::new(env!("CARGO"))
+            .args(["metadata", "--locked", "--offline", "--format-version", "1", "--manifest-path"])
+            .arg(root().join(folder).join("Cargo.toml"))
+            .output()
+            .unwrap();
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert!(
+            !text.contains("--locked was passed"),
+            "{folder}/Cargo.lock: cargo metadata --manifest-path {folder}/Cargo.toml --format-version 1 > /dev/null\n{text}"
+        );
+        if !output.status.success() {
+            println!("skipped: crates of {folder}/Cargo.toml are not on this machine");
+        }
     }
 }
 
@@ -141,7 +144,8 @@ fn linked(package: &str, features: &[&str]) -> Vec<String> {
 /// Who is linked with whom: a program that uses a volume needs no engine, a server no laboratory.
 #[test]
 fn nobody_is_linked_with_what_it_does_not_need() {
-    let laboratory = ["dcd-sim", "dcd-fuzz", "dcd-mistakes", "dcd-parquet", "plotters"];
+    let laboratory =
+        ["dcd-sim", "dcd-study", "dcd-fuzz", "dcd-mistakes", "dcd-parquet", "plotters"];
     let server = [("dcd-daemon", &[][..]), ("dcd", &["--no-default-features"])];
     for (package, features) in server {
         let linked = linked(package, features);

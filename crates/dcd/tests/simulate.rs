@@ -57,6 +57,34 @@ fn memory_in_front_of_a_disk_absorbs_writes() {
 }
 
 #[test]
+fn a_bound_stands_beside_the_policy() {
+    let folder = folder_with_trace();
+    for policy in ["auto", "lru", "lst", "gds"] {
+        let facts = simulate(&folder, &format!("--nvram 256k --policy {policy} --bound"));
+        let number = |facts: &Value| facts.as_u64().unwrap_or_else(|| panic!("{facts}"));
+        let bound = &facts["bound"];
+        let lower = number(&bound["lower_disk_writes"]);
+        let clairvoyant = number(&bound["clairvoyant_disk_writes"]);
+        let found = number(&facts["disk_writes"]);
+        // 1,200 places are written once, far apart; the memory has room for 64, of which eight are
+        // written again and again.
+        assert_eq!((clairvoyant, number(&bound["bypasses"])), (1200 - 56, 0), "{facts}");
+        assert!((900..=clairvoyant).contains(&lower) && found >= clairvoyant, "{facts}");
+        // It changes nothing else.
+        let mut without = facts.clone();
+        without.as_object_mut().unwrap().remove("bound");
+        assert_eq!(without, simulate(&folder, &format!("--nvram 256k --policy {policy}")));
+    }
+    let words = folder.dcd("simulate --trace t.csv --disk hp-97560 --nvram 256k --bound").ok();
+    for wanted in ["disk writes, at least", "knowing what comes    1144; there are"] {
+        assert!(words.contains(wanted), "{wanted}: {words}");
+    }
+    let load = "simulate --trace t.csv --disk hp-97560 --bound";
+    folder.dcd(load).fails(2, "--nvram", "");
+    folder.dcd(&format!("{load} --nvram 256k --cache-disk 64M")).fails(2, "--cache-disk", "");
+}
+
+#[test]
 fn each_setting_of_the_memory_makes_a_difference() {
     let folder = folder_with_trace();
     let base = "--nvram 64k --policy lst";

@@ -126,6 +126,7 @@ impl Case {
             drain: is_log.then_some(drain),
             access: ReadAccess::default(),
             sequences: None,
+            bound: None,
         }
     }
 

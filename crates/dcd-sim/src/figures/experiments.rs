@@ -1,6 +1,7 @@
 //! The simulations that the figures of a disk need, each once.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::AtomicBool;
 
 use dcd_engine::Duration;
 use dcd_engine::nvram::{HotZoneSize, NvramConfig, NvramPolicyKind};
@@ -193,7 +194,7 @@ impl Experiments {
         let keys = Experiments::keys(disk);
         let points: Vec<Point> = keys.iter().map(|key| point(key, &profile)).collect();
         let mut outcomes: Vec<Outcome> = Vec::new();
-        sweep::run(&disk.load, &points, 0, jobs, |index, outcome| {
+        sweep::run(&disk.load, &points, 0, jobs, &AtomicBool::new(false), |index, outcome| {
             progress(index + 1, points.len());
             outcomes.push(outcome);
             true

@@ -95,6 +95,7 @@ fn characteristics(load: &Load) -> Result<Characteristics, String> {
             let requests = workload.workload().map_err(|error| error.to_string())?;
             requests.for_each(|request| add(&request));
         }
+        Load::Memory(requests) => requests.iter().for_each(&mut add),
         Load::Trace(trace) => {
             let reader = TraceReader::open(&trace.path, trace.format);
             for request in reader.map_err(|error| error.to_string())? {

@@ -11,6 +11,7 @@ use super::disk::DiskTarget;
 use super::log::{LogError, LogTarget};
 use super::nvram::NvramTarget;
 use super::tracks::Tracks;
+use crate::bound::Bound;
 use crate::disk::model::DiskModel;
 use crate::disk::profile::Profile;
 
@@ -91,6 +92,25 @@ impl SetupError {
 const REGION_BLOCKS: u64 = 128;
 
 impl Setup {
+    fn group_map(&self, groups: Groups, disk: &DiskModel) -> Arc<dyn GroupMap> {
+        match (groups, disk.geometry(), &self.log) {
+            (Groups::Tracks, Some(geometry), None) => Arc::new(Tracks::new(geometry.clone())),
+            (Groups::Tracks, ..) => Arc::new(Regions::new(REGION_BLOCKS)),
+            (Groups::Regions(blocks), ..) => Arc::new(Regions::new(blocks)),
+        }
+    }
+
+    /// How few writes to the disk the memory could do with; none without one, or with a log below it,
+    /// which gathers them.
+    ///
+    /// # Panics
+    /// If a profile was not checked.
+    pub fn bound(&self) -> Option<Bound> {
+        let nvram = self.nvram.filter(|_| self.log.is_none())?;
+        let disk = DiskModel::new(&self.disk, self.seed).expect("the profile was checked");
+        Some(Bound::new(&nvram.config, self.group_map(nvram.groups, &disk)))
+    }
+
     /// All of it, new and empty.
     ///
     /// # Errors
@@ -101,14 +121,7 @@ impl Setup {
     pub fn build(&self) -> Result<Box<dyn Target>, SetupError> {
         let model = |profile| DiskModel::new(profile, self.seed).expect("the profile was checked");
         let disk = model(&self.disk);
-        let map: Option<Arc<dyn GroupMap>> =
-            self.nvram.map(|nvram| match (nvram.groups, disk.geometry(), &self.log) {
-                (Groups::Tracks, Some(geometry), None) => {
-                    Arc::new(Tracks::new(geometry.clone())) as Arc<dyn GroupMap>
-                }
-                (Groups::Tracks, ..) => Arc::new(Regions::new(REGION_BLOCKS)),
-                (Groups::Regions(blocks), ..) => Arc::new(Regions::new(blocks)),
-            });
+        let map = self.nvram.map(|nvram| self.group_map(nvram.groups, &disk));
         let nvram = self.nvram.map(|nvram| nvram.config).zip(map);
         let Some(log) = &self.log else {
             let disk = DiskTarget::new(disk);

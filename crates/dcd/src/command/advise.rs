@@ -1,44 +1,32 @@
 //! `dcd advise`: what a log would do for a load, in one go: record (`--live`), look, simulate,
 //! tell.
 //!
-//! What is told is made in `dcd_sim::advise`; here are flags, the two passes and the terminal.
+//! What is told is made in `dcd_sim::advise`, from simulations of `dcd_study`; here are the load and
+//! the terminal.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
-use dcd_daemon::units_text::{parse_duration, parse_size};
-use dcd_engine::Geometry;
-use dcd_sim::advise::grid::{CacheDevice, Grid, cache_sizes};
-use dcd_sim::advise::load::{LoadFacts, LoadMeter};
-use dcd_sim::advise::overload::Overload;
+use dcd_daemon::units_text::parse_duration;
 use dcd_sim::advise::page::{BEGINNING, page};
 use dcd_sim::advise::recommendation::Verdict;
 use dcd_sim::advise::row::{Response, Row};
-use dcd_sim::advise::{Advice, PaceFacts, sequences, words};
-use dcd_sim::disk::profile::Profile;
-use dcd_sim::replay::{Replay, ReplayError};
-use dcd_sim::sweep::{self, Load, Outcome, Point, TraceSource};
-use dcd_sim::target::setup::SetupError;
-use dcd_sim::trace::{Request, TraceError};
+use dcd_sim::advise::{Advice, words};
+use dcd_sim::sweep::Load;
 use dcd_sim::workload::WorkloadSpec;
+use dcd_study::advise::AdviseSettings;
+use dcd_study::load::{TraceInputArguments, parse_workload, short_name};
+use dcd_study::sweep::jobs_default;
 use serde_json::json;
 
-use super::simulate::{DestageArgument, parse_stretch};
-use super::trace::for_each_request;
 use super::trace::record::{Recorded, record};
-use super::workload::{for_each_request_of, parse_workload};
-use crate::command::trace::arguments::TraceInputArguments;
 use crate::error::CommandError;
 use crate::error::lab::LabError;
 use crate::output::{Align, Colour, Paint, Table};
 use crate::page_file::PageFile;
-use crate::progress::{Progress, Unit};
-use crate::settings::AckArgument;
+use crate::progress::ProgressWatcher;
 use crate::stdout::{print, print_json};
-
-/// Where a log is tried if nothing is said; the disk's own model comes last.
-const CACHE_PROFILES: [&str; 2] = ["nvme-ssd", "sata-ssd"];
 
 /// Tell what dcd would do for a load, before anything is bought or installed.
 ///
@@ -78,36 +66,9 @@ pub struct AdviseArguments {
     /// How the trace is read.
     #[command(flatten)]
     pub input: TraceInputArguments,
-    /// The disk that you have: name of a profile (`dcd disk list`), or path of a TOML file.
-    #[arg(long, value_name = "PROFILE")]
-    pub disk: String,
-    /// Sizes of the log [default: powers of two around what the load writes].
-    #[arg(long, value_name = "SIZES", value_delimiter = ',', value_parser = parse_size)]
-    pub cache_disk: Vec<u64>,
-    /// Devices for the log, as for --disk [default: nvme-ssd, sata-ssd, and a second disk like the
-    /// first].
-    #[arg(long, value_name = "PROFILES", value_delimiter = ',')]
-    pub cache_disk_profile: Vec<String>,
-    /// Which segment is destaged first.
-    #[arg(long, value_name = "POLICIES", value_delimiter = ',', default_value = "fifo")]
-    pub destage: Vec<DestageArgument>,
-    /// When a write is acknowledged.
-    #[arg(long, value_name = "MODES", value_delimiter = ',', default_value = "memory")]
-    pub ack: Vec<AckArgument>,
-    /// What may be written to the cache device in its life, in units of 10^12 bytes (TBW), as its
-    /// data sheet says [default: that of the profile, if it has one].
-    #[arg(long, value_name = "TBW", value_parser = parse_tbw)]
-    pub endurance_tbw: Option<f64>,
-    /// Each request comes when the one before is done [default: if the bare disk cannot keep up
-    /// with the trace].
-    #[arg(long)]
-    pub closed_loop: bool,
-    /// Multiply the times of the trace; 1 keeps them even if the disk cannot keep up.
-    #[arg(long, value_name = "FACTOR", value_parser = parse_stretch, conflicts_with = "closed_loop")]
-    pub stretch: Option<f64>,
-    /// As for `dcd simulate`.
-    #[arg(long, value_name = "NUMBER", default_value_t = 0)]
-    pub seed: u64,
+    /// Which logs are tried.
+    #[command(flatten)]
+    pub settings: AdviseSettings,
     /// The HTML page to write; an earlier page of dcd advise is overwritten, nothing else is.
     #[arg(long, value_name = "FILE", default_value = "advice.html")]
     pub out: PathBuf,
@@ -119,34 +80,20 @@ pub struct AdviseArguments {
     pub json: bool,
 }
 
-fn parse_tbw(text: &str) -> Result<f64, &'static str> {
-    match text.parse() {
-        Ok(tbw) if (1e-3..=1e9).contains(&tbw) => Ok(tbw),
-        _ => Err("expected a number from 0.001 to 1e9, in 10^12 bytes"),
-    }
-}
-
 pub fn run(arguments: &AdviseArguments) -> Result<(), CommandError> {
     // What can be wrong is looked for before an hour is spent on recording.
-    let mut grid = arguments.grid()?;
+    let grid = arguments.settings.grid()?;
     let out = &arguments.out;
     let page_file = PageFile::check(out, "dcd advise", BEGINNING)?;
     if let (Some(trace), None) = (&arguments.trace, &arguments.live) {
-        arguments.source(trace).check()?;
+        arguments.input.source(trace).check()?;
     }
     let recording = arguments.record()?;
-    let load = arguments.load(recording.as_ref())?;
-    let (facts, pace, bare) = arguments.look(&load, recording.as_ref(), &grid)?;
-    if grid.sizes.is_empty() {
-        grid.sizes = cache_sizes(facts.summary.working_set.written_bytes);
-    }
-    let (bare, outcomes) = arguments.simulate(&load, &grid, &pace, bare);
-    let mut advice = Advice::new(facts, &grid, pace, &bare, &outcomes);
-    let points = sequences::points(&advice.load, &grid, &advice.pace);
-    if !points.is_empty() {
-        let outcomes = arguments.run_points(&load, &points);
-        advice.sequences = sequences::advice(&advice, &grid, &outcomes);
-    }
+    let load = arguments.load(recording.as_ref());
+    let jobs = arguments.jobs.map_or_else(jobs_default, |jobs| jobs as usize);
+    let name = arguments.name(&load);
+    let mut advice =
+        arguments.settings.advise(grid, &load, name, jobs, &mut ProgressWatcher::default())?;
     if let Some(lost) = recording.as_ref().map(|recording| recording.lost).filter(|lost| *lost > 0)
     {
         let lost = words::count(lost, "request");
@@ -179,32 +126,6 @@ impl Drop for Recording {
 }
 
 impl AdviseArguments {
-    /// What is simulated; without sizes if none are given.
-    fn grid(&self) -> Result<Grid, CommandError> {
-        for &bytes in &self.cache_disk {
-            let segment_bytes = Geometry::default_segment_size(bytes);
-            Geometry::fit(bytes, segment_bytes).map_err(SetupError::from)?;
-        }
-        let mut names = self.cache_disk_profile.clone();
-        if names.is_empty() {
-            names = CACHE_PROFILES.map(str::to_owned).to_vec();
-            names.push(self.disk.clone());
-        }
-        let device = |name: String| {
-            let profile = Profile::load(&name)?;
-            Ok(CacheDevice::new(name, profile, self.endurance_tbw))
-        };
-        Ok(Grid {
-            disk_name: self.disk.clone(),
-            disk: Profile::load(&self.disk)?,
-            devices: once(names).into_iter().map(device).collect::<Result<_, CommandError>>()?,
-            sizes: sorted(&self.cache_disk),
-            destage: once(self.destage.iter().map(|destage| destage.kind())),
-            ack: once(self.ack.iter().map(|ack| ack.mode())),
-            seed: self.seed,
-        })
-    }
-
     fn record(&self) -> Result<Option<Recording>, CommandError> {
         let Some(device) = &self.live else { return Ok(None) };
         let path = self.keep.clone().unwrap_or_else(|| {
@@ -218,143 +139,20 @@ impl AdviseArguments {
         }
     }
 
-    fn load(&self, recording: Option<&Recording>) -> Result<Load, CommandError> {
+    fn load(&self, recording: Option<&Recording>) -> Load {
         if let Some(workload) = &self.workload {
-            return Ok(Load::Workload(workload.clone()));
+            return Load::Workload(workload.clone());
         }
         let path = recording.map(|recording| &recording.path).or(self.trace.as_ref());
-        Ok(Load::Trace(self.source(path.expect("the command line has one of the three"))))
-    }
-
-    fn source(&self, path: &Path) -> TraceSource {
-        let TraceInputArguments { format, device } = self.input;
-        TraceSource { path: path.to_owned(), format, device }
+        Load::Trace(self.input.source(path.expect("the command line has one of the three")))
     }
 
     fn name(&self, load: &Load) -> String {
-        match (load, &self.live) {
-            (Load::Workload(workload), _) => workload.to_string(),
-            (_, Some(device)) => format!("{}, live", device.display()),
-            (Load::Trace(trace), None) => {
-                let name = trace.path.file_name().unwrap_or(trace.path.as_os_str());
-                name.to_string_lossy().into_owned()
-            }
+        match &self.live {
+            Some(device) => format!("{}, live", device.display()),
+            None => short_name(load),
         }
     }
-
-    /// The first pass: what the load is like, and whether the bare disk keeps up with it. The
-    /// outcome of the bare disk, if it is what counts.
-    fn look(
-        &self,
-        load: &Load,
-        recording: Option<&Recording>,
-        grid: &Grid,
-    ) -> Result<(LoadFacts, PaceFacts, Option<Outcome>), CommandError> {
-        let mut pace = PaceFacts {
-            closed_loop: self.closed_loop,
-            stretch: (!self.closed_loop).then(|| self.stretch.unwrap_or(1.0)),
-            is_chosen: self.closed_loop || self.stretch.is_some(),
-            overload: None,
-        };
-        let target = grid.bare(&pace).setup.build()?;
-        // None when it was given up.
-        let mut replay = Some(Replay::new(target, pace.pace()));
-        let mut meter = LoadMeter::default();
-        let mut overload = None;
-        let mut take = |request: &Request| -> Result<(), ReplayError> {
-            meter.add(request);
-            if let Some(bare) = &mut replay
-                && let Err(error) = bare.add(request)
-            {
-                overload = Some(Overload::of_error(&error).ok_or(error)?);
-                replay = None;
-            }
-            Ok(())
-        };
-        match load {
-            Load::Trace(trace) => {
-                for_each_request(&trace.path, &self.input, "reading", |reader, request| {
-                    take(request).map_err(|problem| {
-                        CommandError::Lab(LabError::Replay {
-                            place: reader.refused(request, problem.field(), problem.to_string()),
-                            hint: problem.hint(),
-                        })
-                    })
-                })?;
-            }
-            Load::Workload(workload) => for_each_request_of(workload, "making up", |request| {
-                take(request).map_err(|problem| LabError::workload(request.line, &problem).into())
-            })?,
-        }
-        let Some(facts) = meter.finish(self.name(load)) else {
-            let path = recording.map(|recording| &recording.path).or(self.trace.as_ref());
-            return Err(TraceError::Empty { path: path.cloned().unwrap_or_default() }.into());
-        };
-        let bare = replay.map(Replay::finish);
-        if let (Some(bare), Some(stretch)) = (&bare, pace.stretch) {
-            overload = Overload::of(bare, facts.summary.duration_s * stretch);
-        }
-        pace.overload = overload;
-        if pace.overload.is_some() && !pace.is_chosen {
-            (pace.closed_loop, pace.stretch) = (true, None);
-            return Ok((facts, pace, None));
-        }
-        Ok((facts, pace, bare.map(Ok)))
-    }
-
-    /// The second pass: all variants, and the bare disk if it is not known yet.
-    fn simulate(
-        &self,
-        load: &Load,
-        grid: &Grid,
-        pace: &PaceFacts,
-        bare: Option<Outcome>,
-    ) -> (Outcome, Vec<Outcome>) {
-        let variants = grid.variants();
-        let mut points: Vec<Point> =
-            variants.iter().map(|variant| grid.point(variant, pace)).collect();
-        if bare.is_none() {
-            points.push(grid.bare(pace));
-        }
-        let mut outcomes = self.run_points(load, &points);
-        let bare = bare.or_else(|| outcomes.pop()).expect("it was simulated first or last");
-        (bare, outcomes)
-    }
-
-    fn run_points(&self, load: &Load, points: &[Point]) -> Vec<Outcome> {
-        let jobs = self.jobs.map_or_else(
-            || std::thread::available_parallelism().map_or(1, |count| count.get()),
-            |jobs| jobs as usize,
-        );
-        let mut progress = Progress::new("simulating", Unit::Rounds);
-        progress.update(0, points.len() as u64);
-        let mut outcomes = Vec::with_capacity(points.len());
-        sweep::run(load, points, 0, jobs, |index, outcome| {
-            outcomes.push(outcome);
-            progress.update(index as u64 + 1, points.len() as u64);
-            true
-        });
-        progress.finish();
-        outcomes
-    }
-}
-
-/// Each once, in their order.
-fn once<T: PartialEq>(values: impl IntoIterator<Item = T>) -> Vec<T> {
-    let mut kept = Vec::new();
-    for value in values {
-        if !kept.contains(&value) {
-            kept.push(value);
-        }
-    }
-    kept
-}
-
-fn sorted(sizes: &[u64]) -> Vec<u64> {
-    let mut sizes = sizes.to_vec();
-    sizes.sort_unstable();
-    sizes.dedup();
-    sizes
 }
 
 fn in_words(advice: &Advice, out: &Path, paint: Paint) -> String {

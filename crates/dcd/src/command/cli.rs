@@ -89,7 +89,7 @@ pub enum Verb {
     #[cfg(feature = "lab")]
     Advise(Box<command::advise::AdviseArguments>),
     #[cfg(feature = "lab")]
-    Simulate(command::simulate::SimulateArguments),
+    Simulate(dcd_study::simulate::SimulateArguments),
     #[cfg(feature = "lab")]
     Sweep(command::sweep::SweepArguments),
     #[cfg(feature = "lab")]

@@ -3,19 +3,16 @@
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
-use dcd_sim::disk::model::DiskModel;
 use dcd_sim::disk::profile::{Profile, ProfileError};
 use dcd_sim::disk::profiles;
 use dcd_sim::disk::summary::Summary;
-use dcd_sim::trace::TraceError;
-use dcd_sim::trace::measured::MeasuredReader;
-use dcd_sim::validate::{Demerit, Validation};
-use serde_json::{Value, json};
+use dcd_sim::validate::Demerit;
+use dcd_study::disk;
+use serde_json::Value;
 
 use crate::error::CommandError;
-use crate::error::lab::LabError;
 use crate::output::{Align, Paint, Table};
-use crate::progress::{Progress, Unit};
+use crate::progress::ProgressWatcher;
 use crate::stdout::{print, print_json};
 
 /// Look at the disk models and compare them with real drives.
@@ -90,7 +87,8 @@ fn list(as_json: bool) -> Result<(), CommandError> {
         disks.push((name, Profile::load(name)?));
     }
     if as_json {
-        let disks: Vec<Value> = disks.iter().map(|(name, profile)| facts(name, profile)).collect();
+        let disks: Vec<Value> =
+            disks.iter().map(|(name, profile)| disk::facts(name, profile)).collect();
         return print_json(&disks);
     }
     let mut table = Table::new(&[
@@ -117,57 +115,28 @@ fn list(as_json: bool) -> Result<(), CommandError> {
     print(&table.render(Paint::for_stdout()))
 }
 
-fn show(disk: &str, as_json: bool) -> Result<(), CommandError> {
-    let profile = Profile::load(disk)?;
+fn show(name: &str, as_json: bool) -> Result<(), CommandError> {
+    let profile = Profile::load(name)?;
     if as_json {
-        return print_json(&facts(disk, &profile));
+        return print_json(&disk::facts(name, &profile));
     }
-    match profiles::find(disk) {
+    match profiles::find(name) {
         Some((_, text)) => print(text),
         None => {
-            let path = Path::new(disk);
+            let path = Path::new(name);
             let text = dcd_daemon::process::small_file::read_text(path).map_err(|source| {
-                CommandError::Lab(LabError::Profile(ProfileError::Read {
-                    path: path.to_owned(),
-                    source,
-                }))
+                CommandError::from(ProfileError::Read { path: path.to_owned(), source })
             })?;
             print(&text)
         }
     }
 }
 
-fn validate(disk: &str, trace: &Path, seed: u64, as_json: bool) -> Result<(), CommandError> {
-    let profile = Profile::load(disk)?;
-    let mut model = DiskModel::new(&profile, seed).expect("the profile was checked");
-    let mut reader = MeasuredReader::open(trace)?;
-    let mut validation = Validation::default();
-    let mut progress = Progress::new("replaying", Unit::Bytes);
-    let mut count = 0u64;
-    while let Some(request) = reader.next_request()? {
-        validation
-            .replay(&mut model, &request)
-            .map_err(|problem| reader.refused(&request, &problem))?;
-        count += 1;
-        if count.is_multiple_of(100_000) {
-            let (done, total) = reader.progress_bytes();
-            progress.update(done, total);
-        }
-    }
-    progress.finish();
-    let Some(demerit) = validation.demerit() else {
-        return Err(TraceError::Empty { path: trace.to_owned() }.into());
-    };
+fn validate(name: &str, trace: &Path, seed: u64, as_json: bool) -> Result<(), CommandError> {
+    let profile = Profile::load(name)?;
+    let demerit = disk::validate(&profile, trace, seed, &mut ProgressWatcher::default())?;
     if as_json {
-        return print_json(&json!({
-            "disk": disk,
-            "trace": trace.display().to_string(),
-            "requests": demerit.requests,
-            "mean_ms": demerit.mean_ms,
-            "measured_mean_ms": demerit.measured_mean_ms,
-            "demerit_ms": demerit.demerit_ms,
-            "demerit_percent": demerit.percent(),
-        }));
+        return print_json(&disk::validation_facts(&demerit, name, trace));
     }
     print(&in_words(&demerit))
 }
@@ -184,29 +153,6 @@ fn in_words(demerit: &Demerit) -> String {
         demerit.demerit_ms,
         demerit.percent()
     )
-}
-
-/// What follows from a profile.
-fn facts(name: &str, profile: &Profile) -> Value {
-    let summary = Summary::of(profile);
-    let mut facts = json!({
-        "name": name,
-        "title": profile.title,
-        "kind": if summary.mechanical.is_some() { "mechanical" } else { "simple" },
-        "capacity_bytes": summary.capacity_bytes,
-    });
-    if let Some(arm) = &summary.mechanical {
-        facts["rpm"] = json!(arm.rpm);
-        facts["cylinders"] = json!(arm.cylinders);
-        facts["surfaces"] = json!(arm.surfaces);
-        facts["zones"] = json!(arm.zones);
-        facts["sector_bytes"] = json!(arm.sector_bytes);
-        facts["sectors_per_track"] = json!([arm.sectors_per_track.0, arm.sectors_per_track.1]);
-        facts["mean_seek_ms"] = json!(arm.mean_seek_ms);
-        facts["full_seek_ms"] = json!(arm.full_seek_ms);
-        facts["media_bytes_per_second"] = json!(arm.media_bytes_per_second);
-    }
-    facts
 }
 
 /// Sizes of disks are told in powers of 1000, as on their labels.

@@ -15,9 +15,9 @@ use dcd_sim::figures::{
 };
 use dcd_sim::plot::svg::escaped;
 use dcd_sim::sweep::{Load, TraceSource};
+use dcd_study::load::parse_workload;
 use serde_json::json;
 
-use super::workload::parse_workload;
 use crate::error::CommandError;
 use crate::output::{Align, Colour, Paint, Table};
 use crate::progress::{Progress, Unit};

@@ -19,6 +19,7 @@ use dcd_fuzz::volume::VolumeKind;
 use dcd_fuzz::volume::minimise as volumes;
 use dcd_fuzz::volume::options::{LEGS_FROM, TWIN_FROM};
 use dcd_fuzz::volume::run::VolumeFailure;
+use dcd_study::shard::Shard;
 use serde::Serialize;
 use serde_json::json;
 
@@ -27,7 +28,6 @@ use crate::error::CommandError;
 use crate::error::lab::LabError;
 use crate::output::{Align, Paint, Table, count};
 use crate::progress::{Progress, Unit};
-use crate::shard::Shard;
 use crate::stdout;
 
 /// Search for ways to lose data.

@@ -6,17 +6,14 @@ use dcd_daemon::control::client::ControlError;
 use dcd_sim::disk::profile::ProfileError;
 use dcd_sim::figures::ExperimentError;
 use dcd_sim::plot::PlotError;
-use dcd_sim::replay::ReplayError;
-use dcd_sim::sequence_runs::SequenceRunError;
 use dcd_sim::target::setup::SetupError;
 use dcd_sim::trace::{PARQUET_HINT, TraceError, UnknownFormat, format_hint};
 use dcd_sim::workload::WorkloadError;
+use dcd_study::{StudyError, WORKLOAD_HINT};
 
 use super::demo::DemoError;
 use super::{CommandError, exit_code};
 use crate::output::count;
-
-const WORKLOAD_HINT: &str = "docs/workloads.md describes them";
 
 /// Why a verb of the laboratory did not succeed.
 #[derive(Debug, thiserror::Error)]
@@ -24,9 +21,6 @@ pub enum LabError {
     /// A signal came before the end of a fuzz session.
     #[error("stopped; what was done until then found nothing")]
     FuzzStopped,
-    /// A shard has no row.
-    #[error("this shard has no row: there are more shards than rows")]
-    EmptyShard,
     /// A row of a sweep is in two parts of it.
     #[error("the row {row} is in {} and in {}", first.display(), second.display())]
     RowTwice {
@@ -86,20 +80,9 @@ pub enum LabError {
         /// In runs on volumes, whose tests are in a file of their own.
         on_volumes: bool,
     },
-    /// A disk profile.
+    /// A simulation, or what it is of.
     #[error(transparent)]
-    Profile(#[from] ProfileError),
-    /// A trace.
-    #[error(transparent)]
-    Trace(#[from] TraceError),
-    /// A request of a trace that the simulated disk cannot have.
-    #[error("{place}")]
-    Replay {
-        /// Which, and why not.
-        place: TraceError,
-        /// What to do.
-        hint: &'static str,
-    },
+    Study(StudyError),
     /// An NBD server that a trace is replayed to does not answer as it should.
     #[error("NBD server {}: {source}", socket.display())]
     NbdServer {
@@ -163,29 +146,6 @@ pub enum LabError {
         /// The device.
         device: PathBuf,
     },
-    /// A workload that cannot be.
-    #[error("workload: {0}")]
-    Workload(#[from] WorkloadError),
-    /// A request of a workload that the simulated disk cannot have.
-    #[error("request {number} of the workload: {field}: {problem}")]
-    WorkloadReplay {
-        /// Which request, from 1.
-        number: u64,
-        /// What is wrong.
-        field: &'static str,
-        /// Why.
-        problem: String,
-        /// What to do.
-        hint: &'static str,
-    },
-    /// Sequences cannot be simulated for this load.
-    #[error("{problem}")]
-    SequenceRun {
-        /// Why.
-        problem: String,
-        /// The next step.
-        hint: &'static str,
-    },
     /// An experiment of the figures did not come to its end.
     #[error(transparent)]
     Experiment(#[from] ExperimentError),
@@ -207,9 +167,6 @@ pub enum LabError {
     /// Numbers that cannot be drawn.
     #[error("cannot draw: {0}")]
     Plot(#[from] PlotError),
-    /// What is to be simulated cannot be.
-    #[error(transparent)]
-    Setup(#[from] SetupError),
     /// The demonstration did not come to its end.
     #[error(transparent)]
     Demo(#[from] DemoError),
@@ -225,46 +182,31 @@ macro_rules! commands_fail_with {
     )*};
 }
 
-commands_fail_with!(
-    ProfileError,
-    TraceError,
-    WorkloadError,
-    ExperimentError,
-    PlotError,
-    SetupError,
-    DemoError,
-);
+commands_fail_with!(ExperimentError, PlotError, DemoError);
 
-impl From<SequenceRunError<CommandError>> for CommandError {
-    fn from(error: SequenceRunError<CommandError>) -> CommandError {
-        let problem = error.to_string();
-        let hint = match error {
-            SequenceRunError::Load(error) => return error,
-            SequenceRunError::Setup(error) => return error.into(),
-            SequenceRunError::NoReadArea => "add --cache-disk SIZE --read-area SIZE",
-            SequenceRunError::Refused(_) => {
-                "choose a larger --read-area: sequences may take half of it"
+macro_rules! studies_fail_with {
+    ($($error:ty),* $(,)?) => {$(
+        impl From<$error> for CommandError {
+            fn from(error: $error) -> CommandError {
+                StudyError::from(error).into()
             }
-        };
-        LabError::SequenceRun { problem, hint }.into()
+        }
+    )*};
+}
+
+studies_fail_with!(ProfileError, TraceError, WorkloadError, SetupError);
+
+impl From<StudyError> for CommandError {
+    fn from(error: StudyError) -> CommandError {
+        match error {
+            // Verbs that are no studies have such flags, too.
+            StudyError::FlagNeeds { flag, needs } => CommandError::FlagNeeds { flag, needs },
+            error => CommandError::Lab(LabError::Study(error)),
+        }
     }
 }
 
 impl LabError {
-    /// A request of a workload, by its number, that the simulated disk cannot have.
-    pub fn workload(number: u64, problem: &ReplayError) -> LabError {
-        let hint = match problem {
-            ReplayError::Disk(_) => "choose a larger disk, or a smaller span= of the workload",
-            other => other.hint(),
-        };
-        LabError::WorkloadReplay {
-            number,
-            field: problem.field(),
-            problem: problem.to_string(),
-            hint,
-        }
-    }
-
     /// What the process ends with.
     pub fn exit_code(&self) -> u8 {
         match self {
@@ -298,9 +240,7 @@ impl LabError {
                 let file = if *on_volumes { "found_on_volumes.rs" } else { "found.rs" };
                 Some(format!("put the printed test into crates/dcd-fuzz/tests/{file}"))
             }
-            LabError::Profile(error) => error.hint(),
-            LabError::Trace(error) => error.hint(),
-            LabError::Replay { hint, .. } => Some((*hint).into()),
+            LabError::Study(error) => error.hint(),
             LabError::NbdServer { .. } => Some(
                 "is it served there (`dcd serve --nbd unix:SOCKET`), and as large as the trace needs?".into(),
             ),
@@ -310,7 +250,6 @@ impl LabError {
             LabError::Tracing { .. } => {
                 Some("it needs root, and tracefs: mount -t tracefs nodev /sys/kernel/tracing".into())
             }
-            LabError::EmptyShard => Some("give fewer shards".into()),
             LabError::RowTwice { .. } => {
                 Some("give each part once, and those of one number of shards only".into())
             }
@@ -330,11 +269,7 @@ impl LabError {
                 "record while it is used, with --for 1h for example; files that are in memory are not read from disks"
                     .into(),
             ),
-            LabError::Workload(_) => Some(WORKLOAD_HINT.into()),
-            LabError::WorkloadReplay { hint, .. } => Some((*hint).into()),
-            LabError::SequenceRun { hint, .. } => Some((*hint).into()),
             LabError::NoParquet { .. } => Some(PARQUET_HINT.into()),
-            LabError::Setup(error) => error.hint(),
             LabError::Demo(error) => error.hint(),
             _ => None,
         }

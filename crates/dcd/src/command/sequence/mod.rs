@@ -16,11 +16,11 @@ use dcd_engine::units::{BLOCK_SIZE, LINE_SIZE};
 use dcd_protocol::sequences::{SequenceCommand, SequenceList, SequenceReport, TranslationReport};
 #[cfg(feature = "lab")]
 use dcd_sim::trace::{Operation, TraceError};
+#[cfg(feature = "lab")]
+use dcd_study::load::TraceInputArguments;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-#[cfg(feature = "lab")]
-use crate::command::trace::arguments::TraceInputArguments;
 #[cfg(feature = "lab")]
 use crate::command::trace::for_each_request;
 use crate::daemons;

@@ -7,11 +7,11 @@ use dcd_sim::plot::page;
 use dcd_sim::sequence_pictures::{AccessTotals, SequencePictures, reads_of};
 use dcd_sim::sequence_runs::{SequenceRunError, setup_for};
 use dcd_sim::trace::is_standard;
+use dcd_study::StudyError;
 use serde_json::json;
 
 use super::show::Saved;
 use crate::error::CommandError;
-use crate::error::lab::LabError;
 use crate::output::{Align, Paint, Table};
 use crate::page_file::{PageFile, PlotFile, parse_plot_file};
 
@@ -73,11 +73,11 @@ impl ModelArguments {
         let reads = reads_of(lines.iter().map(|(line, _)| *line));
         SequencePictures::of(&setup, &reads).map_err(|error| match error {
             SequenceRunError::Setup(error) => error.into(),
-            SequenceRunError::Load(problem) => CommandError::Lab(LabError::SequenceRun {
+            SequenceRunError::Load(problem) => CommandError::from(StudyError::SequenceRun {
                 problem: format!("the sequence does not fit on {disk_name}: {problem}"),
                 hint: problem.hint(),
             }),
-            error => CommandError::Lab(LabError::SequenceRun {
+            error => CommandError::from(StudyError::SequenceRun {
                 problem: error.to_string(),
                 hint: "choose a larger disk: `dcd disk list`",
             }),

@@ -1,110 +1,24 @@
 //! `dcd simulate`: a trace on a disk model, with and without caches.
 
-mod arguments;
-
-pub use arguments::{
-    CacheArguments, DestageArgument, NvramPolicyArgument, PASSES_DEFAULT, SequencesArgument,
-    SimulateArguments, parse_groups_at_once, parse_hot_zone, parse_stretch,
-};
-use std::path::PathBuf;
-
 use dcd_daemon::units_text::format_size;
-use dcd_sim::disk::profile::Profile;
-use dcd_sim::replay::{Pace, Replay, ReplayError, ReplayFacts, TimesFacts};
-use dcd_sim::sequence_runs::{self, Load};
-use dcd_sim::sweep::TraceSource;
+use dcd_sim::bound::BoundFacts;
+use dcd_sim::replay::{ReplayFacts, TimesFacts};
 use dcd_sim::target::{AccessFacts, LogFacts, NvramFacts, SequenceFacts, TargetFacts};
-use dcd_sim::trace::{Request, TraceError};
-use serde_json::json;
+use dcd_study::simulate::SimulateArguments;
 
-use super::trace::{for_each_request, percentile_cells, percentile_table};
-use super::workload::for_each_request_of;
-use crate::command::trace::arguments::TraceInputArguments;
+use super::trace::{percentile_cells, percentile_table};
 use crate::error::CommandError;
-use crate::error::lab::LabError;
 use crate::output::Paint;
+use crate::progress::ProgressWatcher;
 use crate::stdout::{print, print_json};
 
 pub fn run(arguments: &SimulateArguments) -> Result<(), CommandError> {
-    let profile = Profile::load(&arguments.disk)?;
-    let pace = if arguments.closed_loop {
-        Pace::Closed
-    } else {
-        Pace::Open { stretch: arguments.stretch }
-    };
-    let facts = match arguments.sequences {
-        Some(mode) => {
-            // They are read several times, which a pipe cannot be.
-            for path in [&arguments.trace, &arguments.then].into_iter().flatten() {
-                let TraceInputArguments { format, device } = arguments.input;
-                TraceSource { path: path.clone(), format, device }.check()?;
-            }
-            let caches = arguments.caches.clone().with_sequences()?;
-            let setup = caches.setup(profile, arguments.seed)?;
-            let mode = mode.mode(arguments.passes);
-            sequence_runs::run(&setup, pace, mode, arguments.then.is_some(), |load, take| {
-                let other = arguments.then.as_ref().filter(|_| load == Load::Last);
-                feed(arguments, other.or(arguments.trace.as_ref()), take)
-            })?
-        }
-        None => {
-            let target = arguments.caches.setup(profile, arguments.seed)?.build()?;
-            let mut replay = Replay::new(target, pace);
-            feed(arguments, arguments.trace.as_ref(), &mut |request| replay.add(request))?;
-            replay.finish()
-        }
-    };
-    if let Some(trace) = arguments.trace.as_ref().filter(|_| facts.requests == 0) {
-        return Err(TraceError::Empty { path: trace.clone() }.into());
-    }
+    let (load, then) = arguments.loads();
+    let facts = arguments.run(&load, then.as_ref(), &mut ProgressWatcher::default())?;
     if arguments.json {
-        let mut json = json!(facts);
-        json["disk"] = json!(arguments.disk);
-        match &arguments.workload {
-            Some(workload) => json["workload"] = json!(workload.to_string()),
-            None => {
-                json["trace"] = json!(arguments.trace.as_ref().map(|it| it.display().to_string()));
-            }
-        }
-        return print_json(&json);
+        return print_json(&arguments.facts(&facts, &load));
     }
     print(&in_words(&facts))
-}
-
-/// Gives all requests that are wanted to `take`.
-fn feed(
-    arguments: &SimulateArguments,
-    trace: Option<&PathBuf>,
-    take: &mut dyn FnMut(&Request) -> Result<(), ReplayError>,
-) -> Result<(), CommandError> {
-    let mut left = arguments.requests.unwrap_or(u64::MAX);
-    let mut is_wanted = || {
-        let wanted = left > 0;
-        left = left.saturating_sub(1);
-        wanted
-    };
-    if let Some(trace) = trace {
-        for_each_request(trace, &arguments.input, "simulating", |reader, request| {
-            if !is_wanted() {
-                return Ok(());
-            }
-            take(request).map_err(|problem| {
-                CommandError::Lab(LabError::Replay {
-                    place: reader.refused(request, problem.field(), problem.to_string()),
-                    hint: problem.hint(),
-                })
-            })
-        })?;
-    }
-    if let Some(workload) = &arguments.workload {
-        for_each_request_of(workload, "simulating", |request| {
-            if !is_wanted() {
-                return Ok(());
-            }
-            take(request).map_err(|problem| LabError::workload(request.line, &problem).into())
-        })?;
-    }
-    Ok(())
 }
 
 fn in_words(facts: &ReplayFacts) -> String {
@@ -120,6 +34,15 @@ fn in_words(facts: &ReplayFacts) -> String {
     if let Some(drain) = facts.drain.filter(|drain| drain.disk_writes > 0) {
         let writes = drain.disk_writes;
         line("to empty the log", format!("{:.3} s, {writes} disk writes", drain.seconds));
+    }
+    if let Some(bound) = &facts.bound {
+        let more = |fewest: u64| {
+            let percent = 100.0 * (facts.target.disk_writes as f64 / fewest as f64 - 1.0);
+            if fewest == 0 { String::new() } else { format!("; there are {percent:.0} % more") }
+        };
+        let BoundFacts { lower_disk_writes: lower, clairvoyant_disk_writes: known, .. } = *bound;
+        line("disk writes, at least", format!("{lower}{}", more(lower)));
+        line("  knowing what comes", format!("{known}{}", more(known)));
     }
     target_in_words(&facts.target, &mut line);
     reads_in_words(facts, line);

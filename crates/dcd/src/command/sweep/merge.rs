@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use super::rows::{Labels, RowFile};
+use dcd_study::sweep::Labels;
+
+use super::rows::RowFile;
 use crate::error::CommandError;
 use crate::error::lab::LabError;
 

@@ -1,14 +1,13 @@
-//! `dcd sweep`: one load, or several, simulated with every combination of settings.
+//! `dcd sweep`: one load, or several, simulated with every combination of settings. The
+//! grid is `dcd_study`'s.
 //!
 //! ```text
 //! arguments.rs   the flags
-//! grid.rs        their combinations
 //! rows.rs        results as rows of a file that is gone on with
 //! merge.rs       all shards together
 //! ```
 
 mod arguments;
-mod grid;
 mod merge;
 mod rows;
 
@@ -16,51 +15,34 @@ use std::path::{Path, PathBuf};
 
 use arguments::ResultFormat;
 pub use arguments::SweepArguments;
-use dcd_sim::sweep::{self, Load, Point, TraceSource};
+use dcd_study::sweep::{Sweep, jobs_default};
 use merge::merge;
-use rows::{Labels, RowFile};
+use rows::RowFile;
 use serde_json::json;
 
 use crate::error::CommandError;
 use crate::error::lab::LabError;
 use crate::output::count;
-use crate::progress::{Progress, Unit};
+use crate::progress::ProgressWatcher;
 use crate::stdout::{print, print_json};
 
 pub fn run(arguments: &SweepArguments) -> Result<(), CommandError> {
-    let points = grid::points(arguments)?;
-    let loads = loads(arguments)?;
+    let grid = &arguments.grid;
+    let sweep = Sweep::new(grid, grid.loads(), arguments.shard)?;
+    let labels = &sweep.labels;
     let out = &arguments.out;
     let row_path = match out.format {
         ResultFormat::Parquet => rows_beside(&out.path)?,
         _ => out.path.clone(),
     };
-    let mine = arguments.shard.map(|shard| shard.rows(loads.len() * points.len()));
-    let mut row = 0..;
-    let mut is_mine = || {
-        let row = row.next().expect("without end");
-        mine.as_ref().is_none_or(|mine| mine.contains(&row))
-    };
-    let loads: Vec<Simulated> = loads
-        .into_iter()
-        .map(|(name, load)| {
-            let points = points.iter().filter(|_| is_mine()).cloned().collect();
-            Simulated { name, load, points }
-        })
-        .collect();
-    let labels: Vec<Labels> =
-        loads.iter().flat_map(|it| it.points.iter().map(|point| labels(&it.name, point))).collect();
-    if labels.is_empty() {
-        return Err(CommandError::Lab(LabError::EmptyShard));
-    }
-    let mut rows = RowFile::open(&row_path, out.format, &labels)?;
+    let mut rows = RowFile::open(&row_path, out.format, labels)?;
     match arguments.merge.as_slice() {
-        [] => simulate(arguments, &loads, &labels, &mut rows)?,
+        [] => simulate(arguments, &sweep, &mut rows)?,
         _ if rows.rows > 0 => {
             let source = std::io::ErrorKind::AlreadyExists.into();
             return Err(CommandError::file("create", &row_path)(source));
         }
-        parts => merge(parts, &mut rows, &labels).inspect_err(|_| {
+        parts => merge(parts, &mut rows, labels).inspect_err(|_| {
             // There is no row in it.
             let _ = std::fs::remove_file(&row_path);
         })?,
@@ -96,66 +78,20 @@ pub fn run(arguments: &SweepArguments) -> Result<(), CommandError> {
     print(&format!("{} in {}{failed}\n", count(labels.len() as u64, "row"), out.path.display()))
 }
 
-/// A load, and the points that are simulated with it.
-struct Simulated {
-    name: String,
-    load: Load,
-    points: Vec<Point>,
-}
-
 /// Simulates what the file does not have yet.
 fn simulate(
     arguments: &SweepArguments,
-    loads: &[Simulated],
-    labels: &[Labels],
+    sweep: &Sweep,
     rows: &mut RowFile,
 ) -> Result<(), CommandError> {
-    let jobs = arguments.jobs.map_or_else(
-        || std::thread::available_parallelism().map_or(1, |count| count.get()),
-        |jobs| jobs as usize,
-    );
-    let mut progress = Progress::new("sweeping", Unit::Rounds);
+    let jobs = arguments.jobs.map_or_else(jobs_default, |jobs| jobs as usize);
     let mut written = Ok(());
-    let mut next = 0;
-    for Simulated { load, points, .. } in loads {
-        let before = next;
-        next += points.len();
-        let first = rows.rows.saturating_sub(before);
-        if first >= points.len() {
-            continue;
-        }
-        sweep::run(load, points, first, jobs, |index, outcome| {
-            written = rows.write(&labels[before + index], &outcome);
-            progress.update(rows.rows as u64, labels.len() as u64);
-            written.is_ok()
-        });
-        written?;
-        written = Ok(());
-    }
-    progress.finish();
-    Ok(())
-}
-
-/// What is simulated, by name.
-fn loads(arguments: &SweepArguments) -> Result<Vec<(String, Load)>, CommandError> {
-    let Some(path) = &arguments.trace else {
-        let load = |workload: &dcd_sim::workload::WorkloadSpec| {
-            (workload.to_string(), Load::Workload(workload.clone()))
-        };
-        return Ok(arguments.workload.iter().map(load).collect());
-    };
-    let trace = TraceSource {
-        path: path.clone(),
-        format: arguments.input.format,
-        device: arguments.input.device,
-    };
-    trace.check()?;
-    Ok(vec![(path.display().to_string(), Load::Trace(trace))])
-}
-
-/// Parameters of a row.
-fn labels(load: &str, point: &Point) -> Labels {
-    [("load", load.to_owned())].into_iter().chain(point.labels.iter().cloned()).collect()
+    let ended = sweep.run(rows.rows, jobs, &mut ProgressWatcher::default(), |row, outcome| {
+        written = rows.write(&sweep.labels[row], &outcome);
+        written.is_ok()
+    });
+    written?;
+    Ok(ended?)
 }
 
 /// Where rows wait until all are there: Parquet cannot be gone on with.
@@ -189,7 +125,7 @@ fn finish_parquet(
     use serde_json::Value;
 
     let names = || rows.iter().take(1).flat_map(|row| row.keys());
-    let kind = |name: &str| match rows::is_text(name) {
+    let kind = |name: &str| match dcd_study::sweep::is_text(name) {
         true => ColumnKind::Text,
         false => ColumnKind::Number,
     };

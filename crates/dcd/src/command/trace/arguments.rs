@@ -4,11 +4,10 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 use dcd_daemon::units_text::parse_duration;
-use dcd_sim::trace::TraceFormat;
 use dcd_sim::workload::WorkloadSpec;
+use dcd_study::load::{TraceInputArguments, parse_workload};
+use dcd_study::simulate::parse_stretch;
 
-use crate::command::simulate::parse_stretch;
-use crate::command::workload::parse_workload;
 use crate::page_file::{PlotFile, parse_plot_file};
 
 /// Record traces of disk requests, look at them, convert and replay them, and make some up.
@@ -174,29 +173,4 @@ pub enum TraceWhat {
         #[arg(value_name = "OUT")]
         out: PathBuf,
     },
-}
-
-/// How a trace is read.
-#[derive(Args, Debug)]
-pub struct TraceInputArguments {
-    /// The format of the trace, where its content does not tell it: csv, blkparse, blktrace,
-    /// tracefs, fio, spc, msr, alibaba, tencent, srt, srt-256, parquet, systor, fiu, disksim,
-    /// biosnoop, fio-lat, vscsi, oracle-general.
-    #[arg(long, value_name = "FORMAT")]
-    pub format: Option<TraceFormat>,
-    /// Only requests for this disk: its number, as `dcd trace summary` lists it, or MAJOR,MINOR.
-    #[arg(long, value_name = "NUMBER", value_parser = parse_trace_device)]
-    pub device: Option<u32>,
-}
-
-/// A disk of a trace; Linux's are major << 20 | minor.
-fn parse_trace_device(text: &str) -> Result<u32, &'static str> {
-    let expected = "expected a number below 2^32, or MAJOR,MINOR like 8,16";
-    match text.split_once(',') {
-        None => text.parse().map_err(|_| expected),
-        Some((major, minor)) => match (major.parse::<u32>(), minor.parse::<u32>()) {
-            (Ok(major), Ok(minor)) if major < 1 << 12 && minor < 1 << 20 => Ok(major << 20 | minor),
-            _ => Err(expected),
-        },
-    }
 }

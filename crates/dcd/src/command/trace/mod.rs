@@ -14,19 +14,20 @@ use dcd_daemon::units_text::format_size;
 use dcd_sim::distribution::Percentiles;
 use dcd_sim::pace::Pace;
 use dcd_sim::plot::page;
+use dcd_sim::sweep::Load;
 use dcd_sim::trace::picture::Pictures;
-use dcd_sim::trace::summary::{DeviceFacts, Rates, Summarizer, TraceSummary};
+use dcd_sim::trace::summary::{DeviceFacts, Rates, TraceSummary};
 use dcd_sim::trace::{Request, TraceError, TraceFormat, TraceReader, is_standard};
+use dcd_study::load::{TraceInputArguments, for_each_of_trace, name};
 use file::TraceFile;
 use replay::ReplayOptions;
-use serde_json::json;
 
 use super::workload::generate;
-use crate::command::trace::arguments::{TraceArguments, TraceInputArguments, TraceWhat};
+use crate::command::trace::arguments::{TraceArguments, TraceWhat};
 use crate::error::CommandError;
 use crate::output::{Align, Paint, Table};
 use crate::page_file::{PageFile, PlotFile};
-use crate::progress::{Progress, Unit};
+use crate::progress::ProgressWatcher;
 use crate::stdout::{print, print_json};
 
 /// How all pictures of `dcd trace plot` begin, HTML and SVG.
@@ -84,24 +85,9 @@ pub fn for_each_request(
     path: &Path,
     input: &TraceInputArguments,
     what: &'static str,
-    mut take: impl FnMut(&TraceReader, &Request) -> Result<(), CommandError>,
+    take: impl FnMut(&TraceReader, &Request) -> Result<(), CommandError>,
 ) -> Result<TraceReader, CommandError> {
-    let mut reader = TraceReader::open(path, input.format)?;
-    let mut progress = Progress::new(what, Unit::Bytes);
-    let mut count = 0u64;
-    while let Some(request) = reader.next() {
-        let request = request?;
-        count += 1;
-        if count.is_multiple_of(100_000) {
-            let (done, total) = reader.progress_bytes();
-            progress.update(done, total);
-        }
-        if input.device.is_none_or(|device| device == request.device) {
-            take(&reader, &request)?;
-        }
-    }
-    progress.finish();
-    Ok(reader)
+    for_each_of_trace(&input.source(path), what, &mut ProgressWatcher::default(), take)
 }
 
 fn summary(
@@ -110,25 +96,13 @@ fn summary(
     burst_gap_ns: u64,
     as_json: bool,
 ) -> Result<(), CommandError> {
-    let mut summarizer = Summarizer::new(burst_gap_ns);
-    let reader = for_each_request(path, input, "reading", |_, request| {
-        summarizer.add(request);
-        Ok(())
-    })?;
-    let Some(mut summary) = summarizer.finish() else {
-        return Err(TraceError::Empty { path: path.to_owned() }.into());
-    };
-    let format = reader.format();
-    for device in &mut summary.by_device {
-        device.name = reader.device_name(device.device);
-    }
+    let load = Load::Trace(input.source(path));
+    let watcher = &mut ProgressWatcher::default();
+    let (summary, format) = dcd_study::summary::summary(&load, burst_gap_ns, watcher)?;
     if as_json {
-        let mut facts = json!(summary);
-        facts["trace"] = json!(path.display().to_string());
-        facts["format"] = json!(format.name());
-        return print_json(&facts);
+        return print_json(&dcd_study::summary::facts(&summary, format, &name(&load)));
     }
-    print(&in_words(&summary, format))
+    print(&in_words(&summary, format.expect("a file has one")))
 }
 
 fn plot(

@@ -13,10 +13,11 @@ use dcd_client::nbd::{NbdClient, NbdReceiver, NbdRequest};
 use dcd_sim::distribution::{Distribution, Percentiles};
 use dcd_sim::pace::{Pace, Pacer};
 use dcd_sim::trace::{Flags, Operation, Request, TraceError};
+use dcd_study::StudyError;
+use dcd_study::load::TraceInputArguments;
 use serde_json::json;
 
 use super::{for_each_request, percentile_cells, percentile_table};
-use crate::command::trace::arguments::TraceInputArguments;
 use crate::error::CommandError;
 use crate::error::lab::LabError;
 use crate::output::Paint;
@@ -95,7 +96,7 @@ fn send(
             return Ok(());
         }
         let refuse = |field, why: &str| {
-            CommandError::Lab(LabError::Replay {
+            CommandError::from(StudyError::Replay {
                 place: reader.refused(request, field, why.to_owned()),
                 hint: "use a smaller --stretch, or `dcd trace convert` a part of the trace",
             })

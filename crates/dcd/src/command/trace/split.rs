@@ -7,11 +7,11 @@ use std::path::{Path, PathBuf};
 
 use dcd_sim::trace::write_csv::CsvWriter;
 use dcd_sim::trace::{Request, TraceError, is_standard};
+use dcd_study::load::TraceInputArguments;
 use serde_json::json;
 
 use super::file::SignalGuard;
 use super::for_each_request;
-use crate::command::trace::arguments::TraceInputArguments;
 use crate::error::CommandError;
 use crate::error::lab::LabError;
 use crate::output::{Align, Paint, Table, count};

@@ -8,9 +8,9 @@ use dcd_sim::disk::profile::Profile;
 use dcd_sim::replay::Pace;
 use dcd_sim::sweep::Point;
 
-use super::arguments::{OrNone, SweepArguments};
-use crate::command::simulate::{CacheArguments, NvramPolicyArgument, SequencesArgument};
-use crate::error::CommandError;
+use super::arguments::{GridArguments, OrNone};
+use crate::StudyError;
+use crate::simulate::{CacheArguments, NvramPolicyArgument, SequencesArgument};
 
 /// A point before its caches are set up.
 #[derive(Clone)]
@@ -43,13 +43,13 @@ fn span<'a, T: Copy>(
 }
 
 /// All of them.
-pub fn points(arguments: &SweepArguments) -> Result<Vec<Point>, CommandError> {
+pub fn points(arguments: &GridArguments) -> Result<Vec<Point>, StudyError> {
     let is_stack = |policy: &NvramPolicyArgument| *policy == NvramPolicyArgument::Stack;
     if !arguments.hot_zone.is_empty() && !arguments.policy.iter().any(is_stack) {
-        return Err(CommandError::FlagNeeds { flag: "--hot-zone", needs: "--policy stack" });
+        return Err(StudyError::FlagNeeds { flag: "--hot-zone", needs: "--policy stack" });
     }
     let disks = arguments.disk.iter().map(|name| Ok((name, Profile::load(name)?)));
-    let disks: Vec<(&String, Profile)> = disks.collect::<Result<_, CommandError>>()?;
+    let disks: Vec<(&String, Profile)> = disks.collect::<Result<_, StudyError>>()?;
     let caches = CacheArguments::default();
     let of_disk = |(disk, profile)| Draft {
         disk,
@@ -129,7 +129,7 @@ pub fn points(arguments: &SweepArguments) -> Result<Vec<Point>, CommandError> {
             },
         })
     });
-    let mut points = points.collect::<Result<Vec<_>, CommandError>>()?;
+    let mut points = points.collect::<Result<Vec<_>, StudyError>>()?;
     // Low thresholds above the high one, settings of the detector where nothing is to be found.
     let mut known = BTreeSet::new();
     points.retain(|point| known.insert(point.labels.clone()));

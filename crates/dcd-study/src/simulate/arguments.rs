@@ -1,28 +1,29 @@
-//! Flags of `dcd simulate`.
+//! The settings of a simulation: flags of `dcd simulate`, keywords of `dcd.simulate()`.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use dcd_daemon::units_text::{parse_duration, parse_size};
+
 use dcd_engine::copies::detector::DetectorSettings;
 use dcd_engine::nvram::groups::GROUP_BLOCKS_MAX;
 use dcd_engine::nvram::policy::NvramPolicyKind;
 use dcd_engine::nvram::{HotZoneSize, NvramConfig};
 use dcd_engine::units::BLOCK_SIZE;
-use dcd_engine::{DestagePolicyKind, EngineConfig};
+use dcd_engine::{AckMode, DestagePolicyKind, EngineConfig};
+use dcd_protocol::units_text::{parse_duration, parse_percent, parse_size};
 use dcd_sim::disk::profile::Profile;
 use dcd_sim::sequence_runs::SequenceMode;
 use dcd_sim::target::setup::{Groups, LogSetup, NvramSetup, Setup};
 use dcd_sim::workload::WorkloadSpec;
 
-use crate::command::trace::arguments::TraceInputArguments;
-use crate::command::workload::parse_workload;
-use crate::error::CommandError;
-use crate::settings::{AckArgument, parse_percent};
+use crate::StudyError;
+use crate::load::{TraceInputArguments, parse_workload};
 
 /// Most blocks of the memory: 1 TiB.
 const NVRAM_BYTES_MAX: u64 = 1 << 40;
+/// 16 GiB of the largest segments: what no memory has is refused here, not by the allocator.
+const SEGMENT_BUFFERS_MAX: i64 = 4096;
 /// `--passes`: three times to be found, once to be served.
 pub const PASSES_DEFAULT: u32 = 4;
 const AGE_MAX_DEFAULT: dcd_engine::Duration = dcd_engine::Duration::from_secs(30);
@@ -39,6 +40,7 @@ Examples:
   dcd simulate --trace load.csv.zst --disk hp-2200a
   dcd simulate --trace load.csv.zst --disk hp-2200a --nvram 256k --policy stack
   dcd simulate --trace load.csv.zst --disk hp-2200a --nvram 256k --policy lst --low 100 --high 100
+  dcd simulate --trace load.csv.zst --disk hp-2200a --nvram 256k --bound
   dcd simulate --trace load.csv.zst --disk hp-97560 --cache-disk 64M --segment 128k --destage lifo
   dcd simulate --trace boot.csv.zst --disk wd400bb --closed-loop --cache-disk 1G --read-area 512M --one-disk --sequences record-then-replay
   dcd simulate --workload users,users=4 --closed-loop --disk barracuda-4lp-4gb
@@ -71,6 +73,11 @@ pub struct SimulateArguments {
     /// Caches in front of the disk.
     #[command(flatten)]
     pub caches: CacheArguments,
+    /// Tell also how few writes to the disk there could be: a number that no policy can do with less
+    /// than, and what one that knows all writes to come does with.
+    #[arg(long, requires = "nvram", conflicts_with_all = ["cache_disk", "sequences"])]
+    #[arg(help_heading = "Non-volatile memory")]
+    pub bound: bool,
     /// Let the load come again when it is known, and tell both: how long the disks take for its
     /// reads, and how far their arms go. Needs --read-area; hot blocks are off then, unless
     /// --hot-blocks says otherwise.
@@ -160,6 +167,7 @@ pub struct CacheArguments {
     pub segment: u64,
     /// Number of segment buffers in memory.
     #[arg(long, value_name = "COUNT", default_value_t = 16)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=SEGMENT_BUFFERS_MAX))]
     #[arg(requires = "cache_disk", help_heading = "Log")]
     pub segment_buffers: u32,
     /// Which segment is destaged first.
@@ -252,6 +260,17 @@ pub enum NvramPolicyArgument {
     Gds,
 }
 
+/// `--ack`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub enum AckArgument {
+    /// As soon as it is in memory that outlives dcd
+    Memory,
+    /// When it has been written to the cache-disk
+    Log,
+    /// When it survives a power cut
+    Durable,
+}
+
 /// `--destage`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub enum DestageArgument {
@@ -315,6 +334,17 @@ impl NvramPolicyArgument {
     }
 }
 
+impl AckArgument {
+    /// The engine's.
+    pub fn mode(self) -> AckMode {
+        match self {
+            AckArgument::Memory => AckMode::Memory,
+            AckArgument::Log => AckMode::Log,
+            AckArgument::Durable => AckMode::Durable,
+        }
+    }
+}
+
 impl DestageArgument {
     /// The engine's.
     pub fn kind(self) -> DestagePolicyKind {
@@ -338,9 +368,9 @@ fn name(value: impl ValueEnum) -> String {
 impl CacheArguments {
     /// As they are with sequences, which are shown alone: hot blocks are only copied if somebody
     /// says so.
-    pub fn with_sequences(mut self) -> Result<CacheArguments, CommandError> {
+    pub fn with_sequences(mut self) -> Result<CacheArguments, StudyError> {
         if self.read_area.is_none() {
-            return Err(CommandError::FlagNeeds { flag: "--sequences", needs: "--read-area SIZE" });
+            return Err(StudyError::FlagNeeds { flag: "--sequences", needs: "--read-area SIZE" });
         }
         self.hot_blocks.get_or_insert(OnOff::Off);
         Ok(self)
@@ -387,19 +417,19 @@ impl CacheArguments {
     }
 
     /// What they describe, in front of that disk.
-    pub fn setup(&self, disk: Profile, seed: u64) -> Result<Setup, CommandError> {
+    pub fn setup(&self, disk: Profile, seed: u64) -> Result<Setup, StudyError> {
         let policy = self.policy();
         let is_stack = policy == NvramPolicyArgument::Stack;
         let is_wstf = policy == NvramPolicyArgument::Wstf;
         if let (NvramPolicyArgument::Auto, Some(flag)) = (policy, self.fixed()) {
-            return Err(CommandError::FlagNeeds { flag, needs: "another --policy than auto" });
+            return Err(StudyError::FlagNeeds { flag, needs: "another --policy than auto" });
         }
         let misplaced = [
             ("--hot-zone", "--policy stack", self.hot_zone.is_some() && !is_stack),
             ("--age-max", "--policy wstf", self.age_max.is_some() && !is_wstf),
         ];
         if let Some((flag, needs, _)) = misplaced.into_iter().find(|(.., is_wrong)| *is_wrong) {
-            return Err(CommandError::FlagNeeds { flag, needs });
+            return Err(StudyError::FlagNeeds { flag, needs });
         }
         let nvram = self.nvram.map(|bytes| NvramSetup {
             config: NvramConfig {

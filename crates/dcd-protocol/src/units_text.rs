@@ -1,6 +1,7 @@
-//! Sizes and durations as people write them: `4k`, `16m`, `1g`, `512`; `8ms`, `50us`, `1s`.
+//! Sizes, durations and shares as people write them: `4k`, `16m`, `1g`, `512`; `8ms`, `50us`, `1s`;
+//! `80%`.
 //!
-//! The command crate and the device specs share these, so a size means the same everywhere. Units
+//! The command, the laboratory and the device specs share these, so a size means the same everywhere. Units
 //! of size are binary (1k = 1024 bytes); case does not matter and `KiB`, `kb`, `K` are the same.
 
 use std::time::Duration;
@@ -61,7 +62,7 @@ const DURATION_UNITS: &str = "ns, us, ms, s, m, h, d";
 /// Bytes of a size.
 ///
 /// ```
-/// use dcd_daemon::units_text::parse_size;
+/// use dcd_protocol::units_text::parse_size;
 /// assert_eq!(parse_size("4k"), Ok(4096));
 /// assert_eq!(parse_size("1.5MiB"), Ok(1_572_864));
 /// assert_eq!(parse_size("512"), Ok(512));
@@ -83,7 +84,7 @@ pub fn parse_size(text: &str) -> Result<u64, UnitError> {
 /// A duration; the unit must be there.
 ///
 /// ```
-/// use dcd_daemon::units_text::parse_duration;
+/// use dcd_protocol::units_text::parse_duration;
 /// use std::time::Duration;
 /// assert_eq!(parse_duration("8ms"), Ok(Duration::from_millis(8)));
 /// assert_eq!(parse_duration("0"), Ok(Duration::ZERO));
@@ -147,7 +148,7 @@ fn scaled(number: &str, factor: u64, expected: &'static str, text: &str) -> Resu
 /// A size for people: exact when a unit divides it, otherwise with one decimal.
 ///
 /// ```
-/// use dcd_daemon::units_text::format_size;
+/// use dcd_protocol::units_text::format_size;
 /// assert_eq!(format_size(4096), "4 KiB");
 /// assert_eq!(format_size(1_572_864), "1.5 MiB");
 /// ```
@@ -166,7 +167,7 @@ pub fn format_size(bytes: u64) -> String {
 /// [`parse_duration`] reads back; exact when a unit divides it.
 ///
 /// ```
-/// use dcd_daemon::units_text::format_duration;
+/// use dcd_protocol::units_text::format_duration;
 /// use std::time::Duration;
 /// assert_eq!(format_duration(Duration::from_millis(8)), "8ms");
 /// assert_eq!(format_duration(Duration::from_micros(1500)), "1.5ms");
@@ -188,6 +189,27 @@ pub fn format_duration(duration: Duration) -> String {
     }
     let text = format!("{:.3}", nanos as f64 / factor as f64);
     format!("{}{unit}", text.trim_end_matches('0').trim_end_matches('.'))
+}
+
+/// A share: `80` or `80%`.
+///
+/// ```
+/// use dcd_protocol::units_text::parse_percent;
+/// assert_eq!(parse_percent("80%").unwrap(), 80);
+/// assert!(parse_percent("101").is_err());
+/// ```
+pub fn parse_percent(text: &str) -> Result<u8, PercentError> {
+    match text.strip_suffix('%').unwrap_or(text).trim().parse::<u8>() {
+        Ok(percent) if percent <= 100 => Ok(percent),
+        _ => Err(PercentError { found: text.to_owned() }),
+    }
+}
+
+/// Text that is no share.
+#[derive(Debug, thiserror::Error)]
+#[error("`{}` is not a share from 0% to 100%", found.escape_debug())]
+pub struct PercentError {
+    found: String,
 }
 
 #[cfg(test)]

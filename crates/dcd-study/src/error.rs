@@ -1,0 +1,154 @@
+//! What can go wrong in a study.
+
+use dcd_sim::disk::profile::ProfileError;
+use dcd_sim::replay::ReplayError;
+use dcd_sim::sequence_runs::SequenceRunError;
+use dcd_sim::target::setup::SetupError;
+use dcd_sim::trace::TraceError;
+use dcd_sim::workload::WorkloadError;
+
+/// What to do about a workload that cannot be.
+pub const WORKLOAD_HINT: &str = "docs/workloads.md describes them";
+
+/// Why a study did not succeed.
+#[derive(Debug, thiserror::Error)]
+pub enum StudyError {
+    /// A flag that has no meaning without another.
+    #[error("{flag} is only for {needs}")]
+    FlagNeeds {
+        /// The flag.
+        flag: &'static str,
+        /// What it needs.
+        needs: &'static str,
+    },
+    /// A disk profile.
+    #[error(transparent)]
+    Profile(#[from] ProfileError),
+    /// A trace.
+    #[error(transparent)]
+    Trace(#[from] TraceError),
+    /// A request of a trace that the simulated disk cannot have.
+    #[error("{place}")]
+    Replay {
+        /// Which, and why not.
+        place: TraceError,
+        /// What to do.
+        hint: &'static str,
+    },
+    /// A workload that cannot be.
+    #[error("workload: {0}")]
+    Workload(#[from] WorkloadError),
+    /// A request without a place in a file that the simulated disk cannot have.
+    #[error("request {number} of the {of}: {field}: {problem}")]
+    Request {
+        /// Which request, from 1.
+        number: u64,
+        /// Of what.
+        of: &'static str,
+        /// What is wrong.
+        field: &'static str,
+        /// Why.
+        problem: String,
+        /// What to do.
+        hint: &'static str,
+    },
+    /// Requests in memory: none.
+    #[error("there are no requests")]
+    NoRequests,
+    /// A load that is too long for a bound.
+    #[error(transparent)]
+    Bound(#[from] dcd_sim::bound::TooLong),
+    /// What is to be simulated cannot be.
+    #[error(transparent)]
+    Setup(#[from] SetupError),
+    /// Sequences cannot be simulated for this load.
+    #[error("{problem}")]
+    SequenceRun {
+        /// Why.
+        problem: String,
+        /// The next step.
+        hint: &'static str,
+    },
+    /// A shard has no row.
+    #[error("this shard has no row: there are more shards than rows")]
+    EmptyShard,
+    /// Somebody ended it.
+    #[error("cancelled")]
+    Cancelled,
+}
+
+impl StudyError {
+    /// A request of a made-up load, by its number, that the simulated disk cannot have.
+    pub(crate) fn of_workload(number: u64, problem: &ReplayError) -> StudyError {
+        let hint = match problem {
+            ReplayError::Disk(_) => "choose a larger disk, or a smaller span= of the workload",
+            other => other.hint(),
+        };
+        StudyError::request(number, "workload", problem, hint)
+    }
+
+    /// The same of requests in memory.
+    pub(crate) fn of_memory(number: u64, problem: &ReplayError) -> StudyError {
+        StudyError::request(number, "trace in memory", problem, problem.hint())
+    }
+
+    fn request(
+        number: u64,
+        of: &'static str,
+        problem: &ReplayError,
+        hint: &'static str,
+    ) -> StudyError {
+        let (field, problem) = (problem.field(), problem.to_string());
+        StudyError::Request { number, of, field, problem, hint }
+    }
+
+    /// A word for programs, which stays.
+    pub fn code(&self) -> &'static str {
+        match self {
+            StudyError::FlagNeeds { .. } => "setting",
+            StudyError::Profile(_) => "profile",
+            StudyError::Trace(_) | StudyError::NoRequests => "trace",
+            StudyError::Replay { .. } | StudyError::Request { .. } => "request",
+            StudyError::Workload(_) => "workload",
+            StudyError::Setup(_) => "setup",
+            StudyError::Bound(_) => "bound",
+            StudyError::SequenceRun { .. } => "sequences",
+            StudyError::EmptyShard => "shard",
+            StudyError::Cancelled => "cancelled",
+        }
+    }
+
+    /// The next step, where there is one.
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            StudyError::FlagNeeds { flag, needs } => {
+                Some(format!("leave {flag} out, or add {needs}"))
+            }
+            StudyError::Profile(error) => error.hint(),
+            StudyError::Trace(error) => error.hint(),
+            StudyError::Replay { hint, .. }
+            | StudyError::Request { hint, .. }
+            | StudyError::SequenceRun { hint, .. } => Some((*hint).into()),
+            StudyError::Workload(_) => Some(WORKLOAD_HINT.into()),
+            StudyError::Setup(error) => error.hint(),
+            StudyError::Bound(_) => Some("look at a part of it: --requests COUNT".into()),
+            StudyError::EmptyShard => Some("give fewer shards".into()),
+            StudyError::NoRequests | StudyError::Cancelled => None,
+        }
+    }
+}
+
+impl From<SequenceRunError<StudyError>> for StudyError {
+    fn from(error: SequenceRunError<StudyError>) -> StudyError {
+        let problem = error.to_string();
+        let hint = match error {
+            SequenceRunError::Load(error) => return error,
+            SequenceRunError::Setup(error) => return error.into(),
+            SequenceRunError::NoReadArea => "add --cache-disk SIZE --read-area SIZE",
+            SequenceRunError::Refused(_) => {
+                "choose a larger --read-area: sequences may take half of it"
+            }
+        };
+        StudyError::SequenceRun { problem, hint }
+    }
+}
