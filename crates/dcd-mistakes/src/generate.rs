@@ -100,6 +100,7 @@ fn variant(runs: &str) -> &'static str {
         "returning" => "Runs::Returning",
         "resizing" => "Runs::Resizing",
         "paged" => "Runs::Paged",
+        "ordered" => "Runs::Ordered",
         "nvram" => "Runs::Nvram",
         _ => "Runs::Driver",
     }

@@ -23,6 +23,7 @@ pub const RUNS: &[&str] = &[
     "sparing",
     "resizing",
     "paged",
+    "ordered",
     "nvram",
     "driver",
 ];
