@@ -12,6 +12,7 @@
 //! | `disk/` | a disk below the engine: plain, slow, modelled, faulty |
 //! | `pair/` | a cache-disk and what it belongs to: labelled, remembered by the host, members of volumes |
 //! | `caretaker.rs` | the second process, which keeps the rights that the daemon gives up |
+//! | `window_hook.rs` | a third one, which runs the hook of ordered shipping |
 //! | `frontend/` | who asks for blocks: NBD, FUSE, ublk, vhost-user, each with its server or thread |
 //! | `event_loop/` | the loop: inputs to the core, outputs to disks and clients; its requests from other threads, what it counts |
 //! | `users.rs` | who would lose something if the disk went away |
@@ -49,6 +50,7 @@ pub mod report;
 pub mod ring;
 pub mod serve;
 pub mod users;
+pub mod window_hook;
 
 /// Sizes and times as people write them.
 pub use dcd_protocol::units_text;

@@ -115,6 +115,10 @@ impl Driver {
             match self.engine.poll_output() {
                 Output::Io(io) => self.ios.push_back(io),
                 Output::Reply(reply) => self.replies.push_back(reply),
+                // Only with DestagePolicyKind::Ordered: nobody keeps a copy of the data-disk.
+                Output::KeepWindow { window } => {
+                    self.engine.handle_input(self.now, Input::WindowKept { window, is_kept: true });
+                }
                 Output::Wait { until } => {
                     self.wake_up = until;
                     return;

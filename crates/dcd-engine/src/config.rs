@@ -19,6 +19,9 @@ pub(crate) const LISTED_FREE_MAX: u32 = 1024;
 /// Fewest segment buffers: one fills while others are written.
 pub(crate) const SEGMENT_BUFFERS_MIN: u32 = 3;
 
+/// Shortest time within which what is in the log is shipped.
+const SHIP_WITHIN_MIN: Duration = Duration::from_millis(100);
+
 /// When a write is acknowledged (contract C5). No mode weakens FLUSH or FUA.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum AckMode {
@@ -65,6 +68,9 @@ pub enum DestagePolicyKind {
     LastWriteFirst,
     /// The segment with the least live slots: "least cost" (USENIX'99, section 3.5.3).
     LeastValidFirst,
+    /// All that is in the log at a moment, as it is then, before anything that comes later: the
+    /// data-disk goes from one point of the order of changes to the next.
+    Ordered,
 }
 
 /// Settings of an engine.
@@ -78,6 +84,12 @@ pub struct EngineConfig {
     pub bypass_threshold_bytes: u64,
     /// What is destaged next.
     pub destage_policy: DestagePolicyKind,
+    /// With [`DestagePolicyKind::Ordered`]: how far what was last kept of the data-disk may be
+    /// behind.
+    pub ship_within: Duration,
+    /// Somebody carries out [`Output::KeepWindow`](crate::Output::KeepWindow): without, nothing is
+    /// shipped in order.
+    pub keeps_windows: bool,
     /// Quiet time before destaging starts while the cache is nearly empty.
     pub idle_threshold_max: Duration,
     /// The same while it is nearly full.
@@ -238,6 +250,8 @@ impl Default for EngineConfig {
             max_delay: Duration::from_millis(100),
             bypass_threshold_bytes: 1 << 20,
             destage_policy: DestagePolicyKind::FirstWriteFirst,
+            ship_within: Duration::from_secs(10),
+            keeps_windows: false,
             idle_threshold_max: Duration::from_secs(1),
             idle_threshold_min: Duration::from_millis(1),
             dirty_high_percent: 80,
@@ -308,6 +322,8 @@ impl EngineConfig {
             max_delay: wanted.max_delay,
             bypass_threshold_bytes: wanted.bypass_threshold_bytes,
             destage_policy: wanted.destage_policy,
+            ship_within: wanted.ship_within,
+            keeps_windows: self.keeps_windows,
             idle_threshold_max: wanted.idle_threshold_max,
             idle_threshold_min: wanted.idle_threshold_min,
             dirty_high_percent: wanted.dirty_high_percent,
@@ -381,6 +397,29 @@ impl EngineConfig {
             }
         }
         let bad = |key, why| Err(ConfigError { key, why });
+        if self.destage_policy == DestagePolicyKind::Ordered {
+            if !self.keeps_windows {
+                let why = "cannot be ordered without window-hook: between two points of the order \
+                           the data-disk is none, so somebody has to keep each";
+                return bad("destage-policy", why);
+            }
+            if self.mode != Mode::WriteBack || self.no_log {
+                let why = "has to be write-back with destage-policy ordered: what goes past the log \
+                           reaches the data-disk in no order";
+                return bad("mode", why);
+            }
+            if self.nvram.is_some() {
+                let why = "cannot be ordered with --nvram: what leaves that memory has no order";
+                return bad("destage-policy", why);
+            }
+            if self.index_bytes_max > 0 {
+                let why = "cannot be ordered with index-max: all of the index has to be in memory";
+                return bad("destage-policy", why);
+            }
+        }
+        if self.ship_within < SHIP_WITHIN_MIN {
+            return bad("ship-within", "must be at least 100 ms");
+        }
         if self.segment_buffers < SEGMENT_BUFFERS_MIN {
             return bad(
                 "segment-buffers",

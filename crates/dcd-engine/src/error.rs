@@ -327,3 +327,11 @@ pub struct ConfigError {
     /// What is wrong.
     pub(crate) why: &'static str,
 }
+
+impl ConfigError {
+    /// Of a setting, by its name on the command line, and what of it is wrong: for a driver, which
+    /// has settings of its own.
+    pub fn new(key: &'static str, why: &'static str) -> ConfigError {
+        ConfigError { key, why }
+    }
+}

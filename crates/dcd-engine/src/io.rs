@@ -81,6 +81,13 @@ pub enum Input {
     Request(Request),
     /// An I/O has ended.
     IoDone(IoDone),
+    /// An [`Output::KeepWindow`] was carried out, or not.
+    WindowKept {
+        /// Which.
+        window: u64,
+        /// What the data-disk showed meanwhile is kept. If not, it is asked for again.
+        is_kept: bool,
+    },
     /// The moment of the last [`Output::Wait`] has come, and everything that has ended until now
     /// has been given. Harmless at any other moment.
     Timeout,
@@ -93,6 +100,13 @@ pub enum Output {
     Io(Io),
     /// Answer this request.
     Reply(Reply),
+    /// The data-disk is flushed, and shows exactly the changes up to the end of this window
+    /// ([`DestagePolicyKind::Ordered`](crate::DestagePolicyKind::Ordered)). Nothing is written to it
+    /// until [`Input::WindowKept`] has come: whoever wants a copy of it takes it now.
+    KeepWindow {
+        /// Its number: later windows have greater ones, after a restart, too.
+        window: u64,
+    },
     /// Nothing more to do now; give [`Input::Timeout`] at `until` unless something comes earlier.
     Wait {
         /// `None`: nothing is planned.

@@ -250,6 +250,47 @@ pub enum Obstacle {
     DataDisk(DestageTrouble),
     /// The log cannot be read.
     CacheDisk,
+    /// Nobody has kept the last window yet, and it has failed.
+    Window,
+}
+
+/// Where ordered shipping stands.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct WindowReport {
+    /// What it is doing.
+    pub state: WindowState,
+    /// The window under way.
+    pub window: Option<u64>,
+    /// Slots of the log that are left of it.
+    pub slots_left: u64,
+    /// Lines that have changed since it was cut, and are not on the data-disk yet.
+    pub kept_lines: u64,
+    /// The newest window that was kept, and when.
+    pub last_kept: Option<(u64, Time)>,
+    /// When the oldest change came that is in no window that was kept.
+    pub uncovered_since: Option<Time>,
+    /// Windows that were kept.
+    pub kept: u64,
+    /// Windows that were not, because something in them is lost.
+    pub not_kept: u64,
+    /// How often it has failed to keep the window under way.
+    pub failures: u64,
+}
+
+/// What ordered shipping is doing.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum WindowState {
+    /// It waits until the next window is due.
+    Gathering,
+    /// A window is on its way to the data-disk.
+    Shipping,
+    /// All of it is there, and somebody keeps it.
+    Keeping {
+        /// Since when.
+        since: Time,
+        /// It has failed, and is tried again then.
+        retry_at: Option<Time>,
+    },
 }
 
 /// A picture of the engine.
@@ -314,6 +355,8 @@ pub struct Status {
     pub obstacle: Option<Obstacle>,
     /// A drain is under way.
     pub draining: bool,
+    /// Where ordered shipping stands, if it is wanted.
+    pub window: Option<WindowReport>,
     /// Quiet time that starts a destage at the present utilisation.
     pub idle_threshold: Duration,
     /// How the start went.

@@ -102,6 +102,7 @@ impl TieredEngine {
             Input::Request(request) => tier.nvram.request(now, request),
             Input::IoDone(done) if done.id.owner() == IoOwner::Nvram => tier.io_done(now, done),
             Input::IoDone(done) => self.engine.handle_input(now, Input::IoDone(done)),
+            input @ Input::WindowKept { .. } => self.engine.handle_input(now, input),
             Input::Timeout => {
                 tier.give_up_late_persist(now);
                 tier.nvram.timeout(now);

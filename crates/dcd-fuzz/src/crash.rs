@@ -146,6 +146,8 @@ impl Run {
         if has_grown {
             self.options.data_blocks += crash.grows_by;
             self.model.grow(self.options.data_blocks);
+            let blocks = self.options.data_blocks;
+            self.order.iter_mut().for_each(|order| order.grow(blocks));
             self.older.clear();
         }
         let is_full = crash.is_full || random.one_in(if crash.is_real { 4 } else { 40 });
@@ -163,6 +165,9 @@ impl Run {
                 }
             }
             self.model.adopt(&shown);
+            self.order.iter_mut().for_each(|order| order.crashed(&shown));
+            // Taken by the starts, and while that was read: all is in there.
+            host.kept_images.clear();
             self.forget_requests();
             for (kind, count) in &self.host.struck_by_kind {
                 *host.struck_by_kind.entry(*kind).or_default() += count;

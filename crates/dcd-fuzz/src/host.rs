@@ -21,6 +21,7 @@ use crate::legs::{Legs, LegsOf};
 use crate::memory::PooledMemory;
 use crate::model::Violation;
 use crate::options::Options;
+use crate::order::{Keeper, KeptImage};
 use crate::random::Random;
 use crate::running::{Flight, NotOpen, Running};
 use crate::space::Space;
@@ -110,6 +111,10 @@ pub struct Host {
     pub partial_sectors: u64,
     /// What may be freed; none: not looked at.
     pub space: Option<Space>,
+    /// Who keeps windows of ordered shipping.
+    pub keeper: Keeper,
+    /// The data-disk at the ends of windows that nobody has compared yet.
+    pub kept_images: Vec<KeptImage>,
     session: LastSession,
     rests_in_memory: bool,
     /// Something was lost before the last input: what is answered to that may speak of it although
@@ -139,6 +144,8 @@ impl Host {
             had_lost: false,
             partial_sectors: 0,
             space: None,
+            keeper: Keeper::default(),
+            kept_images: Vec::new(),
             session: wreck.session,
             rests_in_memory: false,
             is_touched_in_passing: false,
@@ -364,6 +371,10 @@ impl Host {
     pub fn input(&mut self, input: Input) {
         let engine = self.running.engine.as_ref();
         self.had_lost = engine.is_some_and(|engine| !engine.lost().is_empty());
+        if let Some(kept) = self.keeper.next_answer() {
+            self.running.give(kept);
+            self.poll();
+        }
         self.running.give(input);
         self.poll();
     }
@@ -371,6 +382,15 @@ impl Host {
     fn poll(&mut self) {
         while let Some(io) = self.running.next_io() {
             self.start(io);
+        }
+        if let Some(window) = self.running.asked_window.take() {
+            self.keeper.asked(window);
+            let image = KeptImage {
+                window,
+                image: self.data_disk.snapshot(),
+                is_durable: self.data_disk.volatile_count() == 0,
+            };
+            self.kept_images.push(image);
         }
     }
 
@@ -388,6 +408,11 @@ impl Host {
             self.is_touched_in_passing = true;
         }
         if io.device == Device::DataDisk {
+            let is_read = io_kind(&io.operation) == IoKind::Read;
+            assert!(
+                is_read || !self.keeper.is_keeping(),
+                "the data-disk is kept as it is, and {io:?}"
+            );
             match &io.operation {
                 IoOperation::Write { offset, data: IoData::Owned(buffer), .. } => {
                     self.note_partial_sectors(*offset, buffer.len() as u64);
@@ -481,6 +506,12 @@ impl Host {
     /// is earlier; not so long that an I/O would be given up that could end. False if nothing will
     /// ever happen.
     pub fn wake(&mut self) -> bool {
+        if !self.running.has_ready_io() && self.keeper.is_keeping() {
+            self.keeper.hurry();
+            self.running.now = self.running.now.after(Duration::from_micros(1));
+            self.input(Input::Timeout);
+            return true;
+        }
         let Some(at) = self.running.next_moment() else { return !self.running.ios.is_empty() };
         if at > self.running.now.after(WAIT_MAX) && self.running.has_ready_io() {
             return true;

@@ -31,6 +31,7 @@ pub mod mistakes;
 pub mod model;
 pub mod nvram;
 pub mod options;
+pub mod order;
 pub mod random;
 pub mod report;
 pub mod run;

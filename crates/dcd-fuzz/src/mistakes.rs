@@ -68,6 +68,8 @@ pub enum Runs {
     Resizing,
     /// Memory has only a part of the index.
     Paged,
+    /// Ordered shipping.
+    Ordered,
     /// The memory in front of the log, over a bare disk.
     Nvram,
     /// The driver under a simulated kernel: `dcd_daemon::serve::driver_runs`.

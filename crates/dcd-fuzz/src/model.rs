@@ -488,6 +488,50 @@ impl Model {
         Ok(notes)
     }
 
+    /// The data-disk alone shows this, and it should be a point of the order. What it shows for
+    /// certain must show from then on.
+    pub fn check_window(
+        &mut self,
+        shown: &[(u64, Shown)],
+        allowed: &Allowed,
+    ) -> Result<(), Violation> {
+        let mut seen = vec![false; self.changes.len()];
+        let mut lost = vec![false; self.changes.len()];
+        for (block, shown) in shown.iter().filter(|(block, _)| !allowed.is_tainted(*block)) {
+            match shown {
+                Shown::Change(number) => self.judge(*block, *number, &mut seen, &mut lost)?,
+                other => {
+                    return Err(Violation(format!("block {block} shows {}", describe(*other))));
+                }
+            }
+        }
+        self.is_prefix(&seen, &lost, false)?;
+        for (change, _) in self.changes.iter_mut().zip(&seen).filter(|(_, seen)| **seen) {
+            change.is_durable = true;
+        }
+        Ok(())
+    }
+
+    /// A crash has happened, and this is what is there: what it lacks never was, and nothing is
+    /// under way any more.
+    pub fn crashed(&mut self, shown: &[(u64, Shown)]) {
+        let now = self.tick();
+        for (block, shown) in shown {
+            let versions = &self.versions[*block as usize];
+            let is_it = |version: &Version| *shown == Shown::Change(self.value_of(version));
+            let kept = versions.iter().rposition(is_it).map_or(0, |newest| newest + 1);
+            let gone: Vec<u32> = versions[kept..].iter().map(|version| version.change).collect();
+            for position in gone {
+                self.changes[position as usize].failed = true;
+            }
+        }
+        for position in std::mem::take(&mut self.open) {
+            let change = &mut self.changes[position as usize];
+            change.failed = true;
+            change.answered_at = Some(now);
+        }
+    }
+
     fn may_be_garbage(&self, versions: &[Version]) -> bool {
         versions.iter().any(|version| {
             let change = self.change_of(version);

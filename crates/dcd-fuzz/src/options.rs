@@ -54,6 +54,8 @@ pub struct Options {
     pub mode: Mode,
     /// What is destaged first.
     pub policy: DestagePolicyKind,
+    /// With ordered shipping: how far the data-disk may be behind, in ms.
+    pub ship_within_ms: u64,
     /// Longest time until a commit, in ms.
     pub max_delay_ms: u64,
     /// Writes of so many bytes go past the log.
@@ -110,6 +112,7 @@ impl Default for Options {
             ack: AckMode::Memory,
             mode: Mode::WriteBack,
             policy: DestagePolicyKind::FirstWriteFirst,
+            ship_within_ms: 10_000,
             max_delay_ms: 100,
             bypass_bytes: 16 << 10,
             idle_ms: 20,
@@ -156,6 +159,7 @@ impl Options {
                 DestagePolicyKind::LastWriteFirst,
                 DestagePolicyKind::LeastValidFirst,
             ]),
+            ship_within_ms: 10_000,
             max_delay_ms: random.pick(&[2, 100]),
             bypass_bytes: random.pick(&[8 << 10, 16 << 10, 64 << 10, 1 << 30]),
             idle_ms: random.pick(&[1, 20, 1000]),
@@ -204,6 +208,11 @@ impl Options {
         let mut aside = Random::new(random.state() ^ 0x7377_6570);
         limits.discarded_lines = aside.pick(&[1, 1, 2, 2048]) as usize;
         limits
+    }
+
+    /// Whether the data-disk goes from one point of the order of changes to the next.
+    pub fn is_ordered(&self) -> bool {
+        self.policy == DestagePolicyKind::Ordered
     }
 
     /// Whether checkpoints may list only a few things.
@@ -274,6 +283,8 @@ impl Options {
             max_delay: Duration::from_millis(self.max_delay_ms),
             bypass_threshold_bytes: self.bypass_bytes,
             destage_policy: self.policy,
+            ship_within: Duration::from_millis(self.ship_within_ms),
+            keeps_windows: true,
             idle_threshold_max: Duration::from_millis(self.idle_ms),
             idle_threshold_min: Duration::from_millis(1),
             dirty_high_percent: self.dirty_high,

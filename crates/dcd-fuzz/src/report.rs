@@ -217,6 +217,8 @@ pub struct Report {
     pub times_uncached: u64,
     /// Runs or their parts in which changes went past the log.
     pub times_past_the_log: u64,
+    /// Ends of windows of ordered shipping that were compared.
+    pub windows: u64,
     /// Times the log has grown.
     pub times_grown: u64,
     /// Times it has shrunk.
@@ -260,6 +262,7 @@ impl Report {
         }
         self.times_uncached += other.times_uncached;
         self.times_past_the_log += other.times_past_the_log;
+        self.windows += other.windows;
         self.times_grown += other.times_grown;
         self.times_shrunk += other.times_shrunk;
         self.refused += other.refused;

@@ -23,6 +23,7 @@ use crate::host::{Host, LastSession, Start, Wreck};
 use crate::legs::Legs;
 use crate::model::{ChangeNumber, Model, Shown, Violation, fill_block};
 use crate::options::Options;
+use crate::order::Order;
 use crate::random::Random;
 use crate::report::Report;
 use crate::running::NotOpen;
@@ -91,6 +92,8 @@ pub struct Run {
     pub(crate) options: Options,
     pub(crate) host: Host,
     pub(crate) model: Model,
+    /// With ordered shipping.
+    pub(crate) order: Option<Order>,
     pub(crate) report: Report,
     /// Images of both disks at earlier starts.
     pub(crate) older: Vec<[Pages; 2]>,
@@ -176,6 +179,7 @@ impl Run {
         host.space = Some(Space::default());
         Run {
             model: Model::new(options.data_blocks),
+            order: options.is_ordered().then(|| Order::new(options.data_blocks)),
             host,
             report: Report { runs: 1, ..Report::default() },
             older: Vec::new(),
@@ -406,6 +410,10 @@ impl Run {
             || blocks * 512 < self.options.bypass_bytes
                 && blocks + 8 <= self.options.atomic_blocks_max();
         let number = self.model.submit(start, blocks, is_zero, is_atomic);
+        if let Some(order) = &mut self.order {
+            let is_atomic = is_zero || blocks + 8 <= self.options.atomic_blocks_max();
+            order.submit(number, start, blocks, is_zero, is_atomic);
+        }
         if let (Some(space), Some(may_unmap)) = (&mut self.host.space, change.may_unmap()) {
             space.asked(start, blocks, may_unmap);
         }
@@ -441,6 +449,12 @@ impl Run {
                 DestagePolicyKind::LastWriteFirst,
                 DestagePolicyKind::LeastValidFirst,
             ]);
+            // Mostly it stays.
+            if self.options.is_ordered()
+                && config.destage_policy != DestagePolicyKind::LastWriteFirst
+            {
+                config.destage_policy = DestagePolicyKind::Ordered;
+            }
         }
         if random.one_in(2) {
             config.idle_threshold_max = Duration::from_millis(1 + random.below(2000));
@@ -509,6 +523,7 @@ impl Run {
         }
         // What is answered from here on was done in the mode that is reached now.
         self.note_uncached();
+        self.compare_windows()?;
         for reply in std::mem::take(&mut self.host.running.replies) {
             self.replied(reply)?;
         }
@@ -529,6 +544,7 @@ impl Run {
             // power cut.
             if let Asked::Change { number, is_atomic, .. } = asked {
                 self.model.acknowledge(number, false);
+                self.order.iter_mut().for_each(|order| order.acknowledge(number, false));
                 if let Some((start, blocks)) = self.model.range(number).filter(|_| !is_atomic) {
                     self.host.allowed.taint(start, blocks);
                 }
@@ -547,6 +563,7 @@ impl Run {
             }
             Asked::Change { number, fua, ack_changes, .. } => {
                 self.model.acknowledge(number, true);
+                self.order.iter_mut().for_each(|order| order.acknowledge(number, true));
                 let is_as_begun = ack_changes == self.ack_changes;
                 if fua || is_as_begun && self.host.engine().ack_mode() == AckMode::Durable {
                     self.model.durable_change(number);
@@ -576,6 +593,19 @@ impl Run {
                 }
             }
             Asked::Drain { .. } | Asked::Close | Asked::Cancel | Asked::Sequence => {}
+        }
+        Ok(())
+    }
+
+    /// What is left of the data-disk when the cache-disk is gone, at the end of each window.
+    fn compare_windows(&mut self) -> Result<(), Violation> {
+        let images = std::mem::take(&mut self.host.kept_images);
+        let Some(order) = &mut self.order else { return Ok(()) };
+        // Somebody has broken a promise, or changes went past the log.
+        let is_over = self.host.allowed.level != Level::Exact;
+        for kept in images.iter().filter(|_| !is_over) {
+            self.report.windows += 1;
+            order.compare(kept, self.options.data_blocks, &self.host.allowed)?;
         }
         Ok(())
     }
@@ -829,6 +859,10 @@ impl Run {
         }
         let (start, blocks) = self.fit(start, blocks);
         let number = self.model.submit(start, blocks, false, true);
+        if let Some(order) = &mut self.order {
+            order.submit(number, start, blocks, false, true);
+            order.acknowledge(number, true);
+        }
         let mut bytes = vec![0; blocks as usize * 512];
         for (i, block) in bytes.chunks_exact_mut(512).enumerate() {
             fill_block(block, number, start + i as u64);

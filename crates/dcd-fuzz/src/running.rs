@@ -65,6 +65,8 @@ pub struct Running {
     pub wake_up: Option<Time>,
     /// Replies that nobody has taken yet.
     pub replies: Vec<Reply>,
+    /// The window that is to be kept, and that nobody has looked at yet.
+    pub asked_window: Option<u64>,
     /// Prints every input and output.
     pub is_traced: bool,
     /// Number of the next request.
@@ -80,6 +82,7 @@ impl Running {
             ios: Vec::new(),
             wake_up: None,
             replies: Vec::new(),
+            asked_window: None,
             is_traced,
             next_request: 0,
         }
@@ -117,6 +120,10 @@ impl Running {
                 Output::Reply(reply) => {
                     self.trace(|| format!("   {reply:?}"));
                     self.replies.push(reply);
+                }
+                Output::KeepWindow { window } => {
+                    self.trace(|| format!("   keep window {window}"));
+                    assert_eq!(self.asked_window.replace(window), None, "one after the other");
                 }
                 Output::Wait { until } => {
                     // A driver would come back at once, and again, without end.

@@ -284,6 +284,37 @@ impl Script {
         script
     }
 
+    /// The run of a seed with ordered shipping: one of four on two legs.
+    pub fn ordered(seed: u64) -> Script {
+        let mut random = Random::new(seed ^ 0x006f_7264_6572);
+        let faults: &[FaultKind] = match random.below(10) {
+            0 => &[FaultKind::WriteError, FaultKind::FlushErrorDropped],
+            1 => &[FaultKind::ReadErrorOnce, FaultKind::Slow],
+            2 => &[FaultKind::WriteError, FaultKind::FlushErrorKept],
+            3 => &[FaultKind::DataVanishes, FaultKind::Slow],
+            4 => &[FaultKind::CacheVanishes, FaultKind::WriteError],
+            5 => &[FaultKind::Hang, FaultKind::ShortWrite],
+            _ => &[],
+        };
+        let mut script = match seed % 4 {
+            3 => Script::on_legs(seed % FILL_RATES_FROM),
+            _ => Script::draw(&mut random, faults),
+        };
+        // Of changes of the same blocks that are under way together nobody knows the order.
+        script.options.overlaps = false;
+        script.steps.retain(|step| !matches!(step, Step(Op::Mode(_), _)));
+        script.options.policy = DestagePolicyKind::Ordered;
+        script.options.ship_within_ms = random.pick(&[100, 100, 1_000, 1_000_000]);
+        script.put_in_windows(&mut random);
+        if random.one_in(4) {
+            script.put_in_settings(&mut random);
+        }
+        if random.one_in(4) {
+            script.put_in_resizes(&mut random);
+        }
+        script
+    }
+
     /// The run of a seed from `PAGED_FROM` on: one of four on two legs.
     pub fn of_paged_seed(seed: u64) -> Script {
         match seed % 4 {
@@ -309,6 +340,22 @@ impl Script {
         for step in steps {
             if random.one_in(one_in) {
                 self.steps.push(Step(Op::Configure, random.bits() as u32));
+            }
+            self.steps.push(step);
+        }
+    }
+
+    /// Pauses in which windows become due, and drains, which want one.
+    fn put_in_windows(&mut self, random: &mut Random) {
+        let steps = std::mem::take(&mut self.steps);
+        let (pause_one_in, drain_one_in) = (random.pick(&[4, 10, 30]), random.pick(&[15, 60, 500]));
+        for step in steps {
+            if random.one_in(pause_one_in) {
+                let pause = Op::Pass(random.below(120_000));
+                self.steps.push(Step(pause, random.bits() as u32));
+            }
+            if random.one_in(drain_one_in) {
+                self.steps.push(Step(Op::Drain, random.bits() as u32));
             }
             self.steps.push(step);
         }
@@ -562,7 +609,7 @@ impl Options {
         differing!(max_delay_ms, bypass_bytes, idle_ms, dirty_high, one_disk, verify_reads);
         differing!(destage_bytes_max, destage_writes_max, full_timeout_s, cannot_zero);
         differing!(shears, overlaps, early_reads, copy_pages, hot_blocks, read_ahead_bytes);
-        differing!(sequence_percent, limits, legs);
+        differing!(sequence_percent, limits, legs, ship_within_ms);
         if self.ack != AckMode::Memory {
             fields.push(format!("ack: AckMode::{:?}", self.ack));
         }

@@ -131,6 +131,10 @@ impl Case {
                 return Case::Pair(seed, Box::new(Script::of_seed(seed)));
             }
             Runs::Nvram => return Case::Nvram(seed.wrapping_add(index)),
+            Runs::Ordered => {
+                let seed = seed.wrapping_add(index);
+                return Case::Pair(seed, Box::new(Script::ordered(seed)));
+            }
             Runs::Legs => {
                 let seed = seed.wrapping_add(index);
                 return Case::Pair(seed, Box::new(Script::on_legs(seed)));

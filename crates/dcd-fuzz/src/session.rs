@@ -32,6 +32,8 @@ pub enum Work {
     Sweep,
     /// Random runs with the cache-disk on two legs.
     Legs,
+    /// Random runs with ordered shipping.
+    Ordered,
     /// Random runs on a volume whose members fail.
     Volume(VolumeKind),
 }
@@ -102,7 +104,9 @@ impl Session {
         match (&self.work, self.limit) {
             (Work::Exhaustive(depth), _) => Some(exhaustive::sequences(*depth)),
             (_, Limit::Time(_)) => None,
-            (Work::Random(_) | Work::Legs | Work::Volume(_), Limit::Runs(runs)) => Some(runs),
+            (Work::Random(_) | Work::Legs | Work::Ordered | Work::Volume(_), Limit::Runs(runs)) => {
+                Some(runs)
+            }
             (Work::Pairs, Limit::Runs(runs)) => Some(runs * pairs().len() as u64),
             (Work::Sweep, Limit::Runs(runs)) => Some(runs * sweep::RULES),
         }
@@ -137,6 +141,10 @@ impl Session {
             Work::Legs => {
                 let seed = self.seed.wrapping_add(index);
                 seeded(seed, Script::on_legs(seed))
+            }
+            Work::Ordered => {
+                let seed = self.seed.wrapping_add(index);
+                seeded(seed, Script::ordered(seed))
             }
             Work::Volume(kind) => {
                 let seed = self.seed.wrapping_add(index);

@@ -101,6 +101,7 @@ fn variant(runs: &str) -> &'static str {
         "growing" => "Runs::Growing",
         "resizing" => "Runs::Resizing",
         "paged" => "Runs::Paged",
+        "ordered" => "Runs::Ordered",
         "nvram" => "Runs::Nvram",
         _ => "Runs::Driver",
     }

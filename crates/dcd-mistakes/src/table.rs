@@ -24,6 +24,7 @@ pub const RUNS: &[&str] = &[
     "growing",
     "resizing",
     "paged",
+    "ordered",
     "nvram",
     "driver",
 ];

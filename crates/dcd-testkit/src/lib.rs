@@ -119,6 +119,9 @@ pub fn settle(
                 engine.handle_input(now, Input::IoDone(done));
             }
             Output::Reply(answer) => reply(answer),
+            Output::KeepWindow { window } => {
+                engine.handle_input(now, Input::WindowKept { window, is_kept: true });
+            }
             Output::Wait { until } => return until,
         }
     }

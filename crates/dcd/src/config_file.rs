@@ -23,7 +23,7 @@ use crate::toml_values::{
 };
 
 /// Every key, in the order of the help text.
-pub const KEYS: [&str; 68] = [
+pub const KEYS: [&str; 71] = [
     "cache-disk",
     "share",
     "data-disk",
@@ -49,6 +49,9 @@ pub const KEYS: [&str; 68] = [
     "max-delay",
     "bypass-threshold",
     "destage-policy",
+    "ship-within",
+    "window-hook",
+    "window-hook-timeout",
     "idle-max",
     "idle-min",
     "dirty-high",
@@ -181,6 +184,11 @@ fn set(settings: &mut Settings, key: &str, value: &DeValue<'_>) -> Result<bool, 
         "bypass-threshold" => settings.bypass_threshold = Some(with(value, parse_size)?),
         "mode" => settings.mode = Some(choice(value)?),
         "destage-policy" => settings.destage_policy = Some(choice(value)?),
+        "ship-within" => settings.ship_within = Some(with(value, parse_duration)?),
+        "window-hook" => settings.window_hook = Some(text(value)?),
+        "window-hook-timeout" => {
+            settings.window_hook_timeout = Some(with(value, parse_duration)?);
+        }
         "idle-max" => settings.idle_max = Some(with(value, parse_duration)?),
         "idle-min" => settings.idle_min = Some(with(value, parse_duration)?),
         "dirty-high" => settings.dirty_high = Some(with(value, parse_percent)?),

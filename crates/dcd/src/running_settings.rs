@@ -20,13 +20,14 @@ use crate::settings::Settings;
 use crate::toml_values::nearest;
 
 /// What may change while a cache is served; the same as in [`dcd_engine::Engine::configure`].
-pub const CHANGEABLE: [&str; 22] = [
+pub const CHANGEABLE: [&str; 23] = [
     "mode",
     "read-only",
     "ack",
     "max-delay",
     "bypass-threshold",
     "destage-policy",
+    "ship-within",
     "idle-max",
     "idle-min",
     "dirty-high",
@@ -286,6 +287,9 @@ fn said(settings: &Settings, key: &str) -> Option<String> {
         "max-delay" => time(&settings.max_delay),
         "bypass-threshold" => size(&settings.bypass_threshold),
         "destage-policy" => choice(&settings.destage_policy),
+        "ship-within" => time(&settings.ship_within),
+        "window-hook" => shown(&settings.window_hook),
+        "window-hook-timeout" => time(&settings.window_hook_timeout),
         "idle-max" => time(&settings.idle_max),
         "idle-min" => time(&settings.idle_min),
         "dirty-high" => percent(&settings.dirty_high),
@@ -437,7 +441,7 @@ mod tests {
     #[test]
     fn what_may_change_changes_the_engine() {
         let others = "mode=pass-through read-only=true ack=durable max-delay=20ms \
-            bypass-threshold=64k destage-policy=least-valid-first idle-max=2s idle-min=2ms \
+            bypass-threshold=64k destage-policy=least-valid-first ship-within=3s idle-max=2s idle-min=2ms \
             dirty-high=90% dirty-low=50 destage-rate=1M fill-rate=1M destage-iops=7 no-verify-reads=true \
             suspect-after=3 scrub-every=5d spare-after=7m volume-memory=1M full-timeout=1s drain-timeout=2s io-timeout=3s member-timeout=4s";
         for (key, text) in wanted(others) {

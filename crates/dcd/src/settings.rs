@@ -120,6 +120,19 @@ pub struct Settings {
     /// Which segment is destaged first [default: first-write-first].
     #[arg(long, value_name = "POLICY")]
     pub destage_policy: Option<PolicyArgument>,
+    /// With --destage-policy ordered: how far what --window-hook kept last may be behind [default:
+    /// 10s].
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    pub ship_within: Option<Duration>,
+    /// With --destage-policy ordered: a command that keeps the data-disk as it is, by a snapshot or
+    /// a copy. It is run by /bin/sh whenever the data-disk is flushed and holds exactly the changes
+    /// up to some moment, with DCD_WINDOW (a number that grows) and DCD_DATA_DISK in its environment;
+    /// nothing is written there before it has ended well.
+    #[arg(long, value_name = "COMMAND")]
+    pub window_hook: Option<String>,
+    /// The window hook is killed after so long, and tried again [default: 60s].
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    pub window_hook_timeout: Option<Duration>,
     /// Quiet time before destaging while the cache is nearly empty [default: 1s].
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     pub idle_max: Option<Duration>,
@@ -350,6 +363,9 @@ impl Settings {
             max_delay,
             bypass_threshold,
             destage_policy,
+            ship_within,
+            window_hook,
+            window_hook_timeout,
             idle_max,
             idle_min,
             dirty_high,
@@ -415,6 +431,9 @@ impl Settings {
             ("--max-delay", max_delay.is_some()),
             ("--bypass-threshold", bypass_threshold.is_some()),
             ("--destage-policy", destage_policy.is_some()),
+            ("--ship-within", ship_within.is_some()),
+            ("--window-hook", window_hook.is_some()),
+            ("--window-hook-timeout", window_hook_timeout.is_some()),
             ("--idle-max", idle_max.is_some()),
             ("--idle-min", idle_min.is_some()),
             ("--dirty-high", dirty_high.is_some()),
@@ -498,6 +517,9 @@ impl Settings {
             bypass_threshold: self.bypass_threshold.or(under.bypass_threshold),
             mode: self.mode.or(under.mode),
             destage_policy: self.destage_policy.or(under.destage_policy),
+            ship_within: self.ship_within.or(under.ship_within),
+            window_hook: self.window_hook.or(under.window_hook),
+            window_hook_timeout: self.window_hook_timeout.or(under.window_hook_timeout),
             idle_max: self.idle_max.or(under.idle_max),
             idle_min: self.idle_min.or(under.idle_min),
             dirty_high: self.dirty_high.or(under.dirty_high),
@@ -613,6 +635,8 @@ impl Settings {
             destage_policy: self
                 .destage_policy
                 .map_or(default.destage_policy, PolicyArgument::policy),
+            ship_within: span(self.ship_within, default.ship_within),
+            keeps_windows: self.window_hook.is_some(),
             idle_threshold_max: span(self.idle_max, default.idle_threshold_max),
             idle_threshold_min: span(self.idle_min, default.idle_threshold_min),
             dirty_high_percent: self.dirty_high.unwrap_or(default.dirty_high_percent),
@@ -771,6 +795,8 @@ pub enum PolicyArgument {
     /// The segment with the least that is still needed
     #[value(name = "least-valid-first")]
     LeastValid,
+    /// All that is in the log at a moment before anything that comes later; with --window-hook
+    Ordered,
 }
 
 impl PolicyArgument {
@@ -779,6 +805,7 @@ impl PolicyArgument {
             PolicyArgument::FirstWrite => DestagePolicyKind::FirstWriteFirst,
             PolicyArgument::LastWrite => DestagePolicyKind::LastWriteFirst,
             PolicyArgument::LeastValid => DestagePolicyKind::LeastValidFirst,
+            PolicyArgument::Ordered => DestagePolicyKind::Ordered,
         }
     }
 }

@@ -64,6 +64,7 @@ use crate::process::signals::{Signal, Signals};
 use crate::ring::busy_poll::BusyPoll;
 use crate::ring::kernel::Kernel;
 use crate::ring::{Completed, Ring};
+use crate::window_hook::WindowHook;
 
 /// How long the end waits for replies to be sent, and for the ring to be empty.
 const CLOSE_PATIENCE: std::time::Duration = std::time::Duration::from_secs(2);
@@ -172,6 +173,8 @@ pub struct EventLoop<C> {
     memory: Option<MemoryWatch>,
     /// Whether there is memory for a log like this.
     may_grow: Option<MayGrow>,
+    /// Keeps windows of ordered shipping.
+    window_hook: Option<WindowHook>,
     /// The core has ended; it is told nothing more.
     is_closing: bool,
     /// When it was told the time.
@@ -329,6 +332,7 @@ impl<C: Core> EventLoop<C> {
             settings_are_wanted: false,
             memory,
             may_grow: None,
+            window_hook: None,
             is_closing: false,
             calendar_told: None,
             growth_noted: 0,
@@ -375,6 +379,19 @@ impl<C: Core> EventLoop<C> {
     /// Memory is bounded: a larger log has to fit, too.
     pub(crate) fn set_may_grow(&mut self, may_grow: MayGrow) {
         self.may_grow = Some(may_grow);
+    }
+
+    /// Windows of ordered shipping are kept by this.
+    pub(crate) fn set_window_hook(&mut self, hook: WindowHook) {
+        self.window_hook = Some(hook);
+    }
+
+    /// The data-disk, if it is one and not the members of a volume.
+    pub(crate) fn one_data_disk(&self) -> Option<&Disk> {
+        match &self.disks.data {
+            DataSide::Disk(disk) => Some(disk),
+            DataSide::Members(_) => None,
+        }
     }
 
     /// Memory is bounded: see [`NbdServer::spare_memory`].
@@ -892,8 +909,17 @@ impl<C: Core> EventLoop<C> {
             match output {
                 Output::Io(io) => self.start_io(io),
                 Output::Reply(reply) => self.reply(reply),
+                Output::KeepWindow { window } => self.keep_window(window),
                 Output::Wait { .. } => unreachable!("there is something"),
             }
+        }
+    }
+
+    /// The answer comes later, also where there is nobody to ask.
+    fn keep_window(&mut self, window: u64) {
+        let is_asked = self.window_hook.as_mut().map(|hook| hook.keep(window).is_ok());
+        if is_asked != Some(true) {
+            self.submitter.window_kept(window, is_asked.is_none());
         }
     }
 
@@ -1100,6 +1126,7 @@ impl<C: Core> EventLoop<C> {
                     cache_side: self.disks.cache.as_ref(),
                     network_disks: self.network_disks(),
                     check_size: &|bytes| self.check_size(bytes),
+                    window_hook: self.window_hook.as_ref().map(WindowHook::news),
                     nvram_disk: self
                         .disks
                         .nvram
@@ -1148,7 +1175,10 @@ impl<C: Core> EventLoop<C> {
                     self.ublk = Some(UblkServer::start(*end, io_bytes_max, &mut self.ring));
                 }
                 Message::CancelDetach => self.stop_requests.push_back(StopRequest::CancelDetach),
-                Message::Wake => {}
+                Message::WindowKept { window, is_kept } if !self.is_closing => {
+                    self.give(Input::WindowKept { window, is_kept });
+                }
+                Message::WindowKept { .. } | Message::Wake => {}
             }
         }
         self.ring.poll(Key::Mailbox, Rc::new(self.mailbox.event()), PollFlags::IN);

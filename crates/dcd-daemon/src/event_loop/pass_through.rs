@@ -134,6 +134,8 @@ impl Core for PassThrough {
         match input {
             Input::Request(request) => self.request(request),
             Input::IoDone(done) => self.io_done(done),
+            // It asks for none.
+            Input::WindowKept { .. } => {}
             Input::Timeout => {}
         }
     }

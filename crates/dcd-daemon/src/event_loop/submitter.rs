@@ -30,6 +30,7 @@ use crate::memory::watch::MemoryReport;
 use crate::pair::legs::{CacheSide, NewLeg, NewLegError};
 use crate::pair::new_member::{NewMember, NewMemberError};
 use crate::process::bell::Bell;
+use crate::window_hook::HookNews;
 
 /// Called once with the answer. If it is dropped uncalled (the loop has ended), the answer is
 /// [`RequestError::ShuttingDown`], so nobody waits for ever.
@@ -87,6 +88,8 @@ pub struct Snapshot<'a> {
     pub cache_side: Option<&'a CacheSide>,
     /// How the connections of network disks stand: what each is, its name, and that.
     pub network_disks: Vec<(Device, String, NetworkStanding)>,
+    /// How the hook of ordered shipping does, if there is one.
+    pub window_hook: Option<HookNews>,
     /// Whether the log can have the size that it would get on so many bytes.
     pub(crate) check_size: &'a dyn Fn(u64) -> Result<(), RequestError>,
 }
@@ -174,6 +177,11 @@ pub(crate) enum Message {
     Record(Arc<RequestRing>),
     /// And no more.
     StopRecording(Arc<RequestRing>),
+    /// A window of ordered shipping is kept, or not.
+    WindowKept {
+        window: u64,
+        is_kept: bool,
+    },
     /// Only to wake the loop.
     Wake,
 }
@@ -188,6 +196,11 @@ pub struct Submitter {
 }
 
 impl Submitter {
+    /// Tells whether a window of ordered shipping was kept.
+    pub(crate) fn window_kept(&self, window: u64, is_kept: bool) {
+        self.send(Message::WindowKept { window, is_kept });
+    }
+
     /// Submits a request. The range is checked by the event loop; one that does not lie within the
     /// volume is answered with [`RequestError::Io`].
     pub fn submit(

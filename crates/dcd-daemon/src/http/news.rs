@@ -129,6 +129,19 @@ pub fn changes(before: &StatusReport, now: &StatusReport) -> Vec<Told> {
         ),
         _ => {}
     }
+    let problem = |report: &StatusReport| report.ordered.as_ref()?.problem.clone();
+    match (problem(before), problem(now)) {
+        (was, Some(problem)) if was.as_ref() != Some(&problem) => {
+            let then = format!("{problem}; nothing is written to the data-disk until it ends well");
+            tell(Weight::Error, "the window hook has failed".into(), then);
+        }
+        (Some(_), None) => tell(
+            Weight::Note,
+            "the window hook has ended well again".into(),
+            "the data-disk is written to again".into(),
+        ),
+        _ => {}
+    }
     if before.mode.mode != now.mode.mode {
         let what = format!("the mode is {} now", now.mode.mode);
         tell(Weight::Note, what, format!("it was set, and was {} before", before.mode.mode));

@@ -203,6 +203,12 @@ pub const METRICS: &[Metric] = &[
 
     // Destaging.
     one!("dcd_draining", Gauge, None, "1 while a drain is under way.", draining),
+    Metric::new("dcd_window_behind_seconds", Gauge, SECONDS, &[], "With ordered shipping: how old the oldest change is that is in no window that was kept.",
+        |report, to| if let Some(ordered) = &report.ordered { to.number(&[], ordered.behind_seconds) }),
+    Metric::new("dcd_windows_kept", Counter, None, &[], "Windows that the hook of ordered shipping has kept.",
+        |report, to| if let Some(ordered) = &report.ordered { to.whole(&[], ordered.kept) }),
+    Metric::new("dcd_window_hook_failures", Gauge, None, &[], "How often that hook has failed since it last ended well.",
+        |report, to| if let Some(ordered) = &report.ordered { to.whole(&[], ordered.failures) }),
     one!("dcd_destage_held_back", Gauge, None, "1 while nothing is destaged because of errors.", destage_held_back),
     one!("dcd_destage_blocked_lines", Gauge, None, "Lines whose last write to the data-disk failed.", destage_blocked_lines),
     one!("dcd_destage_batches", Counter, None, "Destage batches completed.", counters.destage_batches),

@@ -5,9 +5,10 @@ use serde::{Deserialize, Serialize};
 
 use dcd_engine::stats::{
     Counters, ModeReport, ModeState, RecoveryReport, ResizeReport, ResizeState, Status, Uncached,
+    WindowReport, WindowState,
 };
 use dcd_engine::units::{BLOCK_SIZE, LINE_SIZE};
-use dcd_engine::{AckMode, Engine, Mode};
+use dcd_engine::{AckMode, Engine, Mode, Time};
 
 use dcd_protocol::{LegReport, WitnessReport};
 
@@ -24,6 +25,7 @@ use crate::report::nvram::NvramReport;
 use crate::report::trouble_words::trouble_name;
 use crate::report::volumes::VolumeReport;
 use crate::users::UserFinder;
+use crate::window_hook::HookNews;
 
 /// What the daemon knows and the engine does not.
 #[derive(Clone, Debug)]
@@ -81,6 +83,9 @@ pub struct StatusReport {
     /// A change of the log's size that is under way.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resize: Option<ResizeSummary>,
+    /// With ordered shipping, where that stands.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ordered: Option<OrderedReport>,
     /// When writes are acknowledged: `memory`, `log` or `durable`.
     pub ack: String,
     /// Whether changes are refused.
@@ -418,6 +423,59 @@ impl ResizeSummary {
     }
 }
 
+/// Where ordered shipping stands.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub struct OrderedReport {
+    /// `gathering` until the next window is due, `shipping` while one is on its way to the
+    /// data-disk, `keeping` while the hook runs, `failing` while it waits to be run again.
+    pub state: String,
+    /// The window on its way, or being kept.
+    pub window: Option<u64>,
+    /// Bytes of it that are not on the data-disk.
+    pub bytes_left: u64,
+    /// Lines that have changed since its beginning and stay in the log as they were.
+    pub kept_lines: u64,
+    /// The newest window that was kept.
+    pub last_window: Option<u64>,
+    /// How long ago that was.
+    pub last_window_seconds: Option<f64>,
+    /// How old the oldest change is that is in no window that was kept; 0: there is none.
+    pub behind_seconds: f64,
+    /// Windows that were kept since the start.
+    pub kept: u64,
+    /// Windows that were not, because something in them is lost.
+    pub not_kept: u64,
+    /// How often the hook has failed since it last ended well.
+    pub failures: u64,
+    /// What it said then.
+    pub problem: Option<String>,
+}
+
+impl OrderedReport {
+    fn of(window: &WindowReport, now: Time, hook: HookNews) -> OrderedReport {
+        let seconds = |since: Time| now.since(since).0 as f64 / 1e9;
+        let state = match window.state {
+            WindowState::Gathering => "gathering",
+            WindowState::Shipping => "shipping",
+            WindowState::Keeping { retry_at: Some(_), .. } => "failing",
+            WindowState::Keeping { .. } => "keeping",
+        };
+        OrderedReport {
+            state: state.to_owned(),
+            window: window.window,
+            bytes_left: window.slots_left * LINE_SIZE,
+            kept_lines: window.kept_lines,
+            last_window: window.last_kept.map(|(number, _)| number),
+            last_window_seconds: window.last_kept.map(|(_, at)| seconds(at)),
+            behind_seconds: window.uncovered_since.map_or(0.0, seconds),
+            kept: window.kept,
+            not_kept: window.not_kept,
+            failures: window.failures,
+            problem: hook.problem,
+        }
+    }
+}
+
 fn dead_loops(facts: &DaemonFacts) -> Vec<String> {
     let dead = facts.dead_loops.get().into_iter().flatten();
     dead.filter(|it| it.is_there()).map(|it| it.words(None)).collect()
@@ -483,6 +541,8 @@ impl StatusReport {
             .collect();
         report.nbd_connections = snapshot.nbd_connections;
         report.recorders = snapshot.recorders;
+        let hook = snapshot.window_hook.clone().unwrap_or_default();
+        report.ordered = status.window.map(|it| OrderedReport::of(&it, status.now, hook));
         report.memory = snapshot.memory.cloned().unwrap_or_default();
         report
     }
@@ -505,6 +565,7 @@ impl StatusReport {
             data_offset_bytes: facts.data_offset_bytes,
             mode: ModeSummary::of(status),
             resize: ResizeSummary::of(status),
+            ordered: None,
             ack: ack_name(ack).to_owned(),
             read_only: status.read_only,
             tcp_ack: facts.tcp_durable.map(|is_durable| match is_durable {

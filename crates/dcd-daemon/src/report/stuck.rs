@@ -65,6 +65,10 @@ fn reason(obstacle: Option<Obstacle>) -> (String, String) {
         Some(Obstacle::CacheDisk) => {
             ("the cache-disk cannot be read".into(), "See dmesg for its errors")
         }
+        Some(Obstacle::Window) => (
+            "the window hook has not ended well".into(),
+            "`dcd status` shows what it says: mend it, or set another destage-policy",
+        ),
         None => ("it is busy otherwise".into(), "`dcd status` shows what it does"),
     };
     (why, way_out.to_owned())

@@ -75,6 +75,7 @@ pub use crate::serve::supervise::Outcome;
 use crate::serve::supervise::{DiskNews, Manner, run_until_stopped, shut_down_now};
 use crate::serve::waiting::{Awaited, wait_for_disks};
 use crate::users::UserFinder;
+use crate::window_hook::{WindowHook, WindowHookOptions};
 
 /// What to serve, and how.
 #[derive(Clone, Debug)]
@@ -138,6 +139,8 @@ pub struct ServeOptions {
     pub give_up_rights: bool,
     /// What does, for a daemon that has given up its rights, the few things that take them.
     pub caretaker: Option<CaretakerProgram>,
+    /// What keeps windows of ordered shipping.
+    pub window_hook: Option<WindowHookOptions>,
     /// What the host remembers of pairs.
     pub pairs: PairBook,
     /// What may be set while it serves, and the file that SIGHUP has read again.
@@ -285,6 +288,7 @@ fn serve_until_end(
     let http = page.into_iter().chain(metrics).collect();
     // Links may be others since, and the memory of the last session may be where nobody said.
     mount_place::check(&options, event_loop.memory().map(|memory| memory.directory()))?;
+    start_window_hook(&options, event_loop)?;
     // All is open. Threads of before this line may do more; none of them hears a client.
     let fuse_made = match options.give_up_rights {
         true => give_up_rights(&options, event_loop, &mut isolation, &pair.data_disk)?,
@@ -510,6 +514,25 @@ fn pair_options(options: &ServeOptions) -> PairOptions {
         pairs: options.pairs.clone(),
         quiet: options.quiet,
     }
+}
+
+/// Starts what runs the window hook, while that may be done.
+fn start_window_hook(
+    options: &ServeOptions,
+    event_loop: &mut EventLoop<TieredEngine>,
+) -> Result<(), ServeError> {
+    // Nothing is shipped in order on a volume.
+    let (Some(wanted), Some(disk)) = (&options.window_hook, event_loop.one_data_disk()) else {
+        return Ok(());
+    };
+    let submitter = event_loop.submitter();
+    let ended = move |window, is_kept| submitter.window_kept(window, is_kept);
+    let data_disk = options.data_disks.to_string();
+    let opened = disk.file().descriptors()[0];
+    let hook = WindowHook::start(wanted, &data_disk, opened, ended);
+    let hook = hook.map_err(ServeError::system("start what runs the window hook"))?;
+    event_loop.set_window_hook(hook);
+    Ok(())
 }
 
 /// Gives up files, capabilities and system calls that serving does not take. What takes them later

@@ -66,6 +66,7 @@ pub fn options(directory: &Path) -> ServeOptions {
         stop_timeout: std::time::Duration::ZERO,
         give_up_rights: false,
         caretaker: None,
+        window_hook: None,
         pairs: PairBook::default(),
         settings: None,
         settings_file: None,

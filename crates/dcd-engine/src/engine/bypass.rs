@@ -100,6 +100,8 @@ impl Engine {
         (range.bytes() >= self.config.bypass_threshold_bytes && !self.below.is_cache_candidate(range)
             || self.is_left_to_the_disk(range)
             || self.is_not_worth_the_log(range))
+            // It would overtake what is in the log.
+            && !self.ships_in_order()
             // Whole lines only: part of a line may be zero in the log below it.
             && range.start.0.is_multiple_of(FRAGMENTS_PER_LINE)
             && ends_with_line

@@ -240,7 +240,7 @@ impl Engine {
         self.destage.is_idle()
             && self.checkpoint.is_idle()
             && self.log.newest_record() == self.log.durable_record()
-            && (kind == Kind::Shutdown || is_empty)
+            && (kind == Kind::Shutdown || is_empty && self.windows_are_over())
     }
 
     /// A detach without a cache-disk marks nothing; it tells what is lost all the same.

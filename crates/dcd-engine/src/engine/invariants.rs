@@ -35,6 +35,7 @@ impl Engine {
         self.check_readers();
         self.check_tables();
         self.check_size();
+        self.check_window();
         for (line, mask) in &self.poisoned {
             assert!(self.table.find_if_known(*line).mask().and(*mask).is_empty());
             assert!(self.line_mask(*line).contains(*mask));
@@ -98,6 +99,11 @@ impl Engine {
                     assert!(slot_in_segment < self.log.used_slots(buffer), "{slot:?} is not used");
                 }
             }
+        }
+        // Dead, but the window under way needs them.
+        for slot in self.windows.dead_slots() {
+            assert!(!taken[slot.0 as usize], "{slot:?} is not dead");
+            live[geometry.locate(slot).0.0 as usize] += 1;
         }
         // What is not in memory is listed on the cache-disk.
         let is_all = !self.table.has_budget() || self.table.lines() == 0;

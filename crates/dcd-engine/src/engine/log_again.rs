@@ -67,6 +67,8 @@ impl Engine {
             return false;
         }
         self.log_again.is_wanted = false;
+        // Slots of the window under way may be among those that move.
+        self.cut_anew();
         match self.log.log_again() {
             Some(moved) => self.adopt_moved_slots(&moved),
             None => self.log.write_again(),
@@ -104,7 +106,8 @@ impl Engine {
         // The tables of a volume are on the cache-disk: without it nobody would know after a
         // restart where a new extent lies.
         let is_clean = self.log_use.is_clean() && !self.below.is_volume();
-        if self.phase == Phase::Running && is_clean {
+        // What goes straight to the data-disk has no order.
+        if self.phase == Phase::Running && is_clean && !self.ships_in_order() {
             return self.go_uncached();
         }
         self.fail_what_waits_for_the_log();

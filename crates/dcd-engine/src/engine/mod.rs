@@ -37,6 +37,7 @@ mod sequences;
 mod stuck;
 mod uncached;
 mod volume;
+mod window;
 mod witness;
 mod write;
 mod zero;
@@ -230,6 +231,7 @@ pub struct Engine {
     /// Whether changes go to the log, and the switch under way.
     mode: mode::ModeSwitch,
     purge: purge::Purge,
+    windows: window::Windows,
     resize: resize::Resizing,
     below: Below,
     /// If the cache-disk is on several.
@@ -420,6 +422,7 @@ impl Engine {
             passing_by: None,
             mode: mode::ModeSwitch::default(),
             purge: purge::Purge::default(),
+            windows: window::Windows::new(),
             resize: resize::Resizing::default(),
             below,
             legs,
@@ -471,6 +474,7 @@ impl Engine {
                 (IoOwner::Legs, Some(legs)) => legs.io_done(done),
                 _ => self.io_of_one_done(done),
             },
+            Input::WindowKept { window, is_kept } => self.window_was_kept(window, is_kept),
             Input::Timeout => {}
         }
         self.give_up_hung_ios();
@@ -673,6 +677,7 @@ impl Engine {
             moved |= self.advance_purge();
             moved |= self.admit_stalled();
             moved |= self.advance_bypasses();
+            moved |= self.advance_windows();
             moved |= self.advance_destage();
             self.purge.turn_of_destaging_is_over();
             moved |= self.advance_log_again();
@@ -721,6 +726,7 @@ impl Engine {
             self.mode_wake_up(),
             self.resize_wake_up(),
             self.destage_wake_up(),
+            self.window_wake_up(),
             self.clean_checkpoint_wake_up(),
             self.prefetch_wake_up(),
             self.arrange_wake_up(),
@@ -860,13 +866,17 @@ impl Engine {
     fn drop_dead_slots(&mut self, dead: &[SlotIndex]) {
         for slot in dead {
             let (segment, _) = self.superblock.geometry.locate(*slot);
-            self.log.segments.drop_live(segment);
             self.stuck.remove(*slot, segment);
+            let serial = self.log.segments.get(segment).serial();
+            if !self.windows.keeps_slot(*slot, serial) {
+                self.log.segments.drop_live(segment);
+            }
         }
     }
 
     /// Takes fragments out of the log: their newest copy is elsewhere or nowhere.
     fn forget(&mut self, line: Line, mask: FragmentMask) {
+        self.keep_for_window(line);
         self.forget_clean(line, 1);
         self.leaves_table(line, mask);
     }
@@ -893,6 +903,7 @@ impl Engine {
     /// copy on the data-disk is never shown in their place.
     fn poison(&mut self, line: Line, mask: FragmentMask) {
         self.counters.checksum_errors += 1;
+        self.windows.found_damage();
         if self.poison_has_no_room(line) {
             self.has_unlisted_poison = true;
             // No checkpoint could list more. It stays in the table, where every read and every
@@ -903,6 +914,9 @@ impl Engine {
         self.checkpoint.found_damage();
         let poison = self.poisoned.entry(line).or_default();
         *poison = poison.or(mask);
+        if self.windows.keeps(line) {
+            self.cut_anew();
+        }
         // What is gathered may lack the line, and its list of damage was made before.
         if self.checkpoint.is_gathering() {
             self.drop_checkpoint();
@@ -1144,6 +1158,7 @@ impl Engine {
             destage_trouble: self.destage_trouble(),
             obstacle: self.obstacle(),
             draining: self.destage.is_draining(),
+            window: self.window_report(),
             idle_threshold: self.idle_threshold(),
             recovery: self.recovery_report,
         }
@@ -1166,6 +1181,9 @@ fn check_mode(
     below: &Below,
     has_read_area: bool,
 ) -> Result<(), ConfigError> {
+    if let Some(why) = window::why_not_in_order(config, below.is_volume()) {
+        return Err(ConfigError { key: "destage-policy", why });
+    }
     let keeps_hot_blocks = has_read_area && config.hot_blocks && !config.one_disk;
     let why = match config.mode {
         Mode::WriteBack => return Ok(()),

@@ -160,6 +160,8 @@ impl Engine {
         }
         let wants_past = self.wants_past();
         match &self.mode.stage {
+            // The data-disk is being kept as it is, although the policy is another by now.
+            Stage::Resting if wants_past && self.windows.is_keeping() => false,
             Stage::Resting if wants_past && !self.is_passing_by() => self.begin_to_leave(),
             Stage::Resting if self.is_passing_by() && !self.is_as_wanted() => {
                 let is_past = self.mode_past_the_log().is_some_and(Mode::keeps_copies);

@@ -117,14 +117,20 @@ impl Engine {
 
     /// Destaging may not wait for quiet.
     pub(super) fn destage_is_urgent(&self) -> bool {
-        self.pace.above_marks
+        self.room_is_wanted()
+            || self.window_is_urgent()
             || self.destage.is_draining()
+            || self.destage.a_bypass_waits()
+            || self.close.is_some()
+    }
+
+    /// Somebody waits for room in the log, or would soon.
+    pub(super) fn room_is_wanted(&self) -> bool {
+        self.pace.above_marks
             || self.mode.wants_destage()
             || self.resize.wants_destage()
             || self.someone_waits_for_destaging()
             || self.purge_waits_for_destaging()
-            || self.destage.a_bypass_waits()
-            || self.close.is_some()
     }
 
     /// Keeps track of the marks. They count what destaging can bring down: an empty segment waits
@@ -175,6 +181,7 @@ impl Engine {
         let is_full = self.someone_waits_for_destaging()
             || self.destage.a_bypass_waits()
             || self.a_drain_is_held_up()
+            || self.window_is_late()
             || self.purge_waits_for_destaging();
         if self.config.one_disk && !is_full && (self.log_is_busy() || !self.reads.is_empty()) {
             return Go::Later;

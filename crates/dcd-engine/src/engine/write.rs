@@ -309,7 +309,9 @@ impl Engine {
         let pieces = self.table.find(line);
         // In the order of its fragments, and at most one is the last of its line in the record.
         let mut pieces = pieces.as_slice().iter().copied();
-        pieces.find(|(slot, live)| self.log.replaceable(*slot) == Some(*live))
+        pieces.find(|(slot, live)| {
+            self.log.replaceable(*slot) == Some(*live) && !self.is_of_window(line, *slot)
+        })
     }
 
     /// Replaces data that is in the record that is being filled.
@@ -318,6 +320,7 @@ impl Engine {
         for (line, mask) in part.lines() {
             let (head, tail) = rest.split_at(mask.0.count_ones() as usize * BLOCK_SIZE as usize);
             rest = tail;
+            self.keep_for_window(line);
             let (slot, live) = self.open_slot(line).expect("each of them has one");
             let checksum = self.log.stage(line, slot, mask, head);
             let dead = self.table.insert(line, live.or(mask), slot, checksum);
@@ -356,6 +359,7 @@ impl Engine {
         for (line, mask) in range.lines() {
             let (head, tail) = rest.split_at(mask.0.count_ones() as usize * BLOCK_SIZE as usize);
             rest = tail;
+            self.keep_for_window(line);
             let (slot, checksum) = self.log.append_data(line, mask, head);
             let dead = self.table.insert(line, mask, slot, checksum);
             self.counters.overwritten_lines += u64::from(!dead.as_slice().is_empty());

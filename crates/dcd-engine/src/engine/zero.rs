@@ -80,6 +80,7 @@ impl Engine {
         }
         let zero = ZeroRange { line, lines, may_unmap };
         self.zeroes.insert(zero);
+        self.zeroed_behind_window(zero);
         self.zeroes_rebuilt.zeroed(zero);
         self.copies_changed(line, lines);
         self.destage.zeroes_logged(self.log.newest_record());

@@ -121,7 +121,7 @@ impl FilledSegments {
         let is_suitable = |index: &SegmentIndex| is_suitable(*index);
         match policy {
             // The oldest (NT paper, section 3.4.2).
-            DestagePolicyKind::FirstWriteFirst => {
+            DestagePolicyKind::FirstWriteFirst | DestagePolicyKind::Ordered => {
                 index_of(self.dirty.iter().chain(&self.buffered)).find(is_suitable)
             }
             // The newest (USENIX'99, section 3.5.3).

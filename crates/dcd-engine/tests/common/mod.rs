@@ -247,6 +247,8 @@ pub struct Driver {
     results: BTreeMap<u64, Result<(), RequestError>>,
     wake_up: Option<Time>,
     next_request: u64,
+    /// Windows that it was asked to keep.
+    pub windows: Vec<u64>,
     holds: Vec<Predicate>,
     failures: Vec<Failure>,
     broken: Vec<(IoId, IoError)>,
@@ -306,6 +308,7 @@ impl Driver {
             results: BTreeMap::new(),
             wake_up: None,
             next_request: 0,
+            windows: Vec::new(),
             holds: Vec::new(),
             failures: Vec::new(),
             broken: Vec::new(),
@@ -489,6 +492,7 @@ impl Driver {
                     assert!(before.is_none(), "two replies to {:?}", reply.id);
                     self.replies.push(reply);
                 }
+                Output::KeepWindow { window } => self.windows.push(window),
                 Output::Wait { until } => {
                     // A driver would turn and turn, and the time of a simulated one would stand
                     // still.

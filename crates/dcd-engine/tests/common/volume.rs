@@ -245,6 +245,7 @@ impl Bench {
             loop {
                 match self.engine.as_mut().unwrap().poll_output() {
                     Output::Wait { .. } => break,
+                    Output::KeepWindow { .. } => unreachable!("not on a volume"),
                     Output::Reply(reply) => {
                         self.replies.insert(reply.id.0, (reply.result, reply.buffer, reply.answer));
                     }

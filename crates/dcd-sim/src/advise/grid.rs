@@ -163,6 +163,7 @@ pub fn destage_name(destage: DestagePolicyKind) -> &'static str {
         DestagePolicyKind::FirstWriteFirst => "first-write-first",
         DestagePolicyKind::LastWriteFirst => "last-write-first",
         DestagePolicyKind::LeastValidFirst => "least-valid-first",
+        DestagePolicyKind::Ordered => "ordered",
     }
 }
 

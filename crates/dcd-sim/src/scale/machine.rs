@@ -259,6 +259,10 @@ impl<'a> Machine<'a> {
                         self.spare.extend(reply.buffer);
                     }
                 }
+                Output::KeepWindow { window } => {
+                    let kept = Input::WindowKept { window, is_kept: true };
+                    self.engine.handle_input(self.now, kept);
+                }
                 Output::Wait { until } => {
                     self.until = until;
                     return;

@@ -149,6 +149,10 @@ impl LogTarget {
                     self.engine.handle_input(Time::ZERO, Input::IoDone(done));
                 }
                 Output::Reply(_) => {}
+                Output::KeepWindow { window } => {
+                    let kept = Input::WindowKept { window, is_kept: true };
+                    self.engine.handle_input(Time::ZERO, kept);
+                }
                 // With very many segments it goes through them in parts.
                 Output::Wait { until: Some(_) } if *self.engine.phase() == Phase::Opening => {
                     self.engine.handle_input(Time::ZERO, Input::Timeout);
@@ -166,6 +170,11 @@ impl LogTarget {
             match self.engine.poll_output() {
                 Output::Io(io) => self.start(io),
                 Output::Reply(reply) => self.reply(reply),
+                // A snapshot takes no time.
+                Output::KeepWindow { window } => {
+                    let kept = Input::WindowKept { window, is_kept: true };
+                    self.engine.handle_input(self.now, kept);
+                }
                 Output::Wait { until } => {
                     self.until = until;
                     return;

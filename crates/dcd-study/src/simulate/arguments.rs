@@ -174,6 +174,10 @@ pub struct CacheArguments {
     #[arg(long, value_name = "POLICY", default_value = "fifo")]
     #[arg(requires = "cache_disk", help_heading = "Log")]
     pub destage: DestageArgument,
+    /// With --destage ordered: how far the data-disk may be behind.
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = parse_duration)]
+    #[arg(requires = "cache_disk", help_heading = "Log")]
+    pub ship_within: std::time::Duration,
     /// When a write is acknowledged.
     #[arg(long, value_name = "MODE", default_value = "memory")]
     #[arg(requires = "cache_disk", help_heading = "Log")]
@@ -280,6 +284,8 @@ pub enum DestageArgument {
     Lifo,
     /// The segment with the least that is still needed
     LeastValid,
+    /// All that is in the log at a moment before anything that comes later
+    Ordered,
 }
 
 impl Default for CacheArguments {
@@ -352,6 +358,7 @@ impl DestageArgument {
             DestageArgument::Fifo => DestagePolicyKind::FirstWriteFirst,
             DestageArgument::Lifo => DestagePolicyKind::LastWriteFirst,
             DestageArgument::LeastValid => DestagePolicyKind::LeastValidFirst,
+            DestageArgument::Ordered => DestagePolicyKind::Ordered,
         }
     }
 
@@ -460,6 +467,8 @@ impl CacheArguments {
                     ack: self.ack.mode(),
                     bypass_threshold_bytes: self.log_bypass,
                     destage_policy: self.destage.kind(),
+                    ship_within: engine_time(self.ship_within),
+                    keeps_windows: true,
                     segment_buffers: self.segment_buffers,
                     one_disk: self.one_disk,
                     read_ahead_bytes: self.read_ahead,

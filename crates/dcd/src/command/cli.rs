@@ -102,6 +102,7 @@ pub enum Verb {
     Man(command::man::ManArguments),
     HelpMarkdown(command::help_markdown::HelpMarkdownArguments),
     Caretaker(command::caretaker::CaretakerArguments),
+    WindowKeeper(command::window_keeper::WindowKeeperArguments),
 }
 
 /// The whole command line, for completions, manual pages and documents.

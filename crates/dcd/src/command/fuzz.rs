@@ -48,6 +48,7 @@ Examples:
   dcd fuzz --sweep --runs 40
   dcd fuzz --volume raid5 --for 60s
   dcd fuzz --legs --for 60s
+  dcd fuzz --ordered --for 60s
   dcd fuzz --volume raid5 --lose-cache-disk --for 60s
   dcd fuzz --nvram --for 60s
   dcd fuzz --driver --for 60s")]
@@ -91,6 +92,10 @@ pub struct FuzzArguments {
     /// from 6000000 on.
     #[arg(long, conflicts_with_all = ["faults", "pairs", "exhaustive", "sweep"])]
     pub legs: bool,
+    /// Random runs with ordered shipping (--destage-policy ordered): at the end of each window the
+    /// data-disk alone must be a point of the order of changes, also when the cache-disk is lost.
+    #[arg(long, conflicts_with_all = ["faults", "pairs", "exhaustive", "sweep", "volume", "legs"])]
+    pub ordered: bool,
     /// With --volume: the volume has a twin of its tables, and half of the runs lose their cache-disk
     /// and import it. The same as its seeds from 7000000 on.
     #[arg(long, requires = "volume", conflicts_with_all = ["legs"])]
@@ -432,6 +437,7 @@ fn session(arguments: &FuzzArguments) -> Session {
         _ => match arguments.volume {
             Some(kind) => Work::Volume(kind),
             None if arguments.legs => Work::Legs,
+            None if arguments.ordered => Work::Ordered,
             None => Work::Random(arguments.faults.clone()),
         },
     };
@@ -512,6 +518,7 @@ struct Summary {
     faults: BTreeMap<&'static str, u64>,
     times_uncached: u64,
     times_past_the_log: u64,
+    windows: u64,
     refused_starts: u64,
     allowed_read_errors: u64,
     blocks_not_covered: u64,
@@ -591,6 +598,7 @@ impl Summary {
                 }
                 Work::Sweep => "sweep".into(),
                 Work::Legs => "two legs".into(),
+                Work::Ordered => "ordered shipping".into(),
                 Work::Volume(kind) => format!("volume {}", kind.name()),
             },
             seed: session.seed,
@@ -602,6 +610,7 @@ impl Summary {
             faults: report.faults.iter().map(|(kind, count)| (kind.name(), *count)).collect(),
             times_uncached: report.times_uncached,
             times_past_the_log: report.times_past_the_log,
+            windows: report.windows,
             refused_starts: report.refused,
             allowed_read_errors: report.errors,
             blocks_not_covered: report.uncovered,
@@ -678,6 +687,7 @@ impl Summary {
         }
         row("times on without cache-disk", self.times_uncached);
         row("times past the log", self.times_past_the_log);
+        row("windows compared", self.windows);
         row("starts refused, rightly", self.refused_starts);
         row("blocks with an error, rightly", self.allowed_read_errors);
         row("blocks not covered", self.blocks_not_covered);

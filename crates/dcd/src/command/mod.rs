@@ -64,6 +64,7 @@ pub mod trace;
 pub mod ublk;
 pub mod volume;
 pub mod web;
+pub mod window_keeper;
 pub mod wipe;
 pub mod witness_check;
 #[cfg(feature = "lab")]
@@ -117,5 +118,6 @@ pub fn run(verb: Verb) -> Result<(), CommandError> {
         Verb::Man(arguments) => man::run(&arguments),
         Verb::HelpMarkdown(_) => help_markdown::run(),
         Verb::Caretaker(_) => caretaker::run(),
+        Verb::WindowKeeper(_) => window_keeper::run(),
     }
 }

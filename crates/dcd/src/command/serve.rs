@@ -14,6 +14,8 @@ use dcd_daemon::pair::book::PairBook;
 use dcd_daemon::serve::slow_disk::SlowDiskOptions;
 use dcd_daemon::serve::{Outcome, Ready, ServeError, ServeOptions, serve};
 use dcd_daemon::units_text::{format_duration, format_size};
+use dcd_daemon::window_hook::WindowHookOptions;
+use dcd_engine::config::ConfigError;
 
 use crate::config_file;
 use crate::error::CommandError;
@@ -69,6 +71,7 @@ pub struct ServeArguments {
 
 /// Shorter than what a service manager waits for.
 const STOP_TIMEOUT_DEFAULT: std::time::Duration = std::time::Duration::from_secs(30);
+const WINDOW_HOOK_TIMEOUT_DEFAULT: std::time::Duration = std::time::Duration::from_secs(60);
 
 pub fn run(arguments: ServeArguments) -> Result<(), CommandError> {
     if arguments.config.len() > 1 {
@@ -160,6 +163,8 @@ pub fn options(arguments: ServeArguments) -> Result<ServeOptions, CommandError> 
     let one_disk = settings.one_disk();
     let nbd_options = settings.nbd_options()?;
     let nvram = settings.nvram_options()?;
+    let program = std::env::current_exe().ok();
+    let window_hook = window_hook_options(&settings, program.clone())?;
     let options = ServeOptions {
         cache_disks: CacheDisks {
             disks: settings.cache_disk,
@@ -196,9 +201,9 @@ pub fn options(arguments: ServeArguments) -> Result<ServeOptions, CommandError> 
         stop_timeout: settings.stop_timeout.unwrap_or(STOP_TIMEOUT_DEFAULT),
         lock_memory: settings.lock_memory.unwrap_or(false),
         give_up_rights: true,
-        caretaker: std::env::current_exe()
-            .ok()
+        caretaker: program
             .map(|program| CaretakerProgram { program, arguments: vec!["caretaker".into()] }),
+        window_hook,
         pairs: PairBook::from_environment(settings.trust_disks),
         settings_file: settings_file.clone(),
         settings: Some(SharedSettings::new(RunningSettings::new(
@@ -210,6 +215,27 @@ pub fn options(arguments: ServeArguments) -> Result<ServeOptions, CommandError> 
     };
     options.engine.validate()?;
     Ok(options)
+}
+
+/// What keeps windows of ordered shipping.
+fn window_hook_options(
+    settings: &Settings,
+    program: Option<PathBuf>,
+) -> Result<Option<WindowHookOptions>, CommandError> {
+    let Some(command) = &settings.window_hook else { return Ok(None) };
+    let refuse = |key, why| Err(ConfigError::new(key, why).into());
+    if settings.data_disk.len() > 1 {
+        return refuse("window-hook", "is not possible with several data-disks");
+    }
+    let timeout = settings.window_hook_timeout.unwrap_or(WINDOW_HOOK_TIMEOUT_DEFAULT);
+    if timeout.is_zero() {
+        return refuse("window-hook-timeout", "must be longer than nothing");
+    }
+    let Some(keeper) = program else {
+        return refuse("window-hook", "is not possible here: dcd does not find its own program");
+    };
+    let (command, keeper_arguments) = (command.into(), vec!["window-keeper".into()]);
+    Ok(Some(WindowHookOptions { command, timeout, keeper, keeper_arguments }))
 }
 
 /// One line for people and scripts: `ready`, then words of the form `name=value`.

@@ -296,6 +296,9 @@ fn state_with_its_log(report: &StatusReport) -> (String, Colour) {
         let lines = count(report.destage_blocked_lines, "line");
         let words = format!("serves; the data-disk does not take {lines} of 4 KiB");
         return (words, Colour::Warning);
+    } else if let Some(problem) = report.ordered.as_ref().and_then(|it| it.problem.as_ref()) {
+        let words = format!("serves; the data-disk waits for the window hook: {problem}");
+        return (words, Colour::Bad);
     } else if let Some(resize) = &report.resize {
         let left = format_size(resize.lines_left.saturating_mul(LINE_SIZE));
         let what = match resize.segments_wanted > resize.segments_before {

@@ -102,6 +102,12 @@ impl Engine {
 
     /// Those of `lines` that are where they are said to be, with all their fragments.
     pub(super) fn live_lines(&self, lines: &[(Line, SlotIndex)]) -> Vec<(Line, Pieces)> {
+        if self.ships_in_order() {
+            let found = lines.iter().map(|(line, slot)| (*line, *slot, self.pieces_to_ship(*line)));
+            let live = found
+                .filter(|(_, slot, pieces)| pieces.as_slice().iter().any(|(it, _)| it == slot));
+            return live.map(|(line, _, pieces)| (line, pieces)).collect();
+        }
         let found = self.table.find_each(lines.iter().map(|(line, _)| *line));
         let is_in = |pieces: &Pieces, slot| pieces.as_slice().iter().any(|(it, _)| it == slot);
         let live = lines.iter().zip(found).filter(|((_, slot), pieces)| is_in(pieces, slot));
@@ -117,7 +123,7 @@ impl Engine {
             if chosen.len() >= BATCH_LINES_MAX {
                 break;
             }
-            if self.zeroes.contains(line) {
+            if self.zeroes_to_ship().contains(line) {
                 self.destage.zeroes_wanted.insert(line);
             }
             let is_in = self.gather_line(line, pieces, &mut chosen, &mut incomplete);
@@ -136,13 +142,13 @@ impl Engine {
                 };
                 for mate in (mates.start.0..mates.end.0).map(Line) {
                     if chosen.len() < BATCH_LINES_MAX {
-                        let pieces = self.table.find_if_known(mate);
+                        let pieces = self.pieces_to_ship(mate);
                         self.gather_line(mate, pieces, &mut chosen, &mut incomplete);
                     }
                 }
             }
             let mut gather_neighbour = |neighbour: u64| {
-                let (line, pieces) = (Line(neighbour), self.table.find_if_known(Line(neighbour)));
+                let (line, pieces) = (Line(neighbour), self.pieces_to_ship(Line(neighbour)));
                 chosen.len() < BATCH_LINES_MAX
                     && self.gather_line(line, pieces, &mut chosen, &mut incomplete)
             };
@@ -221,7 +227,8 @@ impl Engine {
         {
             return false;
         }
-        if !self.fills_sectors(line, pieces.mask()) {
+        let Some(covered) = self.covered_by_log(line, &pieces) else { return false };
+        if !self.fills_sectors(line, covered) {
             incomplete.insert(line);
             return false;
         }
@@ -233,7 +240,7 @@ impl Engine {
     /// sectors.
     pub(super) fn can_be_destaged(&self, line: Line, pieces: &Pieces) -> bool {
         !pieces.as_slice().is_empty()
-            && !self.is_zero(line)
+            && !self.waits_for_zeroes(line)
             && !self.is_bypassed(line, 1)
             && pieces.as_slice().iter().all(|(slot, _)| self.log.is_durable(*slot))
             && !self.destage.completions.is_reading(line)
@@ -601,6 +608,10 @@ impl Engine {
             if entry.failed || is_refilled || is_overwritten {
                 // The checksum of the data-disk is not known: the line went there, perhaps.
                 self.witnesses.forget(entry.line);
+                if !entry.failed && self.windows.keeps_as(entry.line, &entry.pieces) {
+                    self.kept_line_shipped(entry.line);
+                    self.counters.destaged_lines += 1;
+                }
                 continue;
             }
             // A witness may not change but with the log: not one that a bypass waits to write.

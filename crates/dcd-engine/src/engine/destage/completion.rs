@@ -136,8 +136,11 @@ impl Engine {
                 break;
             }
             self.destage.completions.waiting.pop_first();
-            let pieces = self.table.find(line);
-            if self.can_be_destaged(line, &pieces) && !self.fills_sectors(line, pieces.mask()) {
+            let pieces = self.pieces_to_ship(line);
+            let covered = self.covered_by_log(line, &pieces);
+            if self.can_be_destaged(line, &pieces)
+                && covered.is_some_and(|covered| !self.fills_sectors(line, covered))
+            {
                 lines.push(line);
             } else {
                 self.table.unpin(line);
@@ -184,7 +187,7 @@ impl Engine {
                 // One bad sector must not hold back its neighbours.
                 several => {
                     for line in several {
-                        if self.can_be_destaged(*line, &self.table.find(*line)) {
+                        if self.can_be_destaged(*line, &self.pieces_to_ship(*line)) {
                             self.table.keep(*line);
                             self.read_for_completion(vec![*line]);
                         }

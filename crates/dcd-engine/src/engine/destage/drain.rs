@@ -34,6 +34,8 @@ pub(super) struct Drain {
     serial: SegmentSerial,
     /// These must be zeroes on the data-disk.
     zeroes: ZeroRanges,
+    /// And a window with all of it was kept.
+    needs_window: bool,
     headway: Headway,
 }
 
@@ -93,7 +95,8 @@ impl Engine {
         let zeroes = self.zeroes_left();
         let left = Left { slots: self.live_slots(Some(serial)), zero_lines: zeroes.lines() };
         let headway = self.headway_from(left);
-        self.destage.drains.push(Drain { id, serial, zeroes, headway });
+        let needs_window = !self.windows_are_over();
+        self.destage.drains.push(Drain { id, serial, zeroes, needs_window, headway });
     }
 
     /// What waits because it failed waits no more.
@@ -106,6 +109,7 @@ impl Engine {
             bad.until = self.now;
         }
         self.stuck.look_again_now();
+        self.ask_again_now();
         self.destage.something_changed();
     }
 
@@ -141,8 +145,9 @@ impl Engine {
             }
             let slots = self.live_slots(Some(drain.serial));
             let left = Left { slots, zero_lines: drain.zeroes.lines() };
+            let waits_for_window = drain.needs_window && self.waits_for_window(drain.serial);
             let result = match left {
-                Left { slots: 0, zero_lines: 0 } => self.drained(),
+                Left { slots: 0, zero_lines: 0 } if !waits_for_window => self.drained(),
                 _ if self.is_stuck(&mut drain.headway, left) => Err(self.stuck_now()),
                 _ => {
                     self.destage.drains.push(drain);
@@ -153,6 +158,12 @@ impl Engine {
             self.reply(drain.id, result, None);
         }
         moved
+    }
+
+    /// Whether a drain waits for a window that is not under way.
+    pub(in crate::engine) fn a_drain_waits_for_window(&self) -> bool {
+        let mut drains = self.destage.drains.iter();
+        drains.any(|drain| drain.needs_window && self.waits_for_window(drain.serial))
     }
 
     /// When to look whether the drains get on.
@@ -200,7 +211,7 @@ impl Engine {
         let says_no = match self.obstacle() {
             None | Some(Obstacle::WriteNotEnded) => false,
             Some(Obstacle::DataDisk(trouble)) => trouble.error != IoError::TimedOut,
-            Some(Obstacle::Members(_) | Obstacle::CacheDisk) => true,
+            Some(Obstacle::Members(_) | Obstacle::CacheDisk | Obstacle::Window) => true,
         };
         if says_no { Duration(limit.0 / OBSTACLE_PART) } else { limit }
     }
@@ -254,6 +265,9 @@ impl Engine {
 
     /// What a drain would have to wait for, if that is known.
     pub fn obstacle(&self) -> Option<Obstacle> {
+        if self.window_is_not_kept() {
+            return Some(Obstacle::Window);
+        }
         if !self.has_destage_work() {
             return None;
         }

@@ -173,6 +173,11 @@ impl Destage {
         matches!(self.work, Work::None) && self.completions.reads_in_flight() == 0
     }
 
+    /// Whether all zero ranges are durable when all records up to this one are.
+    pub(super) fn zeroes_are_durable(&self, durable: RecordNumber) -> bool {
+        self.zeroes_record <= durable
+    }
+
     /// A zero range is in this record.
     pub(super) fn zeroes_logged(&mut self, record: RecordNumber) {
         self.zeroes_record = record;
@@ -316,9 +321,9 @@ impl Engine {
         if self.destage.unblock_at.is_none_or(|at| at > self.now) {
             return;
         }
-        let (now, table) = (self.now, &mut self.table);
+        let (now, table, windows) = (self.now, &mut self.table, &self.windows);
         self.destage.blocked.retain(|line, _| {
-            let is_there = table.contains(*line);
+            let is_there = table.contains(*line) || windows.keeps(*line);
             if !is_there {
                 table.unpin(*line);
             }
@@ -360,6 +365,7 @@ impl Engine {
             return false;
         }
         if !self.has_destage_work()
+            || !self.may_ship()
             || self.purge_holds_back_destaging()
             || self.destage.retry_at(self.now).is_some()
             || self.may_destage(self.destage.completions.reads_in_flight()) != Go::Now
@@ -544,7 +550,8 @@ impl Engine {
     }
 
     fn is_candidate(&self, index: SegmentIndex, blocked: &BTreeMap<SegmentIndex, u32>) -> bool {
-        self.log.segments.get(index).live_slots > blocked.get(&index).copied().unwrap_or(0)
+        self.may_ship_segment(index)
+            && self.log.segments.get(index).live_slots > blocked.get(&index).copied().unwrap_or(0)
             && self.log.durable_slots(index) > 0
             && !self.destage.exhausted.contains(&index)
             && !self.stuck.is_in_vain(index, self.log.segments.get(index).live_slots)

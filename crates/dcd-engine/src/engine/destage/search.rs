@@ -110,7 +110,12 @@ impl Engine {
         };
         self.end_scan(Walker::Destage);
         self.log.segments.drop_reader(search.segment);
-        let Search { segment, others, image, found: lines, .. } = search;
+        let Search { segment, others, image, found: mut lines, .. } = search;
+        let geometry = self.superblock.geometry;
+        lines.extend(self.windows.kept_slots_of(|slot| {
+            let of = geometry.locate(slot).0;
+            of == segment || others.contains(&of)
+        }));
         let others = others.into_iter().collect();
         match self.health.cache_disk_failed() {
             true => self.buffers.put(image),

@@ -110,7 +110,7 @@ impl Engine {
     pub(super) fn blocked_slots(&self, all: bool) -> BTreeMap<SegmentIndex, u32> {
         let mut slots = BTreeMap::new();
         for (line, _) in self.destage.blocked.iter().filter(|(_, b)| all || b.until.is_some()) {
-            for (slot, _) in self.table.find(*line).as_slice() {
+            for (slot, _) in self.pieces_to_ship(*line).as_slice() {
                 let (segment, _) = self.superblock.geometry.locate(*slot);
                 *slots.entry(segment).or_default() += 1;
             }

@@ -106,6 +106,9 @@ impl Engine {
         for piece in pieces {
             self.zeroes.remove(piece.line, piece.lines);
             self.zeroes_destaging.insert(*piece);
+            // Lines may come between: those are zeroed once more, in the next window.
+            let again = self.windows.zeroed_behind(piece);
+            again.into_iter().for_each(|part| self.zeroes.insert(part));
         }
     }
 
@@ -114,7 +117,7 @@ impl Engine {
     fn landed_zeroes(&mut self) -> Option<Vec<ZeroRange>> {
         let mut landed = Vec::new();
         for (line, lines) in std::mem::take(&mut self.destage.zeroes_landed) {
-            let parts = self.zeroes.parts_within(line, lines);
+            let parts = self.zeroes_to_ship().parts_within(line, lines);
             let is_whole = parts.iter().map(|part| part.lines).sum::<u64>() == lines;
             if is_whole && !self.is_bypassed(line, lines) {
                 landed.extend(parts);
@@ -143,7 +146,7 @@ impl Engine {
             }
             let start = line.0 / WANTED_LINES * WANTED_LINES;
             let around = start.max(line.0.saturating_sub(left - 1))..start + WANTED_LINES;
-            let Some(part) = self.zeroes.part_around(line, around) else { continue };
+            let Some(part) = self.zeroes_to_ship().part_around(line, around) else { continue };
             let lines = part.lines.min(left).min(piece_max);
             let piece = ZeroRange { lines, ..part };
             if self.zero_piece_of(piece.line, lines) == (lines, true)
@@ -157,7 +160,7 @@ impl Engine {
                 pieces.push(piece);
             }
         }
-        for range in self.zeroes.iter() {
+        for range in self.zeroes_to_ship().iter() {
             let (mut start, end) = (range.line.0, range.line.0 + range.lines);
             while start < end && left > 0 && pieces.len() < ZERO_OPERATIONS_MAX {
                 let (part, may_go) = self.zero_piece_of(Line(start), end - start);
@@ -360,6 +363,7 @@ impl Engine {
             newer.iter().for_each(|range| self.zeroes.insert(range));
         }
         self.zeroes_rebuilt.destaged(&self.zeroes);
+        self.windows.zeroes_shipped(&done);
         for range in done.iter() {
             for witness in self.witnesses.within(range.line, range.lines) {
                 self.witnesses.set(witness, crc32c(&[0; LINE_SIZE as usize]));
