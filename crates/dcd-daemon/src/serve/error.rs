@@ -244,7 +244,7 @@ pub enum ServeError {
         /// What is wrong with each of these disks.
         away: String,
         /// Which members.
-        source: OpenError,
+        source: Box<OpenError>,
     },
     /// A frontend cannot begin, or has ended.
     #[error(transparent)]
@@ -377,9 +377,8 @@ impl ServeError {
                 format_size(needed.next_multiple_of(1 << 20))
             ),
             ServeError::Frontend(source) => return source.hint(),
-            ServeError::Open(source) | ServeError::MembersAway { source, .. } => {
-                return open_hint(source);
-            }
+            ServeError::Open(source) => return open_hint(source),
+            ServeError::MembersAway { source, .. } => return open_hint(source),
             ServeError::NotForVolumes { .. } => {
                 "serve it, and copy what is on it to another disk; docs/volume.md".into()
             }

@@ -619,7 +619,7 @@ pub(crate) fn wait_until_running(
             Phase::Failed(source @ OpenError::Volume(VolumeOpenError::MembersMissing { .. }))
                 if !away.is_empty() =>
             {
-                let (away, source) = (away.join(", "), source.clone());
+                let (away, source) = (away.join(", "), Box::new(source.clone()));
                 return Err(ServeError::MembersAway { away, source });
             }
             Phase::Failed(error) => return Err(error.clone().into()),
