@@ -134,6 +134,3 @@ impl Bound {
         }
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -2,17 +2,19 @@
 //! policy.
 
 use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
 
-use dcd_engine::nvram::{NvramPolicyKind, Regions};
+use dcd_engine::nvram::{NvramConfig, NvramPolicyKind, Regions};
+use dcd_engine::units::BLOCK_SIZE;
 use proptest::prelude::*;
 
-use super::*;
-use crate::disk::model::DiskModel;
-use crate::disk::profile::Profile;
-use crate::replay::{Pace, Replay};
-use crate::target::disk::DiskTarget;
-use crate::target::nvram::NvramTarget;
-use crate::trace::Flags;
+use dcd_sim::bound::{Bound, BoundFacts};
+use dcd_sim::disk::model::DiskModel;
+use dcd_sim::disk::profile::Profile;
+use dcd_sim::replay::{Pace, Replay};
+use dcd_sim::target::disk::DiskTarget;
+use dcd_sim::target::nvram::NvramTarget;
+use dcd_sim::trace::{Flags, Operation, Request};
 
 fn write(number: u64, block: u64, blocks: u64) -> Request {
     Request {
