@@ -40,6 +40,16 @@ fn two_legs_lose_nothing_while_one_is_whole() {
     }
 }
 
+/// The disk of a leg that failed was taken in under another name, and got its label, before the other
+/// had one that names the leg no more. Behind a crash there the start asked for a leg that was nowhere.
+#[test]
+fn the_disk_of_a_failed_leg_gets_a_label_when_none_names_that_leg() {
+    for seed in [990_000_199, 990_020_049] {
+        let done = replay(&Script::on_legs(seed), false);
+        assert!(done.is_ok(), "{seed}: {:?}", done.err().map(|failure| failure.violation));
+    }
+}
+
 /// The same with a witness that has troubles of its own, and whose word is believed with one leg.
 /// `DCD_WITNESS_RUNS` and `DCD_WITNESS_SEED` say which other ones.
 #[test]

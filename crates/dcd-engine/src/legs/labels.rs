@@ -108,7 +108,7 @@ impl Legs {
     }
 
     /// Whether others count than the labels say.
-    fn membership_is_due(&self) -> bool {
+    pub(super) fn membership_is_due(&self) -> bool {
         let members = &self.membership.members;
         let counting = self.legs.iter().filter(|leg| leg.counts());
         let is_other = |leg: &super::Leg| !members.contains(&leg.uuid);
