@@ -18,6 +18,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::PathBuf;
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -25,7 +26,7 @@ use rustix::io::FdFlags;
 use rustix::process::{Pid, Signal};
 use serde::{Deserialize, Serialize};
 
-use crate::process::signals::Signals;
+use crate::process::signals::{Signals, receive_in_child};
 
 /// Most of what a hook says that is told.
 const WORDS_MAX: u64 = 1024;
@@ -91,7 +92,12 @@ pub(crate) struct WindowHook {
     orders: Option<ChildStdin>,
     child: Child,
     news: Arc<Mutex<HookNews>>,
+    /// The window that it was asked for last.
+    asked: Arc<AtomicU64>,
 }
+
+/// What there is to be said of a keeper that has ended.
+const HAS_ENDED: &str = "the process that runs it has ended: start dcd again";
 
 impl WindowHook {
     /// Starts the keeper, while that may be done. `ended` is told, on another thread, of each window
@@ -126,6 +132,8 @@ impl WindowHook {
         }
         let news = Arc::new(Mutex::new(HookNews::default()));
         let told = news.clone();
+        let asked = Arc::new(AtomicU64::new(0));
+        let last_asked = asked.clone();
         std::thread::Builder::new().name("window-hook".into()).spawn(move || {
             for line in answers.lines().map_while(Result::ok) {
                 let Ok(Answer { window, problem }) = serde_json::from_str(&line) else { continue };
@@ -141,8 +149,11 @@ impl WindowHook {
                 }
                 ended(window, is_kept);
             }
+            // Whoever waits for it is told, and asks again in vain.
+            locked(&told).problem = Some(HAS_ENDED.to_owned());
+            ended(last_asked.load(Ordering::Relaxed), false);
         })?;
-        Ok(WindowHook { orders: Some(orders), child, news })
+        Ok(WindowHook { orders: Some(orders), child, news, asked })
     }
 
     /// Has a window kept.
@@ -150,13 +161,13 @@ impl WindowHook {
     /// # Errors
     /// If the keeper has ended: no window is kept any more.
     pub(crate) fn keep(&mut self, window: u64) -> io::Result<()> {
+        self.asked.store(window, Ordering::Relaxed);
         let orders = self.orders.as_mut().expect("there until it is dropped");
         let sent = send(orders, &window);
-        if let Err(error) = &sent {
-            let problem = format!("the process that runs it has ended ({error}): start dcd again");
-            let before = locked(&self.news).problem.replace(problem.clone());
-            if before.as_ref() != Some(&problem) {
-                eprintln!("dcd: the window hook cannot be run: {problem}");
+        if sent.is_err() {
+            let before = locked(&self.news).problem.replace(HAS_ENDED.to_owned());
+            if before.as_deref() != Some(HAS_ENDED) {
+                eprintln!("dcd: the window hook cannot be run: {HAS_ENDED}");
             }
         }
         sent
@@ -234,6 +245,8 @@ fn keep(duty: &Duty, window: u64, running: &Running) -> Result<(), String> {
         .stdout(Stdio::null())
         .stderr(Stdio::piped())
         .process_group(0);
+    // The keeper ignores what ends others; the hook is a program like any other.
+    receive_in_child(&mut command);
     let group = {
         // Nobody looks for its group before it has one.
         let mut running = locked(running);

@@ -267,3 +267,74 @@ fn without_its_cache_disk_nothing_is_written() {
     assert_eq!(d.wait(write), Err(RequestError::Io));
     assert!(d.data_disk.current == before);
 }
+
+/// A slot that only the window needs is found damaged: the window ends behind what is there in its
+/// place. It waited for that slot for ever.
+#[test]
+fn a_slot_that_only_the_window_needs_may_be_damaged() {
+    let mut d = driver(|_| {});
+    d.write_durably([5], 1);
+    let slot = d.slot_of(1);
+    d.hold(|io| io.is(Device::CacheDisk, Kind::Read));
+    let drain = d.submit(Operation::Drain, false);
+    for _ in 0..100 {
+        if d.find_io(Device::CacheDisk, Kind::Read).is_some() {
+            break;
+        }
+        d.step();
+    }
+    d.write_durably([5], 2);
+    d.cache_disk.flip(slot + 100);
+    d.release();
+    keep(&mut d, true);
+    assert_eq!(on_disk(&d, 5), 2);
+    assert_eq!(d.wait(drain), Ok(()));
+    assert_eq!((report(&d).not_kept, d.read(5)), (0, 2));
+}
+
+/// A line is written again and again, and its newest copy is never durable: what is in the window
+/// fills its sectors and does not wait for that.
+#[test]
+fn a_line_that_is_always_newer_holds_up_no_window() {
+    let mut d = driver(|_| {});
+    d.write_durably([5], 1);
+    d.hold(|io| io.is(Device::DataDisk, Kind::Write) || io.is(Device::CacheDisk, Kind::Read));
+    d.submit(Operation::Drain, false);
+    d.finish_all();
+    d.done(|d| d.write(5, 2));
+    d.release();
+    d.hold(|io| io.is(Device::CacheDisk, Kind::Write));
+    for _ in 0..1000 {
+        if !d.windows.is_empty() {
+            break;
+        }
+        d.step();
+    }
+    assert_eq!((d.windows.len(), on_disk(&d, 5)), (1, 1));
+}
+
+/// Discards within what the window zeroes are zero ranges of the next: there is room for so many.
+#[test]
+fn zero_ranges_of_the_next_window_count() {
+    let mut d = driver(|options| {
+        options.engine.limits.zero_ranges = 64;
+        options.data_disk.blocks = 1 << 15;
+    });
+    d.hold(|io| io.is(Device::DataDisk, Kind::Write) || io.is(Device::DataDisk, Kind::WriteZeroes));
+    d.done(|d| d.discard(0, 1 << 14));
+    let drain = d.submit(Operation::Drain, false);
+    d.finish_all();
+    let asked: Vec<_> = (0..200).map(|piece| d.discard(piece * 64, 8)).collect();
+    d.finish_all();
+    let waiting = asked.iter().filter(|id| !d.is_answered(**id)).count();
+    assert!(waiting > 100, "{waiting} wait for room");
+    d.release();
+    for _ in 0..100 {
+        if asked.iter().all(|id| d.is_answered(*id)) {
+            break;
+        }
+        keep(&mut d, true);
+    }
+    assert!(asked.iter().all(|id| d.is_answered(*id)));
+    assert_eq!(d.wait(drain), Ok(()));
+}

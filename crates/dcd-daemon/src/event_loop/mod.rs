@@ -143,6 +143,8 @@ pub struct EventLoop<C> {
     // The ring is dropped first: what it refers to is owned by its own entries.
     ring: Ring<Key>,
     core: C,
+    /// Keeps windows of ordered shipping. Before the disks: it ends before their locks.
+    window_hook: Option<WindowHook>,
     disks: Disks,
     /// Of a data-disk that has a label.
     label: Option<LabelKeeper>,
@@ -173,8 +175,6 @@ pub struct EventLoop<C> {
     memory: Option<MemoryWatch>,
     /// Whether there is memory for a log like this.
     may_grow: Option<MayGrow>,
-    /// Keeps windows of ordered shipping.
-    window_hook: Option<WindowHook>,
     /// The core has ended; it is told nothing more.
     is_closing: bool,
     /// When it was told the time.
@@ -1206,6 +1206,8 @@ impl<C: Core> EventLoop<C> {
     /// under way any more on its disks.
     pub fn close(mut self) -> (C, bool) {
         self.is_closing = true;
+        // First: the hook reads the data-disk, whose locks go with the disks.
+        self.window_hook = None;
         let until = std::time::Instant::now() + CLOSE_PATIENCE;
         while !self.nbd.is_quiet() && std::time::Instant::now() < until {
             if self.turn(Some(std::time::Duration::from_millis(10))).is_err() {

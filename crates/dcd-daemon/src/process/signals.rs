@@ -17,6 +17,7 @@ use std::cell::Cell;
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::unix::process::CommandExt;
 
 use rustix::io::Errno;
 use rustix::process::Pid;
@@ -188,5 +189,20 @@ impl Drop for Signals {
             // SAFETY: a set that the system gave us.
             unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, before, std::ptr::null_mut()) };
         }
+    }
+}
+/// Has a child receive all signals, whatever its parent has blocked: it would inherit that.
+pub(crate) fn receive_in_child(command: &mut std::process::Command) {
+    // SAFETY: between fork and exec only calls that are safe there: both fill or read a set that is
+    // its own.
+    unsafe {
+        command.pre_exec(|| {
+            let mut none = MaybeUninit::<libc::sigset_t>::uninit();
+            libc::sigemptyset(none.as_mut_ptr());
+            match libc::sigprocmask(libc::SIG_SETMASK, none.as_ptr(), std::ptr::null_mut()) {
+                0 => Ok(()),
+                _ => Err(io::Error::last_os_error()),
+            }
+        });
     }
 }

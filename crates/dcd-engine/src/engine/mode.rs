@@ -405,7 +405,12 @@ impl Engine {
     pub(super) fn mode_wake_up(&self) -> Option<Time> {
         match &self.mode.stage {
             // A start has just ended.
-            Stage::Resting if self.may_switch() && self.wants_past() && !self.is_passing_by() => {
+            Stage::Resting
+                if self.may_switch()
+                    && self.wants_past()
+                    && !self.is_passing_by()
+                    && !self.windows.is_keeping() =>
+            {
                 Some(self.now.after(Duration(1)))
             }
             Stage::Resting | Stage::Returning | Stage::ListingCopies(_) => None,

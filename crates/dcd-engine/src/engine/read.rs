@@ -572,6 +572,10 @@ impl Engine {
                 self.remember_unlisted(line, slot);
             }
         }
+        // The window would wait for it for ever.
+        if self.windows.keeps_slot_of(line, slot) {
+            self.cut_anew();
+        }
     }
 }
 

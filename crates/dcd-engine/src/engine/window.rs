@@ -152,6 +152,25 @@ impl Windows {
         self.unfinished().is_some_and(|window| window.kept_lines.get(&line) == Some(pieces))
     }
 
+    /// Whether the line is kept, and this slot is one of those that it was in.
+    pub(super) fn keeps_slot_of(&self, line: Line, slot: SlotIndex) -> bool {
+        self.unfinished().is_some_and(|window| {
+            let pieces = window.kept_lines.get(&line);
+            pieces.is_some_and(|pieces| pieces.as_slice().iter().any(|(it, _)| *it == slot))
+        })
+    }
+
+    /// Whether somebody keeps the data-disk, and has not failed.
+    pub(super) fn is_hook_running(&self) -> bool {
+        let current = self.current.as_deref();
+        matches!(current, Some(Window { step: Step::Keep { retry_at: None, .. }, .. }))
+    }
+
+    /// Zero ranges that the next window has beside those of this one.
+    pub(super) fn zeroed_behind_len(&self) -> usize {
+        self.unfinished().map_or(0, |window| window.zeroed_behind.len())
+    }
+
     /// Slots of a segment that only the window needs.
     pub(super) fn kept_slots_of(
         &self,
@@ -300,6 +319,14 @@ impl Engine {
         self.zeroes_to_ship().contains(line) || self.zeroes_destaging.contains(line)
     }
 
+    /// Whether zeroes that may go to the data-disk are durable in the log: all of a window are.
+    pub(super) fn zeroes_to_ship_are_durable(&self) -> bool {
+        match self.windows.unfinished() {
+            Some(window) if self.ships_in_order() => matches!(window.step, Step::Ship),
+            _ => self.destage.zeroes_are_durable(self.log.durable_record()),
+        }
+    }
+
     /// Whether the data-disk may be written to: always, or only for a window.
     pub(super) fn may_ship(&self) -> bool {
         match self.windows.current.as_deref() {
@@ -313,6 +340,10 @@ impl Engine {
     /// its own, and those that came behind the window. `None`: not yet.
     pub(super) fn covered_by_log(&self, line: Line, pieces: &Pieces) -> Option<FragmentMask> {
         if !self.windows.keeps(line) {
+            return Some(pieces.mask());
+        }
+        // A start that finds the sector torn has these very pieces, or durably something newer.
+        if self.fills_sectors(line, pieces.mask()) {
             return Some(pieces.mask());
         }
         if self.zeroes.contains(line) {
@@ -381,6 +412,7 @@ impl Engine {
             // Nobody takes note of what changes, and nobody asks again.
             self.windows.is_first = true;
             self.windows.changed_since = None;
+            self.windows.uncovered_since.get_or_insert(self.now);
             if self.window_is_not_kept() {
                 self.windows.current = None;
                 self.destage.something_changed();
@@ -561,9 +593,12 @@ impl Engine {
     fn cut_anew_behind(&mut self, serial: SegmentSerial) {
         let changed_since = self.windows.changed_since;
         self.cut_anew();
-        // What is lost makes the next one no better: it waits for something to change.
+        // What is lost makes the next one no better: it waits for something to change. What was
+        // lost and is written again does: who waits has the next one cut.
         self.windows.changed_since = changed_since;
-        self.windows.ended = serial;
+        if self.lost_lines() > 0 {
+            self.windows.ended = serial;
+        }
         self.windows.not_kept += 1;
     }
 

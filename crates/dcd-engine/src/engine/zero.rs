@@ -101,6 +101,8 @@ impl Engine {
     /// next.
     pub(super) fn may_gather_zero_ranges(&self, more: usize) -> bool {
         let now = self.zeroes_rebuilt.listed().len().max(self.zeroes.len());
+        // They come to the others when those of the window are being destaged.
+        let now = now + self.windows.zeroed_behind_len();
         now + self.zero_ranges_of_bypasses() + more <= self.config.limits.zero_ranges / 2
     }
 

@@ -248,7 +248,7 @@ impl Engine {
     }
 
     /// Whether writing these fragments writes whole physical sectors (C15).
-    pub(super) fn fills_sectors(&self, line: Line, mask: FragmentMask) -> bool {
+    pub(in crate::engine) fn fills_sectors(&self, line: Line, mask: FragmentMask) -> bool {
         let poisoned = self.poisoned.get(&line).copied().unwrap_or_default();
         // Beside poison, a torn sector loses nothing that is not lost already.
         self.data_disk.physical_sector_size as u64 == BLOCK_SIZE
@@ -610,6 +610,7 @@ impl Engine {
                 self.witnesses.forget(entry.line);
                 if !entry.failed && self.windows.keeps_as(entry.line, &entry.pieces) {
                     self.kept_line_shipped(entry.line);
+                    self.destage.incomplete_allowed.remove(&entry.line);
                     self.counters.destaged_lines += 1;
                 }
                 continue;

@@ -197,6 +197,11 @@ impl Engine {
             *since = self.patience.now();
             return false;
         }
+        // A hook has a limit of its own.
+        if self.windows.is_hook_running() {
+            headway.since = self.patience.now();
+            return false;
+        }
         self.note_held_up(headway);
         // No answer is waited for that may be there already: there is no work.
         matches!(self.destage.work, Work::None)

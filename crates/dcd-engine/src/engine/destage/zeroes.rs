@@ -76,10 +76,9 @@ impl Engine {
         if self.zeroes.is_empty() {
             return false;
         }
-        let record = self.destage.zeroes_record;
-        if record > self.log.durable_record() {
+        if !self.zeroes_to_ship_are_durable() {
             if self.destage_is_urgent() {
-                self.want_durable(record);
+                self.want_durable(self.destage.zeroes_record);
             }
             return false;
         }
