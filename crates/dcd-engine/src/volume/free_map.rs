@@ -23,8 +23,6 @@ impl FreeMap {
     pub(super) fn all_free(size: u64) -> FreeMap {
         let mut words = size.div_ceil(64);
         let mut taken = SparseTable::new(words);
-        // What is behind the last is not free.
-        let behind = |bits: u64| if bits.is_multiple_of(64) { 0 } else { !0 << (bits % 64) };
         if size > 0 {
             taken.set(words - 1, behind(size));
         }
@@ -42,13 +40,41 @@ impl FreeMap {
     /// There are so many from now on, which are not fewer: those that are added are free.
     pub(super) fn grow(&mut self, size: u64) {
         assert!(size >= self.size, "{size} numbers after {}", self.size);
-        let before = std::mem::replace(self, FreeMap::all_free(size));
-        for word in before.taken.used() {
-            let bits = before.taken.get(word);
-            let taken = (0..64).filter(|bit| bits & 1 << bit != 0).map(|bit| word * 64 + bit);
-            for number in taken.filter(|number| *number < before.size) {
-                self.take(number);
+        if size == self.size {
+            return;
+        }
+        let before = std::mem::replace(&mut self.size, size);
+        self.free += size - before;
+        // What was behind the last of a level is free now. What is added is, but for what is behind
+        // the last now.
+        let (mut bits_before, mut bits) = (before, size);
+        let mut words = bits.div_ceil(64);
+        self.taken.set_len(words);
+        if bits_before > 0 {
+            let last = bits_before.div_ceil(64) - 1;
+            self.taken.set(last, self.taken.get(last) & !behind(bits_before));
+        }
+        self.taken.set(words - 1, self.taken.get(words - 1) | behind(bits));
+        let mut up = 0;
+        while words > 1 {
+            // A level that there was not said nothing of the only word below.
+            let words_before = bits_before.div_ceil(64);
+            (bits_before, bits) = (words_before, words);
+            words = bits.div_ceil(64);
+            if up == self.full.len() {
+                self.full.push(Vec::new());
             }
+            let is_last_full = bits_before > 0 && self.word(up, bits_before - 1) == Some(!0);
+            let level = &mut self.full[up];
+            level.resize(words as usize, 0);
+            if bits_before > 0 {
+                let last = bits_before - 1;
+                let word = &mut level[last as usize / 64];
+                *word &= !(!0 << (last % 64));
+                *word |= u64::from(is_last_full) << (last % 64);
+            }
+            level[words as usize - 1] |= behind(bits);
+            up += 1;
         }
     }
 
@@ -150,6 +176,11 @@ impl FreeMap {
     }
 }
 
+/// The bits of the last word that are behind so many: they are not free.
+fn behind(bits: u64) -> u64 {
+    if bits.is_multiple_of(64) { 0 } else { !0 << (bits % 64) }
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
@@ -191,6 +222,45 @@ mod tests {
                 let expected = model.range(from..range.end).next();
                 let expected = expected.or_else(|| model.range(range.start..from).next());
                 prop_assert_eq!(map.next_in(range, start), expected.copied());
+            }
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(48))]
+
+        /// One that grows is like one that had its size from the start.
+        #[test]
+        fn growing_is_as_if_it_had_always_been_so(
+            sizes in prop::collection::vec(
+                prop_oneof![4 => 0..200u64, 4 => 0..5000u64, 1 => 262_000..262_400u64],
+                1..4,
+            ),
+            is_full in any::<bool>(),
+            numbers in prop::collection::vec(any::<u64>(), 0..60),
+        ) {
+            let mut sizes = sizes;
+            sizes.sort_unstable();
+            let mut map = FreeMap::all_free(sizes[0]);
+            let mut taken = BTreeSet::new();
+            for size in sizes {
+                map.grow(size);
+                let some = numbers.iter().filter(|_| size > 0).map(|number| number % size);
+                let some: BTreeSet<u64> = some.collect();
+                for number in 0..size {
+                    // Full but for some, or free but for some.
+                    if some.contains(&number) != is_full && map.take(number) {
+                        taken.insert(number);
+                    }
+                }
+                let mut anew = FreeMap::all_free(size);
+                taken.iter().for_each(|number| assert!(anew.take(*number)));
+                prop_assert_eq!((map.size(), map.free()), (size, size - taken.len() as u64));
+                prop_assert_eq!(&map.full, &anew.full);
+                let words = |map: &FreeMap| {
+                    (0..map.taken.len()).map(|word| map.taken.get(word)).collect::<Vec<_>>()
+                };
+                prop_assert_eq!(words(&map), words(&anew));
             }
         }
     }
