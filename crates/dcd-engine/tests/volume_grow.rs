@@ -10,8 +10,8 @@ use dcd_engine::units::MemberIndex;
 use dcd_engine::volume::config::VolumeConfig;
 use dcd_engine::volume::growth::GrowthError;
 use dcd_engine::volume::placement::RaidLevel;
-use dcd_engine::volume::{GrowthCutShort, GrowthEnd};
-use dcd_engine::{GrowRefusal, Operation};
+use dcd_engine::volume::{GrowthCutShort, GrowthEnd, GrowthStage};
+use dcd_engine::{Device, Duration, GrowRefusal, Operation, VolumeRequest};
 
 fn raid0() -> VolumeConfig {
     config(3, vec![set(RaidLevel::Raid0, 3, 1, 0, 16 << 10)], 16 << 10)
@@ -193,6 +193,97 @@ fn a_growth_is_cut_short_by_an_end_and_by_a_member_that_fails() {
     check(&mut bench, &again);
     assert!(lines >= before);
     bench.failing[1] = false;
+    bench.open(false);
+    check(&mut bench, &again);
+}
+
+/// What is held back of the cache-disk ends, bit by bit, until the growth has got so far.
+fn until_stage(bench: &mut Bench, wanted: GrowthStage) {
+    for _ in 0..100_000 {
+        let state = bench.volume().growth_status().unwrap().state;
+        if state == Ok(wanted) {
+            return;
+        }
+        assert!(state.is_ok(), "{state:?}");
+        let mut held = std::mem::take(bench.held.as_mut().unwrap());
+        if held.is_empty() {
+            bench.pass(Duration::from_millis(20));
+            continue;
+        }
+        let first = held.remove(0);
+        bench.held.as_mut().unwrap().extend(held);
+        bench.input(first);
+    }
+    panic!("it is never at {wanted:?}");
+}
+
+fn let_everything_end(bench: &mut Bench) -> GrowthEnd {
+    for _ in 0..10_000 {
+        for input in std::mem::take(bench.held.as_mut().unwrap()) {
+            bench.input(input);
+        }
+        bench.pass(Duration::from_millis(20));
+        if let Err(end) = bench.volume().growth_status().unwrap().state {
+            for input in bench.held.take().unwrap() {
+                bench.input(input);
+            }
+            return end;
+        }
+    }
+    panic!("it grows for ever: {:?}", bench.volume().growth_status());
+}
+
+fn with_twin_to_grow() -> (Bench, Vec<(u64, u8)>) {
+    let mut bench = Bench::new(VolumeConfig { twin_region_pages: 1, ..raid5() });
+    bench.pass_in_steps(Duration::from_secs(5));
+    bench.until_idle();
+    let written = fill(&mut bench, 3);
+    bench.drain();
+    bench.enlarge(8 * MIB, 6 * MIB);
+    let members = bench.holds.clone();
+    let growth = bench.growth();
+    bench.engine.as_mut().unwrap().grow_volume(&growth).unwrap();
+    bench.holds = vec![Device::CacheDisk];
+    bench.held = Some(Vec::new());
+    until_stage(&mut bench, GrowthStage::Tables);
+    bench.holds.extend(members);
+    (bench, written)
+}
+
+/// Checksums are due for the twin while the tables are copied: it is written to when it is another.
+#[test]
+fn a_twin_that_is_due_waits_for_the_larger_one() {
+    let (mut bench, written) = with_twin_to_grow();
+    assert!(bench.volume().status().twin.unwrap().regions_marked > 0);
+    let of_cache_disk = bench.held.replace(Vec::new()).unwrap();
+    // Only members have anything to do with that.
+    bench.pass_in_steps(Duration::from_secs(5));
+    let of_twin = bench.held.replace(of_cache_disk).unwrap();
+    until_stage(&mut bench, GrowthStage::Twin);
+    of_twin.into_iter().for_each(|input| bench.input(input));
+    assert_eq!(let_everything_end(&mut bench), GrowthEnd::Grown);
+    check(&mut bench, &written);
+    bench.pass_in_steps(Duration::from_secs(5));
+    bench.until_idle();
+    bench.open(false);
+    check(&mut bench, &written);
+}
+
+/// A member fails while the superblock is written: labels say once that nobody has the twin, it is
+/// recorded who has failed, and everything goes on.
+#[test]
+fn a_member_that_fails_behind_the_tables_is_recorded() {
+    let (mut bench, written) = with_twin_to_grow();
+    until_stage(&mut bench, GrowthStage::Superblock);
+    let member = MemberIndex(1);
+    let asked = bench.start(Operation::Volume(VolumeRequest::FailMember { member }));
+    assert_eq!(let_everything_end(&mut bench), GrowthEnd::Grown);
+    bench.pass_in_steps(Duration::from_secs(5));
+    assert_eq!(bench.replies.remove(&asked).map(|reply| reply.0), Some(Ok(())));
+    bench.until_idle();
+    check(&mut bench, &written);
+    let again = fill(&mut bench, 4);
+    bench.drain();
     bench.open(false);
     check(&mut bench, &again);
 }

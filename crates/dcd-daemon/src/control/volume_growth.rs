@@ -40,6 +40,9 @@ fn hint(error: &GrowthError) -> &'static str {
         }
         GrowthError::HasMemory => "serve it without --nvram meanwhile",
         GrowthError::Config(_) => "give another --size",
+        GrowthError::Superblock(_) => {
+            "tables of a larger volume have to begin within the first 8 TiB of the cache-disk"
+        }
         GrowthError::Tables => "larger extents have smaller tables; they are chosen at creation",
     }
 }

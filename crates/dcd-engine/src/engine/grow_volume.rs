@@ -9,7 +9,7 @@ use super::Engine;
 use super::below::Below;
 use crate::config::Mode;
 use crate::format::end_mark::END_MARK_BYTES;
-use crate::format::superblock::DATA_DISK_BLOCKS_MAX;
+use crate::format::superblock::{DATA_DISK_BLOCKS_MAX, Superblock};
 use crate::io::{RequestError, ResizeError, VolumeError};
 use crate::units::FRAGMENTS_PER_LINE;
 use crate::volume::growth::{Grown, Growth, GrowthError};
@@ -85,7 +85,25 @@ impl Engine {
         if to.header.config.blocks() > DATA_DISK_BLOCKS_MAX {
             return Err(GrowthError::Tables.into());
         }
-        Ok(to)
+        // A superblock that no start takes must never be written.
+        let mut superblock = self.superblock.clone();
+        superblock.volume_moved_to = superblock.next_volume_offset();
+        superblock.volume_bytes = to.area.bytes();
+        superblock.data_disk.blocks = to.header.config.blocks();
+        match Superblock::decode(superblock.encode().bytes()) {
+            Ok(_) => Ok(to),
+            Err(error) => Err(GrowthError::Superblock(error.to_string()).into()),
+        }
+    }
+
+    /// A volume that is to grow begins when no zeroes are on their way: a checkpoint of the log may
+    /// wait for them, the superblock waits for that, and their flush for records.
+    pub(super) fn let_volume_grow(&mut self) {
+        if !self.destage.zeroes_under_way()
+            && let Some(volume) = self.below.volume_mut()
+        {
+            volume.let_growth_begin();
+        }
     }
 
     /// Step 3: the tables are there.
@@ -111,6 +129,16 @@ impl Engine {
     pub(super) fn volume_has_grown(&mut self, blocks: u64) {
         self.data_disk.blocks = blocks;
         self.table.set_disk_lines(blocks.div_ceil(FRAGMENTS_PER_LINE));
+    }
+
+    /// It is as it was, and what is behind that on the cache-disk is in nobody's use.
+    pub(super) fn volume_has_not_grown(&mut self) {
+        let end = self.superblock.end();
+        // Without a log a superblock may name more, and nobody knows which one counts.
+        let may_be_more = self.is_resizing() || self.log_is_given_up() || self.is_passing_by();
+        if let (Some(legs), false) = (&mut self.legs, may_be_more) {
+            legs.set_end(end);
+        }
     }
 
     /// Whether the volume below grows.

@@ -105,6 +105,7 @@ impl Engine {
     /// the other.
     pub(super) fn advance_volume(&mut self) {
         loop {
+            self.let_volume_grow();
             let Below::Volume(volume) = &mut self.below else { return };
             volume.advance(self.now);
             if let VolumePhase::Failed(error) = volume.phase()
@@ -145,6 +146,10 @@ impl Engine {
                     VolumeOutput::Grown { blocks } => {
                         has_brought = true;
                         self.volume_has_grown(blocks);
+                    }
+                    VolumeOutput::NotGrown => {
+                        has_brought = true;
+                        self.volume_has_not_grown();
                     }
                     VolumeOutput::Answer { id, result } => {
                         let (result, answer) = match result {

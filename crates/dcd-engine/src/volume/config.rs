@@ -6,6 +6,8 @@ use crate::units::{BLOCK_SIZE, LINE_SIZE, MemberIndex};
 
 /// Most members of a volume.
 pub const MEMBERS_MAX: usize = 32;
+/// Most bytes that a set takes of each member.
+pub(super) const SET_MEMBER_BYTES_MAX: u64 = 1 << 50;
 /// Most sets of a volume.
 pub const SETS_MAX: usize = 8;
 /// Smallest and largest extent.
@@ -303,7 +305,7 @@ impl VolumeConfig {
             set.member_bytes,
             set.member_bytes >= unit
                 && set.member_bytes.is_multiple_of(unit)
-                && set.member_bytes <= 1 << 50
+                && set.member_bytes <= SET_MEMBER_BYTES_MAX
                 && (1..=SET_EXTENTS_MAX).contains(&self.whole_extents(set)),
             "it must be a multiple of the stripe unit, and hold 1 to 2^36 extents",
         )?;

@@ -4,7 +4,10 @@
 //! one of the same form, behind all sets. So nothing that is on the members has another place, and
 //! of all tables what they say of a place stays true.
 
-use super::config::{LABEL_BYTES, SETS_MAX, SetConfig, VolumeConfig, VolumeConfigError};
+use super::config::{
+    LABEL_BYTES, SET_MEMBER_BYTES_MAX, SETS_MAX, SetConfig, VolumeConfig, VolumeConfigError,
+};
+use super::extents::SET_EXTENTS_MAX;
 use super::format::area::VolumeArea;
 use super::format::header::VolumeHeader;
 use crate::units::MemberIndex;
@@ -88,6 +91,9 @@ pub enum GrowthError {
     /// Tables would be too large.
     #[error("there would be too many tables")]
     Tables,
+    /// Its tables would lie where no superblock can say that they do.
+    #[error("the tables would lie too far behind on the cache-disk: {0}")]
+    Superblock(String),
 }
 
 /// A volume as it is to be.
@@ -145,8 +151,12 @@ impl Growth {
         // The most stripes that fit everybody.
         let unit = sets[set].stripe_unit_bytes;
         let before = config.sets.get(set).map_or(0, SetConfig::stripes);
-        let (mut least, mut most) = (before, 1 + sizes.iter().max().expect("members") / unit);
-        while most - least > 1 {
+        let largest = sizes.iter().max().expect("members").min(&SET_MEMBER_BYTES_MAX);
+        let in_set = SET_EXTENTS_MAX.saturating_mul(config.extent_bytes);
+        let fit_in_set = in_set / (unit * sets[set].data_units());
+        let most = (largest / unit).min(fit_in_set);
+        let (mut least, mut most) = (before, 1 + most);
+        while most.saturating_sub(least) > 1 {
             let stripes = least + (most - least) / 2;
             let is_possible = form(stripes * unit, &mut sets).is_some_and(|it| fits(&it));
             *if is_possible { &mut least } else { &mut most } = stripes;

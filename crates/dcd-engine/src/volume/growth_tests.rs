@@ -70,3 +70,15 @@ fn a_volume_may_be_smaller_than_its_sets() {
     let refused = of(Some(all + (1 << 20)));
     assert_eq!(refused, Err(GrowthError::TooLarge { wanted: all + (1 << 20), most: all }));
 }
+
+/// Files may say that they have more than any disk, and a disk may have become smaller.
+#[test]
+fn any_size_of_a_disk_has_an_answer() {
+    for bytes in [0, 1 << 20, 1 << 49, 1 << 50, 1 << 60, i64::MAX as u64, u64::MAX] {
+        match grown(&growth(bytes)) {
+            Ok(Grown { header, .. }) => assert_eq!(header.config.validate(), Ok(())),
+            Err(GrowthError::NoRoom { found, .. }) => assert_eq!(found, bytes.min(1 << 20)),
+            Err(error) => assert!(matches!(error, GrowthError::Config(_)), "{error}"),
+        }
+    }
+}

@@ -126,6 +126,8 @@ pub(crate) enum VolumeOutput {
     },
     /// It has this size now.
     Grown { blocks: u64 },
+    /// It has not grown.
+    NotGrown,
     /// Answer this request.
     Answer { id: RequestId, result: Result<Option<VolumeAnswer>, VolumeError> },
 }

@@ -72,6 +72,11 @@ impl Engine {
         if self.checkpoint.is_gathering() {
             return false;
         }
+        // Their flush would wait for records of a volume that grows, that for a checkpoint of the
+        // log, and that for them.
+        if self.is_volume_growing() {
+            return false;
+        }
         // They must be durable in the log first (C10); their records are, when all records are.
         if self.zeroes.is_empty() {
             return false;

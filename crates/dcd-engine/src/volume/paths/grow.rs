@@ -113,6 +113,9 @@ pub(in crate::volume) struct Growing {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum State {
+    /// Records go on, until the engine says that nothing waits for them that a checkpoint of the
+    /// log would wait for.
+    Waiting,
     /// Step 1.
     Emptying,
     /// Step 2: the next page of the old area.
@@ -128,14 +131,14 @@ enum State {
     Settling,
     /// Step 3, by the engine.
     Telling,
-    /// Step 4: the twin; whom the labels name that were written before.
+    /// Step 4: the twin; whom the labels name that were written before, until others are.
     Twin(MemberMask),
 }
 
 impl State {
     fn stage(self) -> GrowthStage {
         match self {
-            State::Emptying => GrowthStage::Emptying,
+            State::Waiting | State::Emptying => GrowthStage::Emptying,
             State::Pages(_) | State::Map(_) | State::Ring(_) | State::Root | State::Flushing => {
                 GrowthStage::Tables
             }
@@ -187,11 +190,26 @@ impl Volume {
         self.growing = Some(Box::new(Growing {
             map: PageMap::new(to.area.pages()),
             to,
-            state: State::Emptying,
+            state: State::Waiting,
             in_flight: 0,
             is_distrusted: false,
             cut_short: None,
         }));
+    }
+
+    /// Nothing is under way that waits for records, and that a checkpoint of the log waits for; and
+    /// nothing will be while it grows.
+    pub(crate) fn let_growth_begin(&mut self) {
+        if let Some(growing) = &mut self.growing
+            && growing.state == State::Waiting
+        {
+            growing.state = State::Emptying;
+        }
+    }
+
+    /// Whether records are begun no more until it has grown.
+    pub(super) fn holds_growth_records(&self) -> bool {
+        self.growing.as_ref().is_some_and(|growing| growing.state != State::Waiting)
     }
 
     /// Whether it grows.
@@ -212,6 +230,13 @@ impl Volume {
         matches!(state, Some(State::Settling | State::Telling))
     }
 
+    /// Whether nothing of the twin may be begun: another is about to take its place, and what is
+    /// under way then would end in that one. The first step waits until nothing is.
+    pub(super) fn is_twin_to_rest(&self) -> bool {
+        let state = self.growing.as_ref().map(|growing| growing.state);
+        !matches!(state, None | Some(State::Waiting | State::Emptying | State::Twin(_)))
+    }
+
     /// Somebody wants it no more, or it cannot be. Too late from step 3 on.
     pub(crate) fn cancel_growth(&mut self, why: GrowthCutShort) {
         if let Some(growing) = &mut self.growing
@@ -223,7 +248,7 @@ impl Volume {
 
     pub(in crate::volume) fn distrust_growth(&mut self) {
         if let Some(growing) = &mut self.growing {
-            growing.is_distrusted |= !matches!(growing.state, State::Emptying);
+            growing.is_distrusted |= !matches!(growing.state, State::Waiting | State::Emptying);
         }
     }
 
@@ -252,10 +277,13 @@ impl Volume {
         if let Some(why) = growing.cut_short {
             if in_flight == 0 {
                 self.end_growth(GrowthEnd::CutShort(why));
+                // Those that were not begun to be read, because they were to move.
+                self.read_awaited_sums();
             }
             return in_flight == 0;
         }
         match state {
+            State::Waiting => false,
             State::Emptying => {
                 let is_quiet = self.journal.is_empty()
                     && !self.journal.is_under_way()
@@ -358,7 +386,11 @@ impl Volume {
                 // The end of the flush goes on.
                 false
             }
-            State::Emptying | State::Settling | State::Telling | State::Twin(_) => {
+            State::Waiting
+            | State::Emptying
+            | State::Settling
+            | State::Telling
+            | State::Twin(_) => {
                 unreachable!("nothing is written then")
             }
         }
@@ -473,6 +505,7 @@ impl Volume {
     /// Whom labels name that have the twin before.
     fn begin_larger_twin(&mut self) -> MemberMask {
         let Some(before) = self.twin.take() else { return MemberMask::default() };
+        assert!(before.is_quiet(), "something of the twin is under way that is given up");
         let offset = self.header.config.twin_offset_bytes().expect("it had one before");
         let area = VolumeArea::of(&self.header, offset).expect("as that of the cache-disk");
         let mut twin = Twin::new(area, offset);
@@ -490,9 +523,13 @@ impl Volume {
         let is_urgent = !self.state_changes.is_empty() || self.is_closing();
         if let Some(twin) = &mut self.twin {
             let has_nobody = twin.holders.is_none() && candidates.is_none();
-            if (is_urgent || has_nobody) && twin.whole.is_none() && twin.told.is_none() {
-                // Labels say that nobody has it before anything is recorded.
+            let are_labels_older = twin.told.is_none() && !told.is_none();
+            if (is_urgent || has_nobody) && twin.whole.is_none() && are_labels_older {
+                // Labels say that nobody has it before anything is recorded. Once: behind that
+                // they do.
                 twin.told = told;
+                self.set_growth_state(State::Twin(MemberMask::default()));
+                return true;
             }
             let is_given_up = twin.whole.is_none() && (is_urgent || has_nobody);
             let is_whole = !twin.whole.is_none() && twin.told == twin.whole;
@@ -515,6 +552,8 @@ impl Volume {
             let config = self.header.config.clone();
             self.extents.grow(&config);
             self.outputs.push_back(VolumeOutput::Grown { blocks: config.blocks() });
+        } else {
+            self.outputs.push_back(VolumeOutput::NotGrown);
         }
     }
 }

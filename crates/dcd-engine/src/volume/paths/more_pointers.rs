@@ -86,7 +86,7 @@ impl Volume {
 
     /// Whether records wait until the ring is empty, or has its new place.
     pub(super) fn is_ring_to_be_empty(&self) -> bool {
-        self.more_pointers.is_some() || self.growing.is_some()
+        self.more_pointers.is_some() || self.holds_growth_records()
     }
 
     pub(in crate::volume) fn advance_more_pointers(&mut self) -> bool {

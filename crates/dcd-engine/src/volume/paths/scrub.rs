@@ -55,6 +55,7 @@ impl Volume {
         };
         self.repair.is_anything_next()
             || self.replacement.is_some()
+            || self.growing.is_some()
             || self.is_closing()
             || self.journal.error.is_some()
             || !self.members.iter().all(|(_, member)| is_whole(member))

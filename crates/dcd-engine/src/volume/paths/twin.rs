@@ -143,6 +143,9 @@ impl Volume {
 
     pub(in crate::volume) fn advance_twin(&mut self) -> bool {
         let Some(twin) = &self.twin else { return false };
+        if self.is_twin_to_rest() {
+            return false;
+        }
         let has_holders = !twin.holders.is_none();
         let is_record_begun = twin.record.as_ref().is_some_and(|record| record.is_begun);
         if self.phase == VolumePhase::Running && self.begin_round() {
