@@ -250,25 +250,6 @@ fn with_twin_to_grow() -> (Bench, Vec<(u64, u8)>) {
     (bench, written)
 }
 
-/// Checksums are due for the twin while the tables are copied: it is written to when it is another.
-#[test]
-fn a_twin_that_is_due_waits_for_the_larger_one() {
-    let (mut bench, written) = with_twin_to_grow();
-    assert!(bench.volume().status().twin.unwrap().regions_marked > 0);
-    let of_cache_disk = bench.held.replace(Vec::new()).unwrap();
-    // Only members have anything to do with that.
-    bench.pass_in_steps(Duration::from_secs(5));
-    let of_twin = bench.held.replace(of_cache_disk).unwrap();
-    until_stage(&mut bench, GrowthStage::Twin);
-    of_twin.into_iter().for_each(|input| bench.input(input));
-    assert_eq!(let_everything_end(&mut bench), GrowthEnd::Grown);
-    check(&mut bench, &written);
-    bench.pass_in_steps(Duration::from_secs(5));
-    bench.until_idle();
-    bench.open(false);
-    check(&mut bench, &written);
-}
-
 /// A member fails while the superblock is written: labels say once that nobody has the twin, it is
 /// recorded who has failed, and everything goes on.
 #[test]
