@@ -9,8 +9,8 @@
 //! daemon -> keeper   what to run, how long at most; then the number of each window
 //! keeper -> daemon   how it went: kept, or why not
 //! ```
-//! The keeper and the hook hold the data-disk open, so that its locks last: when the daemon dies, the
-//! keeper kills the hook, and no other daemon begins to write before that has gone.
+//! The keeper and the hook hold the data-disk open, so that its locks last: when the daemon dies,
+//! the keeper kills the hook, and no other daemon begins to write before that has gone.
 
 use std::ffi::OsString;
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -100,8 +100,8 @@ pub(crate) struct WindowHook {
 const HAS_ENDED: &str = "the process that runs it has ended: start dcd again";
 
 impl WindowHook {
-    /// Starts the keeper, while that may be done. `ended` is told, on another thread, of each window
-    /// whether it is kept.
+    /// Starts the keeper, while that may be done. `ended` is told, on another thread, of each
+    /// window whether it is kept.
     pub(crate) fn start(
         options: &WindowHookOptions,
         data_disk: &str,
@@ -149,8 +149,8 @@ impl WindowHook {
                 }
                 ended(window, is_kept);
             }
-            // Whoever waits for it is told, and asks again in vain.
-            locked(&told).problem = Some(HAS_ENDED.to_owned());
+            // It has ended, perhaps with a hook that ran. Whoever waits for that asks again, in
+            // vain, and then it is told.
             ended(last_asked.load(Ordering::Relaxed), false);
         })?;
         Ok(WindowHook { orders: Some(orders), child, news, asked })

@@ -1,7 +1,7 @@
-//! Proves on the real program that with `--destage-policy ordered` whatever the window hook has kept
-//! of the data-disk is the state after some number of the requests, each whole, in their order (C75);
-//! that nothing is written to the data-disk while the hook runs or fails; and that what does not go
-//! together with it is refused.
+//! Proves on the real program that with `--destage-policy ordered` whatever the window hook has
+//! kept of the data-disk is the state after some number of the requests, each whole, in their order
+//! (C75); that nothing is written to the data-disk while the hook runs or fails; and that what does
+//! not go together with it is refused.
 
 mod harness;
 
@@ -12,6 +12,7 @@ use harness::model::{Mix, Op, difference, find_prefix};
 use harness::nbd::Client;
 use harness::random::Random;
 use harness::{Site, cycles, random, seed, until};
+use rustix::process::{Pid, Signal};
 
 const MIX: Mix =
     Mix { volume: 4 << 20, sectors_max: 64, flush_every: 40, fua_every: 20, zero_every: 12 };
@@ -41,8 +42,8 @@ fn kept(site: &Site) -> Vec<u64> {
     windows
 }
 
-/// Requests one after the other and `kill -9` with one of them under way, again and again; each time
-/// the cache-disk might be thrown away, and what was kept last counts.
+/// Requests one after the other and `kill -9` with one of them under way, again and again; each
+/// time the cache-disk might be thrown away, and what was kept last counts.
 #[test]
 fn what_is_kept_is_a_point_of_the_order() {
     let seed = seed() ^ 0x6f72;
@@ -148,8 +149,8 @@ fn a_hook_that_fails_holds_the_data_disk_as_it_is() {
     daemon.stop();
 }
 
-/// One that hangs is killed, with what it has started; and so it is when the daemon dies, before the
-/// next one may write.
+/// One that hangs is killed, with what it has started; and so it is when the daemon dies, before
+/// the next one may write.
 #[test]
 fn a_hook_that_hangs_is_killed() {
     let site = site();
@@ -172,6 +173,39 @@ fn a_hook_that_hangs_is_killed() {
     let daemon = site.serve(FLAGS);
     until("the first window is kept again", || (!kept(&site).is_empty()).then_some(()));
     daemon.stop();
+}
+
+/// The process that runs the hook dies while one runs: that is told, and nothing is written to the
+/// data-disk.
+#[test]
+fn a_keeper_that_dies_is_told_of() {
+    let site = site();
+    hook(&site, "echo $$ > pid; sleep 1000; true");
+    let daemon = site.serve(&format!("{FLAGS} --window-hook-timeout 1000s"));
+    let hook_pid = until("it runs", || fs::read_to_string(site.path("pid")).ok());
+    let keeper = until("the keeper is found", || {
+        let is_keeper = |pid: &str| {
+            let of = |name: &str| fs::read_to_string(format!("/proc/{pid}/{name}")).ok();
+            let parent = format!("PPid:\t{}\n", daemon.pid().as_raw_nonzero());
+            Some(of("cmdline")?.contains("window-keeper") && of("status")?.contains(&parent))
+        };
+        let mut pids = fs::read_dir("/proc")
+            .unwrap()
+            .filter_map(|it| it.unwrap().file_name().into_string().ok());
+        pids.find(|pid| is_keeper(pid) == Some(true))
+    });
+    let kill = |pid: &str| {
+        let pid: i32 = pid.trim().parse().unwrap();
+        rustix::process::kill_process(Pid::from_raw(pid).unwrap(), Signal::KILL).unwrap();
+    };
+    kill(&keeper);
+    until("it is told", || {
+        let problem = site.status()["ordered"]["problem"].as_str()?.to_owned();
+        problem.contains("start dcd again").then_some(())
+    });
+    assert!(daemon.log().contains("the window hook cannot be run"), "{}", daemon.log());
+    kill(&hook_pid);
+    daemon.kill();
 }
 
 #[test]
