@@ -1,28 +1,19 @@
 //! Random runs on volumes that grow, with fixed seeds: disks become larger, and the power is cut in
 //! the middle.
 
-use dcd_fuzz::report::Report;
+mod common;
+
+use common::run_seeds;
 use dcd_fuzz::volume::VolumeKind;
 use dcd_fuzz::volume::options::GROWS_VOLUME_FROM;
-use dcd_fuzz::volume::run::run;
 
 fn runs(kind: VolumeKind) {
-    let mut report = Report::default();
     let range = |name: &str, otherwise: u64| {
         std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(otherwise)
     };
     let (first, count) = (range("GROWING_FIRST", 0), range("GROWING_SEEDS", 12));
     let first = GROWS_VOLUME_FROM + first;
-    for seed in first..first + count {
-        match run(kind, seed, false) {
-            Ok(of_run) => report.add(&of_run),
-            Err(failure) => {
-                panic!("dcd fuzz --volume {} --seed {seed}: {}", kind.name(), failure.violation)
-            }
-        }
-    }
-    let volume = report.volume;
-    println!("{}: {} crash points, {volume:?}", kind.name(), report.crash_points);
+    let volume = run_seeds(kind, first..first + count);
     assert!(volume.growths > count && volume.growths_done > count / 4, "{volume:?}");
 }
 

@@ -40,8 +40,9 @@ fn two_legs_lose_nothing_while_one_is_whole() {
     }
 }
 
-/// The disk of a leg that failed was taken in under another name, and got its label, before the other
-/// had one that names the leg no more. Behind a crash there the start asked for a leg that was nowhere.
+/// The disk of a leg that failed was taken in under another name, and got its label, before the
+/// other had one that names the leg no more. Behind a crash there the start asked for a leg that
+/// was nowhere.
 #[test]
 fn the_disk_of_a_failed_leg_gets_a_label_when_none_names_that_leg() {
     for seed in [990_000_199, 990_020_049] {

@@ -1,5 +1,5 @@
-//! Ordered shipping: whenever the cache-disk is thrown away, what was kept of the data-disk last is a
-//! point of the order of changes.
+//! Ordered shipping: whenever the cache-disk is thrown away, what was kept of the data-disk last is
+//! a point of the order of changes.
 
 use dcd_fuzz::report::Report;
 use dcd_fuzz::run::replay;

@@ -1,23 +1,14 @@
 //! Random runs on volumes with spares, with fixed seeds: disks come and go, members fail and come
 //! back, and spares take their places by themselves.
 
-use dcd_fuzz::report::Report;
+mod common;
+
+use common::run_seeds;
 use dcd_fuzz::volume::VolumeKind;
 use dcd_fuzz::volume::options::SPARES_FROM;
-use dcd_fuzz::volume::run::run;
 
 fn runs(kind: VolumeKind) {
-    let mut report = Report::default();
-    for seed in SPARES_FROM..SPARES_FROM + 12 {
-        match run(kind, seed, false) {
-            Ok(of_run) => report.add(&of_run),
-            Err(failure) => {
-                panic!("dcd fuzz --volume {} --seed {seed}: {}", kind.name(), failure.violation)
-            }
-        }
-    }
-    let volume = report.volume;
-    println!("{}: {} crash points, {volume:?}", kind.name(), report.crash_points);
+    let volume = run_seeds(kind, SPARES_FROM..SPARES_FROM + 12);
     assert!(volume.spares > 20 && volume.spares_used > 3, "{volume:?}");
 }
 
