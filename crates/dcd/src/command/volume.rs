@@ -207,10 +207,11 @@ Examples:
   dcd volume import --cache-disk /dev/nvme1n1p4 --data-disk /dev/sdb --data-disk /dev/sdc --data-disk /dev/sdd
   dcd volume import --cache-disk new.img --cache-size 4G --data-disk /dev/sdb --data-disk /dev/sdc --degraded")]
     Import(ImportArguments),
-    /// Stop the rebuild or scrub under way
+    /// Stop the rebuild, replacement, scrub or growth under way
     ///
     /// A scrub goes on where it was when the next is due by itself, or with
-    /// `dcd volume scrub --resume`.
+    /// `dcd volume scrub --resume`. A growth is stopped until the superblock names the larger
+    /// tables; behind that the volume has grown.
     Cancel {
         /// Where the volume is.
         #[command(flatten)]
