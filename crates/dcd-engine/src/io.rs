@@ -101,8 +101,8 @@ pub enum Output {
     /// Answer this request.
     Reply(Reply),
     /// The data-disk is flushed, and shows exactly the changes up to the end of this window
-    /// ([`DestagePolicyKind::Ordered`](crate::DestagePolicyKind::Ordered)). Nothing is written to it
-    /// until [`Input::WindowKept`] has come: whoever wants a copy of it takes it now.
+    /// ([`DestagePolicyKind::Ordered`](crate::DestagePolicyKind::Ordered)). Nothing is written to
+    /// it until [`Input::WindowKept`] has come: whoever wants a copy of it takes it now.
     KeepWindow {
         /// Its number: later windows have greater ones, after a restart, too.
         window: u64,

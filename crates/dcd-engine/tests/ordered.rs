@@ -55,8 +55,8 @@ fn on_disk(d: &Driver, line: u64) -> u8 {
     bytes[0]
 }
 
-/// Journal head, data, journal head, ...: each window has the head that belongs to its data, whatever
-/// is written while it is on its way.
+/// Journal head, data, journal head, ...: each window has the head that belongs to its data,
+/// whatever is written while it is on its way.
 #[test]
 fn a_window_has_the_lines_as_they_were_at_its_cut() {
     let mut d = driver(|_| {});

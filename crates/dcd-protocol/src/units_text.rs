@@ -1,8 +1,9 @@
 //! Sizes, durations and shares as people write them: `4k`, `16m`, `1g`, `512`; `8ms`, `50us`, `1s`;
 //! `80%`.
 //!
-//! The command, the laboratory and the device specs share these, so a size means the same everywhere. Units
-//! of size are binary (1k = 1024 bytes); case does not matter and `KiB`, `kb`, `K` are the same.
+//! The command, the laboratory and the device specs share these, so a size means the same
+//! everywhere. Units of size are binary (1k = 1024 bytes); case does not matter and `KiB`, `kb`,
+//! `K` are the same.
 
 use std::time::Duration;
 

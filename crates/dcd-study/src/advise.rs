@@ -1,5 +1,5 @@
-//! What a log would do for a load: the settings, and the passes over the load. What is told of it is
-//! made in `dcd_sim::advise`.
+//! What a log would do for a load: the settings, and the passes over the load. What is told of it
+//! is made in `dcd_sim::advise`.
 
 use clap::Args;
 use dcd_engine::Geometry;

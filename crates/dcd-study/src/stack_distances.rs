@@ -2,8 +2,8 @@
 //!
 //! The *stack distance* of a request for a line is the number of lines asked for since the last one
 //! for it, its own included: a memory of so many lines, or more, still has it (Mattson and others
-//! 1970). Exact up to [`LINES_MAX`] lines; beyond that only lines are followed whose hash is below a
-//! limit, and distances count for as many as were passed over (Waldspurger and others 2015).
+//! 1970). Exact up to [`LINES_MAX`] lines; beyond that only lines are followed whose hash is below
+//! a limit, and distances count for as many as were passed over (Waldspurger and others 2015).
 
 use std::collections::{BTreeMap, HashMap};
 use std::str::FromStr;
@@ -167,8 +167,8 @@ impl LinesByAge {
         self.by_line.len()
     }
 
-    /// A line is the newest now: how many were asked for since its last time, its own included; none
-    /// if it was not known.
+    /// A line is the newest now: how many were asked for since its last time, its own included;
+    /// none if it was not known.
     fn ask(&mut self, line: Key) -> Option<u32> {
         if self.places.len() + 1 >= self.counts.len() {
             self.move_together();

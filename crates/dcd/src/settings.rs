@@ -126,8 +126,8 @@ pub struct Settings {
     pub ship_within: Option<Duration>,
     /// With --destage-policy ordered: a command that keeps the data-disk as it is, by a snapshot or
     /// a copy. It is run by /bin/sh whenever the data-disk is flushed and holds exactly the changes
-    /// up to some moment, with DCD_WINDOW (a number that grows) and DCD_DATA_DISK in its environment;
-    /// nothing is written there before it has ended well.
+    /// up to some moment, with DCD_WINDOW (a number that grows) and DCD_DATA_DISK in its
+    /// environment; nothing is written there before it has ended well.
     #[arg(long, value_name = "COMMAND")]
     pub window_hook: Option<String>,
     /// The window hook is killed after so long, and tried again [default: 60s].

@@ -1,6 +1,6 @@
 //! Proves on the real program that a volume grows while it is served: under load, killed at any
-//! moment, and behind the loss of its cache-disk; and that what cannot be is refused with a hint and
-//! nothing written.
+//! moment, and behind the loss of its cache-disk; and that what cannot be is refused with a hint
+//! and nothing written.
 
 mod harness;
 

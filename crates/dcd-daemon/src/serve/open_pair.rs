@@ -466,7 +466,8 @@ impl Below {
             }
             let header = Box::new(read_volume_header(cache_disk.file(), superblock)?);
             let mut members = Members::of(data_disks, superblock.uuid, header.config.members)?;
-            // Whether the others can do without is for the engine to say: it may be no member any more.
+            // Whether the others can do without is for the engine to say: it may be no member any
+            // more.
             members.away.extend(away);
             for (member, spec) in &options.data_disks.replacements {
                 members.replace(*member, spec)?;

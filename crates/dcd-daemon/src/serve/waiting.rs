@@ -1,8 +1,8 @@
 //! Waiting until both disks are there (`--wait`): a service may be started before its disks, and
 //! must neither fail nor hold up anybody. A leg that the others can do without, because it counted
 //! no more or the witness says so, is waited for as long as disks take to come up, and then no longer.
-//! So is a disk of a volume of which all members are there, or which may be served degraded: a spare
-//! may have taken its place.
+//! So is a disk of a volume of which all members are there, or which may be served degraded: a
+//! spare may have taken its place.
 //!
 //! A disk is there when its name can be looked up. Names are looked up every half second: whatever
 //! makes them (udev, a mount, a person) needs to know nothing of us. Meanwhile the service manager

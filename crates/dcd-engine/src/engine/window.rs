@@ -1,13 +1,13 @@
-//! Ordered shipping ([`DestagePolicyKind::Ordered`]): the data-disk goes from one point of the order
-//! of changes to a later one, and stands still there until somebody has kept it.
+//! Ordered shipping ([`DestagePolicyKind::Ordered`]): the data-disk goes from one point of the
+//! order of changes to a later one, and stands still there until somebody has kept it.
 //!
 //! ```text
 //! 1. Cut: a *window* is all that is in the log now. What comes from here on is behind it.
 //! 2. Wait until it is durable (C10).
-//! 3. Ship it: lines as the log had them at the cut, in any order and batches like all others. A line
+//! 3. Ship it: lines as the log had them at the cut, in any order and batches like others. A line
 //!    that changes meanwhile is *kept* as it was: its slots stay, dead as they are, until it is on
 //!    the data-disk. What is zeroed meanwhile stays out of it.
-//!      Crash here: the data-disk is between two points. The log has all of the window, so the first
+//!      Crash here: the data-disk is between two points. The log has all of the window: the first
 //!      window after a start, which is all that is in the log, ends at this point or behind it.
 //! 4. All of it is on the data-disk, and that is flushed: it shows exactly the changes up to the
 //!    cut. Ask for it to be kept ([`Output::KeepWindow`]); write nothing until that has been done.

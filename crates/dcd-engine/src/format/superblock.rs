@@ -386,8 +386,8 @@ impl Superblock {
         }
     }
 
-    /// Where a larger volume area could begin: behind all that is in use, the end mark too, which is
-    /// there until another is told of.
+    /// Where a larger volume area could begin: behind all that is in use, the end mark too, which
+    /// is there until another is told of.
     pub(crate) fn next_volume_offset(&self) -> u64 {
         self.end()
     }

@@ -181,8 +181,8 @@ impl Legs {
     fn begin_fill(&mut self) -> bool {
         let may =
             |(_, leg): &(LegIndex, &Leg)| leg.standing == LegStanding::Stale && leg.in_flight == 0;
-        // The label that it gets names a membership that is durable. So is that of the others, which
-        // may still name the leg that this disk was: nobody could give that any more.
+        // The label that it gets names a membership that is durable. So is that of the others,
+        // which may still name the leg that this disk was: nobody could give that any more.
         if self.label_write.is_some() || self.membership_is_due() {
             return false;
         }

@@ -340,8 +340,8 @@ impl Extents {
         self.unused.grow(config.extents());
     }
 
-    /// There are so many logical extents, which are not fewer. Those that are more are not handed out
-    /// before [`Extents::grow`].
+    /// There are so many logical extents, which are not fewer. Those that are more are not handed
+    /// out before [`Extents::grow`].
     pub fn set_len(&mut self, extents: u64) {
         assert!(extents <= EXTENTS_MAX, "a volume of {extents} extents");
         self.entries.set_len(extents);

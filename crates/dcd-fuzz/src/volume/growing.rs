@@ -79,8 +79,8 @@ impl VolumeRun {
                 Err(GrowRefusal::Growth(GrowthError::TooLarge { most, .. })) => {
                     growth.logical_bytes = Some(most);
                 }
-                // All that is there is used already, or somebody is away, or something else is under
-                // way.
+                // All that is there is used already, or somebody is away, or something else is
+                // under way.
                 Err(
                     GrowRefusal::Log(_)
                     | GrowRefusal::Growth(

@@ -166,7 +166,8 @@ pub struct Wreck {
     pub given_up: BTreeSet<Column>,
     /// The lines of members that were bad in them then, whatever was mapped there.
     pub given_up_lines: BTreeSet<(MemberIndex, u64)>,
-    /// The volume was imported, or has grown: stripes that nothing was placed on then are as they happened to be.
+    /// The volume was imported, or has grown: stripes that nothing was placed on then are as they
+    /// happened to be.
     pub is_imported: bool,
     /// After so many I/Os of the next start this member fails.
     pub fails_at: Option<(u64, MemberIndex, IoError)>,

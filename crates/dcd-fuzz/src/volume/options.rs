@@ -164,7 +164,8 @@ pub const SPARES_FROM: u64 = 11_000_000;
 pub const GROWS_VOLUME_FROM: u64 = 12_000_000;
 /// One in so many of them has no twin of its tables.
 const GROWS_WITHOUT_TWIN_EACH: u64 = 3;
-/// Half of those whose members come back, with nothing else wrong with a disk: whatever differs then is a mistake.
+/// Half of those whose members come back, with nothing else wrong with a disk: whatever differs
+/// then is a mistake.
 const RETURNS_ALONE_EACH: u64 = 2;
 
 impl MoreFaults {

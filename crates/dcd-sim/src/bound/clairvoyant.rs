@@ -1,9 +1,10 @@
-//! A policy that knows all writes to come: whenever a write needs room, the group goes that will not
-//! be written for longest, or that frees more room for a write to the disk; which of these counts how
-//! much is tried, and the fewest writes count. Not the best there could be, but nobody need do worse.
+//! A policy that knows all writes to come: whenever a write needs room, the group goes that will
+//! not be written for longest, or that frees more room for a write to the disk; which of these
+//! counts how much is tried, and the fewest writes count. Not the best there could be, but nobody
+//! need do worse.
 //!
-//! What counts is when *any* block of the group is written again: who cleans it before that writes it
-//! twice.
+//! What counts is when *any* block of the group is written again: who cleans it before that writes
+//! it twice.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;

@@ -4,12 +4,12 @@
 //! the capacity, are in memory: the others, D - C at least, were written to the disk within it,
 //! behind their last write there. A write to the disk has blocks of one group, so it has at most as
 //! many of these as the part writes blocks of that group. So there were at least as many writes as
-//! there are groups in the smallest set of groups that have D - C blocks together. Parts that follow
-//! each other share no write, so what they need adds up.
+//! there are groups in the smallest set of groups that have D - C blocks together. Parts that
+//! follow each other share no write, so what they need adds up.
 //!
-//! That holds however the load is cut. It is cut where a part has a multiple of C blocks, in several
-//! ways at once, and the most counts. Blocks that a write past the memory covers are left out of
-//! their part: that may have taken them away.
+//! That holds however the load is cut. It is cut where a part has a multiple of C blocks, in
+//! several ways at once, and the most counts. Blocks that a write past the memory covers are left
+//! out of their part: that may have taken them away.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;

@@ -100,8 +100,8 @@ impl Setup {
         }
     }
 
-    /// How few writes to the disk the memory could do with; none without one, or with a log below it,
-    /// which gathers them.
+    /// How few writes to the disk the memory could do with; none without one, or with a log below
+    /// it, which gathers them.
     ///
     /// # Panics
     /// If a profile was not checked.

@@ -73,8 +73,8 @@ pub struct SimulateArguments {
     /// Caches in front of the disk.
     #[command(flatten)]
     pub caches: CacheArguments,
-    /// Tell also how few writes to the disk there could be: a number that no policy can do with less
-    /// than, and what one that knows all writes to come does with.
+    /// Tell also how few writes to the disk there could be: a number that no policy can do with
+    /// less than, and what one that knows all writes to come does with.
     #[arg(long, requires = "nvram", conflicts_with_all = ["cache_disk", "sequences"])]
     #[arg(help_heading = "Non-volatile memory")]
     pub bound: bool,

@@ -58,8 +58,8 @@ impl Sweep {
         }
     }
 
-    /// Simulates all rows from the `first` on; tells `done` of each, in their order, and is over when
-    /// that says so.
+    /// Simulates all rows from the `first` on; tells `done` of each, in their order, and is over
+    /// when that says so.
     ///
     /// # Errors
     /// Because it is over.

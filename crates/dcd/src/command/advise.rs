@@ -1,8 +1,8 @@
 //! `dcd advise`: what a log would do for a load, in one go: record (`--live`), look, simulate,
 //! tell.
 //!
-//! What is told is made in `dcd_sim::advise`, from simulations of `dcd_study`; here are the load and
-//! the terminal.
+//! What is told is made in `dcd_sim::advise`, from simulations of `dcd_study`; here are the load
+//! and the terminal.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;

@@ -7,11 +7,11 @@
 //! 2. Every page that counts is read, and written with its new number to the new area; then the
 //!    pages of the map there, zeroes for the journal, the header, and a root; flushed.
 //!      Crash up to here: nobody names the new area.
-//! 3. A checkpoint of the log, and with it the end mark behind the new area; then both copies of the
+//! 3. A checkpoint of the log, and with it the end mark behind the new area; then both copies of a
 //!    superblock, which name the area and the size of the volume (`engine/resize.rs`).
 //!      Crash: the volume is as before, or has grown. Nothing was placed where there was no room
 //!      before, and both areas say the same of all else.
-//! 4. The pages in memory have their new numbers. With a twin: the one that there was stays as it is,
+//! 4. The pages in memory have their new numbers. With a twin: the one that there was stays as is,
 //!    because nothing is recorded still, and another is written behind the larger sets; then labels
 //!    name that.
 //!      Crash, and the cache-disk is lost: labels name the old twin, and it says what is true, but
@@ -149,7 +149,8 @@ impl State {
 }
 
 impl Volume {
-    /// Whether it can grow so, and what it is then. `offset`: where its tables go on the cache-disk.
+    /// Whether it can grow so, and what it is then. `offset`: where its tables go on the
+    /// cache-disk.
     pub(crate) fn look_at_growth(
         &self,
         growth: &Growth,
