@@ -121,8 +121,8 @@ pub struct Requests(pub Arc<[Request]>);
 
 #[pymethods]
 impl Requests {
-    /// Of columns in that order; operations as places in `RWDF`, latencies that are not known as the
-    /// largest number.
+    /// Of columns in that order; operations as places in `RWDF`, latencies that are not known as
+    /// the largest number.
     #[new]
     #[pyo3(signature = (times, operations, devices, offsets, sizes, flags, latencies))]
     #[expect(clippy::too_many_arguments, reason = "one for each column")]

@@ -25,6 +25,8 @@ use pyo3::prelude::*;
 #[pymodule(gil_used = false)]
 fn _dcd(module: &Bound<'_, PyModule>) -> PyResult<()> {
     watch::catch_panics();
+    let end = wrap_pyfunction!(watch::_end, module)?;
+    module.py().import("atexit")?.call_method1("register", (end,))?;
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add("PAGE_BEGINNING", dcd_sim::advise::page::BEGINNING)?;
     module.add_class::<columns::Requests>()?;

@@ -2,7 +2,7 @@
 //! signals (Ctrl-C ends the study), tells progress, and takes what a panic leaves behind.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -37,6 +37,42 @@ fn bug(py: Python<'_>) -> PyErr {
     let what = locked(&PANIC).take().unwrap_or_else(|| "unknown".into());
     let text = format!("this is a bug in dcd: {what}");
     error(py, BUG, &text, Some("please report it, with what you did"))
+}
+
+/// The interpreter ends: whoever asks for it then is ended by it, in the middle of this library.
+static IS_ENDING: AtomicBool = AtomicBool::new(false);
+/// Threads that are asking for it, or have it.
+static ASKING: AtomicUsize = AtomicUsize::new(0);
+/// The interpreter does not wait longer for them.
+const END_WAIT: Duration = Duration::from_secs(5);
+
+/// A thread asks for the interpreter, until [`has_asked`]. Once that ends it stays here, for as
+/// long as the process does.
+fn asks(is_over: &AtomicBool) {
+    ASKING.fetch_add(1, Ordering::SeqCst);
+    if IS_ENDING.load(Ordering::SeqCst) {
+        ASKING.fetch_sub(1, Ordering::SeqCst);
+        is_over.store(true, Ordering::Relaxed);
+        loop {
+            std::thread::park();
+        }
+    }
+}
+
+fn has_asked() {
+    ASKING.fetch_sub(1, Ordering::SeqCst);
+}
+
+/// Called by the interpreter before it ends (`atexit`): waits for those who are asking.
+#[pyfunction]
+pub fn _end(py: Python<'_>) {
+    IS_ENDING.store(true, Ordering::SeqCst);
+    py.detach(|| {
+        let started = std::time::Instant::now();
+        while ASKING.load(Ordering::SeqCst) > 0 && started.elapsed() < END_WAIT {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    });
 }
 
 /// How far a study is.
@@ -88,19 +124,21 @@ pub fn run<T: Send>(
     let (told, is_over) = (watched.told.clone(), watched.is_over.clone());
     let look = |last: &mut Told| -> PyResult<()> {
         let now = *locked(&told);
-        Python::attach(|py| -> PyResult<()> {
+        asks(&is_over);
+        let looked = Python::attach(|py| -> PyResult<()> {
             py.check_signals()?;
             if let Some(progress) = progress.filter(|_| now != *last && now.stage > 0) {
                 let Told { stage, what, is_bytes, done, total } = now;
                 progress.call1(py, (stage, what, is_bytes, done, total))?;
             }
             Ok(())
-        })?;
+        });
+        has_asked();
         *last = now;
-        Ok(())
+        looked
     };
     let (ended, stopped) = py.detach(|| {
-        std::thread::scope(|scope| {
+        let over = std::thread::scope(|scope| {
             let (alive, over) = channel::<()>();
             let worker = std::thread::Builder::new().name("dcd".into()).spawn_scoped(scope, || {
                 // Dropped when this thread ends, however it does.
@@ -124,8 +162,11 @@ pub fn run<T: Send>(
                 stopped = look(&mut last);
             }
             (Some(worker.join()), stopped)
-        })
+        });
+        asks(&is_over);
+        over
     });
+    has_asked();
     match ended {
         // What somebody else raised goes first: a study that was ended has nothing of its own.
         Some(Ok(Ok(_) | Err(_))) | None if stopped.is_err() => Err(stopped.unwrap_err()),

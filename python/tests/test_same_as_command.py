@@ -152,7 +152,7 @@ def test_names_are_those_of_the_command(command: Callable[..., Any]) -> None:
     for policy in dcd.policies():
         facts = dcd.simulate(workload="uniform,requests=200", disk="hp-97560", nvram="64k", policy=policy)
         assert facts["requests"] == 200
-    assert set(dcd.policies("destage")) == {"fifo", "lifo", "least-valid"}
+    assert set(dcd.policies("destage")) == {"fifo", "lifo", "least-valid", "ordered"}
     assert set(dcd.policies("ack")) == {"memory", "log", "durable"}
     for workload in dcd.policies("workload"):
         assert dcd.generate(f"{workload},requests=50" if workload != "users" else "users", requests=50).num_rows == 50
