@@ -250,6 +250,27 @@ fn with_twin_to_grow() -> (Bench, Vec<(u64, u8)>) {
     (bench, written)
 }
 
+/// Checksums are due for the twin while the tables are copied: nothing is begun that would end in
+/// another twin.
+#[test]
+fn a_twin_that_is_due_waits_for_the_larger_one() {
+    let (mut bench, written) = with_twin_to_grow();
+    assert!(bench.volume().status().twin.unwrap().regions_marked > 0);
+    // The tables get no further, and all else of the cache-disk does.
+    let of_tables = bench.held.replace(Vec::new()).unwrap();
+    bench.holds.retain(|device| *device != Device::CacheDisk);
+    bench.pass_in_steps(Duration::from_secs(5));
+    assert_eq!(bench.held.as_ref().unwrap().len(), 0, "members are asked for something");
+    bench.holds.clear();
+    of_tables.into_iter().for_each(|input| bench.input(input));
+    assert_eq!(let_everything_end(&mut bench), GrowthEnd::Grown);
+    check(&mut bench, &written);
+    bench.pass_in_steps(Duration::from_secs(5));
+    bench.until_idle();
+    bench.open(false);
+    check(&mut bench, &written);
+}
+
 /// A member fails while the superblock is written: labels say once that nobody has the twin, it is
 /// recorded who has failed, and everything goes on.
 #[test]

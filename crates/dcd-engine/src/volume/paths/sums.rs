@@ -314,12 +314,12 @@ impl Volume {
             }
             let Some(tries) = self.sum_pages.awaited.get_mut(&page) else { continue };
             *tries += 1;
-            if *tries < TRIES_MAX && !self.are_pages_about_to_move() {
-                self.read_sum_pages(PageRun { first: page, count: 1 }, false);
-            } else {
+            if *tries >= TRIES_MAX {
                 self.sum_pages.awaited.remove(&page);
                 self.sum_pages.failed.insert(page);
                 self.counters.pages_unreadable += 1;
+            } else if !self.are_pages_about_to_move() {
+                self.read_sum_pages(PageRun { first: page, count: 1 }, false);
             }
         }
         for piece in std::mem::take(&mut self.sum_pages.pieces) {
