@@ -35,8 +35,8 @@ fn hint(error: &GrowthError) -> &'static str {
         GrowthError::CacheDisk { .. } => {
             "make the cache-disk larger first (truncate -s, lvextend), each of them if there are several"
         }
-        GrowthError::LogIsResized => {
-            "give the log back the size that it was made with (dcd cache-disk resize --size), grow the volume, then the log"
+        GrowthError::LogIsResized { .. } => {
+            "give the log these bytes again (dcd cache-disk resize BYTES), grow the volume, then the log"
         }
         GrowthError::HasMemory => "serve it without --nvram meanwhile",
         GrowthError::Config(_) => "give another --size",

@@ -74,7 +74,8 @@ impl Engine {
         }
         self.may_tell_size()?;
         if self.superblock.geometry.is_resized() {
-            return Err(GrowthError::LogIsResized.into());
+            let made_with = self.superblock.made_end();
+            return Err(GrowthError::LogIsResized { made_with }.into());
         }
         let to = volume.look_at_growth(growth, self.superblock.next_volume_offset())?;
         let end = to.area.header_offsets()[0] + to.area.bytes() + END_MARK_BYTES as u64;

@@ -402,6 +402,14 @@ impl Superblock {
         geometry.resized_end().unwrap_or(self.volume_offset() + self.volume_bytes)
     }
 
+    /// Bytes of the cache-disk with a log of the size that it was made with.
+    pub(crate) fn made_end(&self) -> u64 {
+        match self.geometry.annexes.offset {
+            0 => self.volume_offset() + self.volume_bytes + END_MARK_BYTES as u64,
+            offset => offset,
+        }
+    }
+
     /// Bytes of the cache-disk in use.
     pub fn end(&self) -> u64 {
         let mark = if self.has_end_mark { END_MARK_BYTES as u64 } else { 0 };
@@ -419,10 +427,7 @@ impl Superblock {
     /// If it cannot be.
     pub fn geometry_on(&self, cache_disk_bytes: u64) -> Result<Geometry, ResizeError> {
         let mark = END_MARK_BYTES as u64;
-        let made_end = match self.geometry.annexes.offset {
-            0 => self.volume_offset() + self.volume_bytes + mark,
-            offset => offset,
-        };
+        let made_end = self.made_end();
         let is_alone = self.geometry.copy_pages == 0 && self.volume_bytes == 0;
         self.geometry.resized(cache_disk_bytes, made_end, is_alone)
     }

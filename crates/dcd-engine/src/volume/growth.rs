@@ -80,8 +80,13 @@ pub enum GrowthError {
         found: u64,
     },
     /// The log has grown, and what it has grown by lies where the tables would go.
-    #[error("the log has another size than it was made with")]
-    LogIsResized,
+    #[error(
+        "the log has another size than it was made with, on {made_with} bytes of the cache-disk"
+    )]
+    LogIsResized {
+        /// Bytes that it was made to use.
+        made_with: u64,
+    },
     /// A memory in front of the log knows how large the volume is.
     #[error("a memory in front of the log is in use")]
     HasMemory,
