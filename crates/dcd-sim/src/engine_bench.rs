@@ -36,31 +36,34 @@ fn next(state: &mut u64) -> u64 {
     *state >> 24
 }
 
-/// Lines in a burst: half of what the cache can hold.
-const BURST_LINES: u64 = 128 << 10;
+/// Bytes of the cache that is measured.
+pub const CACHE_BYTES: u64 = 1 << 30;
 /// Bursts that touch all memory first and are not counted.
 const WARM_UP_ROUNDS: u32 = 3;
 
-/// Runs `rounds` rounds on a cache of 1 GiB, and tells `progress` of each. In each round: a burst
+/// Runs `rounds` rounds on a cache of `cache_bytes`, and tells `progress` of each. In each round: a burst
 /// of random 4 KiB writes, drained; four bursts without a pause, drained; a burst that is read
-/// back. `clock` tells the time, best that of the processor.
+/// back. A burst has half of the lines that the cache has room for. `clock` tells the time, best
+/// that of the processor.
 ///
 /// # Panics
-/// If the engine cannot be opened on disks in memory, which would be a bug.
+/// If the engine cannot be opened on disks in memory: the cache is too small, or a bug.
 pub fn run(
+    cache_bytes: u64,
     rounds: u32,
     clock: &dyn Fn() -> Duration,
     progress: &mut dyn FnMut(u32),
 ) -> EngineBench {
-    let geometry = Geometry::fit(1 << 30, 1 << 20).expect("1 GiB is enough");
+    let geometry = Geometry::fit(cache_bytes, 1 << 20).expect("the cache is large enough");
+    let burst_lines = cache_bytes / 2 / 4096;
     let config = EngineConfig {
         destage_policy: DestagePolicyKind::LeastValidFirst,
         ..EngineConfig::default()
     };
-    let devices = MemoryDevices::new(geometry, BURST_LINES * 8, config);
+    let devices = MemoryDevices::new(geometry, burst_lines * 8, config);
     let mut load = Load {
         devices: devices.expect("disks in memory work"),
-        lines: BURST_LINES,
+        lines: burst_lines,
         state: 1,
         requests: 0,
         buffer: Buffer::copy_of(&[0x5a; 4096]),
@@ -74,13 +77,13 @@ pub fn run(
             let rate = count as f64 / (clock() - started).as_secs_f64();
             (round >= WARM_UP_ROUNDS).then_some(rate)
         };
-        let sustained = 4 * BURST_LINES;
-        measured.writes.extend(timed(&mut load, BURST_LINES, &|load| load.writes(BURST_LINES)));
+        let sustained = 4 * burst_lines;
+        measured.writes.extend(timed(&mut load, burst_lines, &|load| load.writes(burst_lines)));
         load.drain();
         measured.sustained.extend(timed(&mut load, sustained, &|load| load.writes(sustained)));
         load.drain();
-        load.writes(BURST_LINES);
-        measured.read_hits.extend(timed(&mut load, BURST_LINES, &|load| load.reads(BURST_LINES)));
+        load.writes(burst_lines);
+        measured.read_hits.extend(timed(&mut load, burst_lines, &|load| load.reads(burst_lines)));
         load.drain();
         measured.lookups.extend(timed(&mut load, LOOKUPS, &|_| table.look_up()));
         progress(round.saturating_sub(WARM_UP_ROUNDS));

@@ -43,7 +43,12 @@ impl MemoryDevices {
             now: Time::ZERO,
             replies: Vec::new(),
         };
-        devices.input(Time::ZERO, Input::Timeout);
+        // A start has several parts, each at its wake-up.
+        let mut wake_up = Some(Time::ZERO);
+        while matches!(devices.engine.phase(), Phase::Opening) {
+            let now = wake_up.expect("a start that waits for no I/O has a wake-up");
+            wake_up = devices.input(now, Input::Timeout);
+        }
         match devices.engine.phase() {
             Phase::Failed(error) => Err(error.clone()),
             _ => Ok(devices),
@@ -55,8 +60,9 @@ impl MemoryDevices {
         &self.engine
     }
 
-    /// Gives an input at `now`, and ends every I/O that follows from it.
-    pub fn input(&mut self, now: Time, input: Input) {
+    /// Gives an input at `now`, and ends every I/O that follows from it. Tells when the engine
+    /// wants to be woken up.
+    pub fn input(&mut self, now: Time, input: Input) -> Option<Time> {
         self.now = self.now.max(now);
         let MemoryDevices { engine, cache_disk, data_disk, now, replies } = self;
         let carry_out = |io: Io, memory: &[u8]| match io.device {
@@ -66,7 +72,7 @@ impl MemoryDevices {
                 unreachable!("one of each")
             }
         };
-        settle(engine, *now, input, carry_out, |reply| replies.push(reply));
+        settle(engine, *now, input, carry_out, |reply| replies.push(reply))
     }
 
     /// The replies since the last call.

@@ -426,7 +426,6 @@ impl Superblock {
     /// # Errors
     /// If it cannot be.
     pub fn geometry_on(&self, cache_disk_bytes: u64) -> Result<Geometry, ResizeError> {
-        let mark = END_MARK_BYTES as u64;
         let made_end = self.made_end();
         let is_alone = self.geometry.copy_pages == 0 && self.volume_bytes == 0;
         self.geometry.resized(cache_disk_bytes, made_end, is_alone)

@@ -13,9 +13,10 @@ use crate::progress::{Progress, Unit};
 
 pub fn run(rounds: u32, as_json: bool) -> Result<(), CommandError> {
     let mut progress = Progress::new("measuring", Unit::Rounds);
-    let measured = engine_bench::run(rounds, &processor_time, &mut |done| {
-        progress.update(u64::from(done), u64::from(rounds));
-    });
+    let measured =
+        engine_bench::run(engine_bench::CACHE_BYTES, rounds, &processor_time, &mut |done| {
+            progress.update(u64::from(done), u64::from(rounds));
+        });
     progress.finish();
     show(measured, as_json)
 }
