@@ -7,6 +7,8 @@ mod bench;
 use bench::*;
 use dcd_engine::units::MemberIndex;
 use dcd_engine::volume::WorkKind;
+use dcd_engine::volume::format::area::VolumeArea;
+use dcd_engine::volume::format::page::{PAGE_CONTENT_BYTES, PageIndex};
 use dcd_engine::volume::format::root::MemberState;
 use dcd_engine::volume::placement::RaidLevel;
 use dcd_engine::{
@@ -211,6 +213,56 @@ fn none_begins_while_a_member_is_away() {
     bench.pass(Duration::from_millis(100));
     bench.until_idle();
     assert_eq!(ended(&bench), 1);
+}
+
+// It is wanted by itself until that is over; else it would begin again at once.
+#[test]
+fn one_that_is_cancelled_and_then_in_the_way_is_still_cancelled() {
+    let mut bench = under_way();
+    bench.start(Operation::Volume(VolumeRequest::CancelWork));
+    bench.start(Operation::Volume(VolumeRequest::FailMember { member: MemberIndex(2) }));
+    bench.start(Operation::Volume(VolumeRequest::Rebuild { member: MemberIndex(2) }));
+    assert!(scrubs(&bench).record.unfinished.unwrap().is_put_off);
+    let_all_go(&mut bench);
+    bench.until_idle();
+    assert_eq!(bench.volume().status().members[2].state, MemberState::UpToDate);
+    bench.pass_in_steps(Duration::from_secs(100));
+    assert!(scrubs(&bench).record.unfinished.unwrap().is_put_off);
+    assert_eq!(ended(&bench), 0);
+}
+
+#[test]
+fn what_has_no_checksums_any_more_is_passed_by_and_told() {
+    for is_by_hand in [false, true] {
+        let mut bench = new_bench();
+        bench.close();
+        let superblock = bench.superblock();
+        let area = VolumeArea::of(&bench.header, superblock.volume_offset()).unwrap();
+        // The first behind the map and the extents.
+        let leaf = (0..).find(|page| area.children(PageIndex(*page)).is_empty()).unwrap();
+        let extents = bench.header.config.extents().div_ceil(PAGE_CONTENT_BYTES as u64 / 8);
+        for second in [false, true] {
+            let page = PageIndex(leaf + extents as u32);
+            bench.cache_disk[area.page_offset(page, second) as usize + 100] ^= 1;
+        }
+        bench.open(false);
+        if is_by_hand {
+            bench.volume_request(VolumeRequest::Scrub).unwrap();
+        } else {
+            bench.pass_in_steps(Duration::from_secs(1010));
+        }
+        bench.until_idle();
+        let status = bench.volume().status();
+        let last = status.last_work.unwrap();
+        assert_eq!((ended(&bench), last.is_cut_short), (1, false), "{last:?}");
+        assert!(status.counters.pages_unreadable > 0);
+        let stripes = last.stripes_total;
+        assert_eq!(last.stripes_done, stripes);
+        // Those of one page, and not all.
+        let lines = last.lines_not_compared;
+        assert!(lines > 0 && lines < bench.lines(), "{lines}");
+        assert_eq!(status.counters.scrubs_not_compared, lines);
+    }
 }
 
 // Members take 10 ms for each I/O. While something is read from them again and again, the scrub

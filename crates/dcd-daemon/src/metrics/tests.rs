@@ -36,6 +36,7 @@ fn full_report() -> StatusReport {
         bytes_total: 4 << 20,
         mismatches: 0,
         lines_unreadable: 0,
+        lines_not_compared: 0,
         is_by_time: false,
         bytes_per_second: 0,
         is_cut_short: false,

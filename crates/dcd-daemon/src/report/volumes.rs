@@ -234,7 +234,7 @@ report_of! {
     VolumeCountersReport of VolumeCounters {
         member_reads, member_writes, member_write_bytes, stripe_jobs, journal_records, journal_bytes, checkpoints,
         records_replayed, lines_redone, lines_bad, lines_repaired, lines_lost, extents_mapped, extents_unmapped,
-        extents_moved, moves_failed, moves_without_room, members_failed, members_rebuilt, members_caught_up, members_replaced, spares_used, scrubs_ended, scrubs_found,
+        extents_moved, moves_failed, moves_without_room, members_failed, members_rebuilt, members_caught_up, members_replaced, spares_used, scrubs_ended, scrubs_found, scrubs_not_compared,
         blocks_allocated, blocks_freed, pages_unreadable, twin_checkpoints,
     }
 }
@@ -442,6 +442,9 @@ pub struct WorkReport {
     /// Lines that nobody could read: for them a member was not replaced.
     #[serde(default)]
     pub lines_unreadable: u64,
+    /// Lines that a scrub has passed by, because their checksums cannot be read.
+    #[serde(default)]
+    pub lines_not_compared: u64,
     /// A scrub that nobody has asked for: it leaves the members to others most of the time.
     #[serde(default)]
     pub is_by_time: bool,
@@ -473,6 +476,7 @@ impl WorkReport {
             bytes_total: work.bytes_total,
             mismatches: work.mismatches,
             lines_unreadable: work.lines_unreadable,
+            lines_not_compared: work.lines_not_compared,
             is_by_time: work.is_by_time,
             bytes_per_second: work.bytes_per_second,
             is_cut_short: work.is_cut_short,

@@ -49,6 +49,8 @@ pub struct VolumeCounters {
     pub scrubs_ended: u64,
     /// Lines that these found not as they should have been.
     pub scrubs_found: u64,
+    /// Lines that these passed by, because their checksums cannot be read.
+    pub scrubs_not_compared: u64,
     pub blocks_allocated: u64,
     pub blocks_freed: u64,
     pub pages_unreadable: u64,

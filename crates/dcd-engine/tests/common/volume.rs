@@ -180,11 +180,15 @@ impl Bench {
         assert_eq!(self.try_open(degraded), Phase::Running);
     }
 
-    pub fn try_open(&mut self, degraded: bool) -> Phase {
+    pub fn superblock(&self) -> Superblock {
         let copy = |place: usize| {
             &self.cache_disk[SUPERBLOCK_OFFSETS[place] as usize..][..SUPERBLOCK_SIZE]
         };
-        let superblock = Superblock::newest(copy(0), copy(1)).unwrap();
+        Superblock::newest(copy(0), copy(1)).unwrap()
+    }
+
+    pub fn try_open(&mut self, degraded: bool) -> Phase {
+        let superblock = self.superblock();
         // It is another when the volume has grown.
         let header = &self.cache_disk[superblock.volume_offset() as usize..];
         self.header = VolumeHeader::decode(&header[..VOLUME_HEADER_BYTES]).unwrap();

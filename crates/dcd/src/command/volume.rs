@@ -450,9 +450,16 @@ fn spare_words(report: &VolumeReport, paint: Paint) -> String {
 }
 
 fn mismatches(work: &WorkReport) -> String {
-    match work.mismatches {
+    let found = match work.mismatches {
         0 => String::new(),
         found => format!(", {} not as it should have been", count(found, "line")),
+    };
+    match work.lines_not_compared {
+        0 => found,
+        passed => {
+            let passed = count(passed, "line");
+            format!("{found}, {passed} not compared (their checksums cannot be read)")
+        }
     }
 }
 

@@ -121,6 +121,8 @@ pub(in crate::volume) struct Job {
     pub(super) is_whole_stripe: bool,
     /// Its new lines are in many runs (fragmented.rs).
     pub(super) is_fragmented: bool,
+    /// Its checksums cannot be read.
+    pub(super) is_without_sums: bool,
     pub(super) result: Result<(), IoError>,
 }
 
@@ -194,6 +196,7 @@ impl Job {
             state: State::Reading,
             fua: false,
             is_whole_stripe: false,
+            is_without_sums: false,
             is_fragmented: false,
             result: Ok(()),
         }

@@ -76,6 +76,7 @@ struct Work {
     bytes_done: u64,
     bytes_total: u64,
     lines_unreadable: u64,
+    lines_not_compared: u64,
     /// Of a scrub: nobody has asked for it.
     is_by_time: bool,
     /// When it began, or went on, and with what.
@@ -115,6 +116,8 @@ pub struct WorkStatus {
     pub mismatches: u64,
     /// Lines that nobody could read: for them a member was not replaced.
     pub lines_unreadable: u64,
+    /// Lines that a scrub has passed by, because their checksums cannot be read.
+    pub lines_not_compared: u64,
     /// A scrub that nobody has asked for.
     pub is_by_time: bool,
     /// Of `bytes_done`, since it began or went on.
@@ -176,11 +179,12 @@ impl Repair {
         Some((work.place(), work.mismatches))
     }
 
-    /// A scrub that nobody has asked for is under way no more: where it was.
-    pub(super) fn drop_scrub_by_time(&mut self) -> Option<((u8, u64), u64)> {
-        let place = self.scrub_place().filter(|_| self.is_scrub_by_time())?;
-        self.work = None;
-        Some(place)
+    /// A scrub that nobody has asked for is under way no more: where it was, what it has found, and
+    /// whether somebody had stopped it.
+    pub(super) fn drop_scrub_by_time(&mut self) -> Option<((u8, u64), u64, bool)> {
+        let (place, found) = self.scrub_place().filter(|_| self.is_scrub_by_time())?;
+        let work = self.work.take()?;
+        Some((place, found, work.next == CANCELLED && !work.has_failed))
     }
 
     /// Whether a scrub waits until it may take the next stripe.
@@ -243,6 +247,7 @@ impl Work {
             bytes_total: self.bytes_total,
             mismatches: self.mismatches,
             lines_unreadable: self.lines_unreadable,
+            lines_not_compared: self.lines_not_compared,
             is_by_time: self.is_by_time,
             bytes_per_second: (bytes * 1_000_000_000 / nanos) as u64,
             is_cut_short: self.next == CANCELLED,
@@ -343,6 +348,7 @@ impl Volume {
             bytes_done,
             bytes_total,
             lines_unreadable: 0,
+            lines_not_compared: 0,
             is_by_time: false,
             began_at: self.now,
             began_with_bytes: bytes_done,
@@ -609,7 +615,11 @@ impl Volume {
                 self.give_up_replacement(CutShort::Unreadable);
             }
         }
+        let lines_of_data = job.columns.len() as u64 * u64::from(self.layout(set).data_units());
         let Some(work) = &mut self.repair.work else { return };
+        // Passed by: else the rest would never be looked at.
+        let is_passed = job.is_without_sums && matches!(job.kind, Kind::Scrub);
+        work.lines_not_compared += if is_passed { lines_of_data } else { 0 };
         work.tries.remove(&job.key);
         if job.result().is_err() && matches!(job.kind, Kind::Copy { .. }) {
             self.give_up_replacement(CutShort::Unreadable);
@@ -617,7 +627,7 @@ impl Volume {
         let kind = self.repair.work.as_ref().map(|work| work.kind);
         let stripe_bytes = kind.map_or(0, |kind| self.stripe_bytes(kind, set.into()));
         let Some(work) = &mut self.repair.work else { return };
-        if job.result().is_err() {
+        if job.result().is_err() && !is_passed {
             work.has_failed = true;
             work.cut_short();
         }
@@ -743,11 +753,12 @@ impl Volume {
 
     fn scrub_ended(&mut self) {
         let work = self.repair.work.as_ref().expect("it is ending");
-        let found = work.mismatches;
+        let (found, not_compared) = (work.mismatches, work.lines_not_compared);
         if work.next != CANCELLED {
             self.scrubs.ended(self.now, found);
             self.counters.scrubs_ended += 1;
             self.counters.scrubs_found += found;
+            self.counters.scrubs_not_compared += not_compared;
             return;
         }
         self.scrubs.set_aside(work.place(), found);

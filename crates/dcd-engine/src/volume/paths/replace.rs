@@ -211,6 +211,7 @@ impl Replacement {
             bytes_total: 0,
             mismatches: 0,
             lines_unreadable: 0,
+            lines_not_compared: 0,
             is_by_time: false,
             bytes_per_second: 0,
             is_cut_short: self.given_up.is_some(),

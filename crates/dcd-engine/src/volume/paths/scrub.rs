@@ -64,8 +64,11 @@ impl Volume {
     /// Whoever wants something else of the members does not wait for a scrub that nobody has asked
     /// for. What it has under way comes to its end by itself.
     pub(super) fn set_scrub_aside(&mut self) {
-        if let Some((place, found)) = self.repair.drop_scrub_by_time() {
+        if let Some((place, found, is_stopped)) = self.repair.drop_scrub_by_time() {
             self.scrubs.set_aside(place, found);
+            if is_stopped {
+                self.scrubs.put_off(self.now);
+            }
         }
     }
 

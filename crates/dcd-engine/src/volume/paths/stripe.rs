@@ -157,7 +157,7 @@ impl Volume {
         match sums {
             Sums::Unreadable => {
                 self.fail_reads(&job);
-                job.result = Err(IoError::Failed);
+                (job.is_without_sums, job.result) = (true, Err(IoError::Failed));
                 self.end_job(id, job);
             }
             Sums::There | Sums::Awaited => self.read_for_job(id, job),
