@@ -174,6 +174,11 @@ impl VolumeReport {
         self.twin.as_ref().map_or(0, |twin| twin.regions_marked)
     }
 
+    /// Whether it is growing.
+    pub fn is_growing(&self) -> bool {
+        self.growth.as_ref().is_some_and(|growth| !growth.is_over())
+    }
+
     /// Lines of 4 KiB whose reads fail until they are written.
     pub fn lines_lost(&self) -> u64 {
         self.raid0_lines_lost.saturating_add(self.redundant_lines_lost)
@@ -418,7 +423,7 @@ pub struct SetReport {
 }
 
 /// A rebuild or scrub.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct WorkReport {
     /// `rebuild`, `scrub` or `replace`.
     pub kind: String,

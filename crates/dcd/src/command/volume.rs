@@ -8,7 +8,7 @@ use dcd_daemon::control::client::for_people;
 use dcd_daemon::device::device_spec::DeviceSpec;
 use dcd_daemon::process::signals::Signals;
 use dcd_daemon::report::volumes::{
-    ScrubsReport, SpareReport, TwinReport, VolumeReport, WorkReport,
+    GrowthReport, ScrubsReport, SpareReport, TwinReport, VolumeReport, WorkReport,
 };
 use dcd_daemon::serve::ServeError;
 use dcd_daemon::units_text::{format_size, parse_size};
@@ -418,8 +418,13 @@ fn remove_spare(mut volume: VolumeClient, disk: &Path) -> Result<(), CommandErro
     let mut names = volume.report.spares.iter().filter_map(|spare| spare.disk.as_ref());
     // What is none the daemon refuses.
     let name = names.find(is_it).cloned().unwrap_or_else(|| disk.display().to_string());
+    // There may be two of one name: of a disk that was taken out and has come again.
+    let of_that_name = |report: &VolumeReport| {
+        report.spares.iter().filter(|spare| spare.disk.as_ref() == Some(&name)).count()
+    };
+    let before = of_that_name(&volume.report);
     volume.ask(&VolumeCommand::RemoveSpare { disk: name.clone() })?;
-    while volume.status()?.spares.iter().any(|spare| spare.disk.as_ref() == Some(&name)) {
+    while of_that_name(&volume.status()?) >= before.max(1) {
         pause();
     }
     print(&format!("{} is no spare any more; take it out of the data-disks\n", disk.display()))
@@ -447,6 +452,25 @@ fn spare_words(report: &VolumeReport, paint: Paint) -> String {
         _ => "",
     };
     words
+}
+
+/// A growth under way, or one that has not come to its end.
+fn growth_words(growth: &GrowthReport) -> String {
+    let sizes = format!(
+        "from {} to {}",
+        format_size(growth.bytes_before),
+        format_size(growth.bytes_wanted)
+    );
+    let doing = match (growth.state.as_str(), &growth.because) {
+        ("grown", _) => return String::new(),
+        (_, Some(because)) => return format!("has not grown {sizes}: {because}\n"),
+        ("emptying", _) => "changes under way are recorded",
+        ("tables", _) => "its tables are copied to a larger area",
+        ("superblock", _) => "the superblock is written",
+        ("twin", _) => "the members get tables of the new size",
+        (other, _) => other,
+    };
+    format!("grows {sizes}: {doing}\n")
 }
 
 fn mismatches(work: &WorkReport) -> String {
@@ -608,6 +632,7 @@ pub fn panel(report: &VolumeReport, paint: Paint) -> String {
             )
         }
     };
+    let growth = report.growth.as_ref().map_or(String::new(), growth_words);
     let whole =
         report.members.iter().all(|member| matches!(member.state.as_str(), "up-to-date" | "late"));
     let state = match (report.has_failed, whole, report.lines_lost()) {
@@ -645,7 +670,7 @@ pub fn panel(report: &VolumeReport, paint: Paint) -> String {
         pointers => format!("; {pointers} of {} pointers", report.pointers_max),
     };
     format!(
-        "volume of {}, {state}: {} placed{waiting}{pointers}; {} of memory\n{lost}{}{}{}\n{}{work}",
+        "volume of {}, {state}: {} placed{waiting}{pointers}; {} of memory\n{lost}{}{}{}\n{}{work}{growth}",
         format_size(report.volume_bytes),
         size(report.extents_mapped),
         format_size(report.memory_bytes),
@@ -654,4 +679,42 @@ pub fn panel(report: &VolumeReport, paint: Paint) -> String {
         members.render(paint),
         sets.render(paint),
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_growth_is_told_until_it_is_over_and_why_it_is_not() {
+        let growth = |state: &str, because: Option<&str>| GrowthReport {
+            number: 1,
+            bytes_before: 1 << 30,
+            bytes_wanted: 3 << 30,
+            state: state.into(),
+            because: because.map(Into::into),
+        };
+        assert_eq!(growth_words(&growth("grown", None)), "");
+        assert_eq!(
+            growth_words(&growth("tables", None)),
+            "grows from 1 GiB to 3 GiB: its tables are copied to a larger area\n"
+        );
+        assert_eq!(
+            growth_words(&growth("cut-short", Some("it was cancelled"))),
+            "has not grown from 1 GiB to 3 GiB: it was cancelled\n"
+        );
+    }
+
+    #[test]
+    fn a_scrub_tells_what_it_has_passed_by() {
+        let mut work = WorkReport { kind: "scrub".into(), ..WorkReport::default() };
+        assert_eq!(mismatches(&work), "");
+        work.mismatches = 1;
+        assert_eq!(mismatches(&work), ", 1 line not as it should have been");
+        work.lines_not_compared = 512;
+        assert_eq!(
+            mismatches(&work),
+            ", 1 line not as it should have been, 512 lines not compared (their checksums cannot be read)"
+        );
+    }
 }
