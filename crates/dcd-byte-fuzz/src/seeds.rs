@@ -27,7 +27,7 @@ use dcd_engine::volume::format::root::{
     MISSED_BYTES, MemberState, MissedBits, Root, ScrubRecord, UnfinishedScrub,
 };
 use dcd_engine::volume::members::MemberMask;
-use dcd_engine::volume::placement::{Placement, RaidLevel};
+use dcd_engine::volume::placement::{DeviceClass, Placement, RaidLevel};
 use dcd_engine::volume::raid::SetLine;
 use dcd_engine::zero_ranges::ZeroRange;
 use dcd_engine::{LbaRange, Superblock, Uuid};
@@ -445,6 +445,7 @@ fn transmissions() -> Vec<Vec<u8>> {
 fn volume_structures() -> Vec<Vec<u8>> {
     let set = |level, copies, place: u64| SetConfig {
         level,
+        class: DeviceClass::Slow,
         members: (0..4).map(MemberIndex).collect(),
         stripe_unit_bytes: 16 << 10,
         copies,

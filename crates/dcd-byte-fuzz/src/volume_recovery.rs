@@ -21,7 +21,7 @@ use dcd_engine::volume::format::page::{self, PAGE_BYTES, PageIndex};
 use dcd_engine::volume::format::page_map;
 use dcd_engine::volume::format::root::{self, Root};
 use dcd_engine::volume::members::MemberInfo;
-use dcd_engine::volume::placement::{Placement, RaidLevel};
+use dcd_engine::volume::placement::{DeviceClass, Placement, RaidLevel};
 use dcd_engine::volume::{Volume, VolumeParts};
 use dcd_engine::{
     AckMode, Buffer, Device, Engine, EngineConfig, Geometry, Input, Io, IoDone, IoError, Lba,
@@ -60,6 +60,7 @@ fn settings() -> EngineConfig {
 fn set(level: RaidLevel, copies: u32, place: u64) -> SetConfig {
     SetConfig {
         level,
+        class: DeviceClass::Slow,
         members: (0..MEMBERS as u8).map(MemberIndex).collect(),
         stripe_unit_bytes: 16 << 10,
         copies,

@@ -42,6 +42,7 @@ use dcd_engine::units::{
     CopyPageIndex, CopySlot, FragmentMask, Line, MemberIndex, RecordNumber, SegmentIndex,
     SegmentSerial, SequenceId, SlotIndex,
 };
+use dcd_engine::volume::attributes::Attributes;
 use dcd_engine::volume::config::{SetConfig, VolumeConfig};
 use dcd_engine::volume::format::header::VolumeHeader;
 use dcd_engine::volume::format::journal::{self, JournalItem, JournalRecord};
@@ -52,7 +53,7 @@ use dcd_engine::volume::format::root::{
     MISSED_BYTES, MemberState, MissedBits, Root, ScrubRecord, UnfinishedScrub,
 };
 use dcd_engine::volume::members::MemberMask;
-use dcd_engine::volume::placement::{Placement, RaidLevel};
+use dcd_engine::volume::placement::{DeviceClass, Placement, PlacementRule, RaidLevel};
 use dcd_engine::volume::raid::SetLine;
 use dcd_engine::zero_ranges::ZeroRange;
 use dcd_engine::{
@@ -707,6 +708,7 @@ fn a_copy_of_the_read_area_is_served() {
 fn volume_header() -> VolumeHeader {
     let set = |level, copies, place: u64| SetConfig {
         level,
+        class: DeviceClass::Slow,
         members: vec![MemberIndex(2), MemberIndex(0), MemberIndex(1), MemberIndex(3)],
         stripe_unit_bytes: 16 << 10,
         copies,
@@ -727,6 +729,17 @@ fn volume_header() -> VolumeHeader {
         placement: Placement::default(),
     };
     VolumeHeader { uuid: UUID, config, pointers_max: 700, journal_bytes: 1 << 20 }
+}
+
+/// Sets of two classes, and a rule that names one.
+fn volume_header_with_classes() -> VolumeHeader {
+    let mut header = volume_header();
+    header.config.sets[0].class = DeviceClass::Fast;
+    let last = header.config.placement.rules().last().copied().unwrap();
+    let cold = PlacementRule { required: Attributes::COLD, class: Some(DeviceClass::Slow), ..last };
+    let hot = PlacementRule { required: Attributes::HOT, class: Some(DeviceClass::Fast), ..last };
+    header.config.placement = Placement::new(vec![cold, hot, last]).unwrap();
+    header
 }
 
 fn volume_root() -> Root {
@@ -862,13 +875,14 @@ fn superblock_of_grown_volume() -> Superblock {
     }
 }
 
-fn volume_images() -> [(&'static str, Vec<u8>); 18] {
+fn volume_images() -> [(&'static str, Vec<u8>); 19] {
     let bytes = |buffer: Buffer| buffer.bytes().to_vec();
     let superblock = Superblock { volume_bytes: 5 << 20, ..superblock() };
     [
         ("superblock-volume-grown", bytes(superblock_of_grown_volume().encode())),
         ("superblock-volume", bytes(superblock.encode())),
         ("volume-header", bytes(volume_header().encode())),
+        ("volume-header-with-classes", bytes(volume_header_with_classes().encode())),
         ("volume-root", bytes(volume_root().encode())),
         ("volume-page", bytes(page::encode(UUID, PageIndex(3), 8, &pattern(9, 4032)))),
         ("volume-map-page", {
@@ -917,6 +931,10 @@ fn structures_of_a_volume_are_read_as_ever() {
     let superblock = Superblock::decode(&read_image("superblock-volume-grown"));
     assert_eq!(superblock, Ok(superblock_of_grown_volume()));
     assert_eq!(VolumeHeader::decode(&read_image("volume-header")), Ok(volume_header()));
+    assert_eq!(
+        VolumeHeader::decode(&read_image("volume-header-with-classes")),
+        Ok(volume_header_with_classes())
+    );
     assert_eq!(Root::decode(&read_image("volume-root"), UUID), Ok(volume_root()));
     let root = Root::decode(&read_image("volume-root-labels"), UUID);
     assert_eq!(root, Ok(volume_root_with_labels()));

@@ -37,6 +37,8 @@ pub enum Runs {
     Volumes,
     /// Volumes where extents are moved, and hints matter.
     TieredVolumes,
+    /// The same with tiers of devices.
+    VolumesOfClasses,
     /// Volumes where one thing happens again and again: a chain of events which other runs hardly
     /// ever have.
     FocusedVolumes,

@@ -59,6 +59,12 @@ fn tiers_and_hints_agree_with_the_model() {
 }
 
 #[test]
+fn classes_and_hints_agree_with_the_model() {
+    let volume = runs(VolumeKind::Classes, 0).volume;
+    assert!(volume.rebuilds > 0 && volume.lines_rotted > 0 && volume.scrubs > 0, "{volume:?}");
+}
+
+#[test]
 fn a_cache_disk_that_fails_loses_nothing_that_was_acknowledged() {
     let mut volume = dcd_fuzz::report::VolumeUse::default();
     for kind in VolumeKind::ALL {

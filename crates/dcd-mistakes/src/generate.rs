@@ -87,6 +87,7 @@ fn variant(runs: &str) -> &'static str {
         "volumes" => "Runs::Volumes",
         "tiered" => "Runs::TieredVolumes",
         "focused" => "Runs::FocusedVolumes",
+        "classes" => "Runs::VolumesOfClasses",
         "stumbling" => "Runs::StumblingVolumes",
         "unlogged" => "Runs::UnloggedVolumes",
         "rotting" => "Runs::RottingVolumes",

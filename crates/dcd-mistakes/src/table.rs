@@ -10,6 +10,7 @@ pub const RUNS: &[&str] = &[
     "volumes",
     "tiered",
     "focused",
+    "classes",
     "stumbling",
     "unlogged",
     "rotting",

@@ -38,7 +38,9 @@ use dcd_engine::volume::format::area::{
 };
 use dcd_engine::volume::format::header::VolumeHeader;
 use dcd_engine::volume::format::journal::JOURNAL_PAYLOAD_LINES_MAX;
-use dcd_engine::volume::placement::{Placement, PlacementError, PlacementRule, RaidLevel};
+use dcd_engine::volume::placement::{
+    DeviceClass, Placement, PlacementError, PlacementRule, RaidLevel,
+};
 use toml::de::{DeTable, DeValue};
 
 use crate::settings::parse_percent;
@@ -60,10 +62,10 @@ pub const KEYS: [&str; 10] = [
     "placement",
 ];
 /// Keys of a `[[set]]`.
-pub const SET_KEYS: [&str; 6] =
-    ["level", "members", "copies", "stripe-unit", "share", "per-member"];
+pub const SET_KEYS: [&str; 7] =
+    ["level", "class", "members", "copies", "stripe-unit", "share", "per-member"];
 /// Keys of a `[[placement]]`.
-pub const PLACEMENT_KEYS: [&str; 3] = ["all-of", "none-of", "levels"];
+pub const PLACEMENT_KEYS: [&str; 4] = ["all-of", "none-of", "levels", "class"];
 
 const EXTENT_BYTES_DEFAULT: u64 = 64 << 10;
 const STRIPE_UNIT_BYTES_DEFAULT: u64 = 64 << 10;
@@ -108,6 +110,7 @@ impl Amount {
 struct SetFile {
     place: Place,
     level: RaidLevel,
+    class: DeviceClass,
     members: Option<Vec<u8>>,
     copies: Option<u32>,
     stripe_unit_bytes: u64,
@@ -330,6 +333,12 @@ fn level(value: &DeValue<'_>) -> Result<RaidLevel, ValueProblem> {
         .ok_or_else(|| unfit(format!("expected the RAID level 0, 1 or 5, found {found}")))
 }
 
+fn class(value: &DeValue<'_>) -> Result<DeviceClass, ValueProblem> {
+    let found: String = text(value)?;
+    DeviceClass::from_name(&found)
+        .ok_or_else(|| unfit(format!("expected \"fast\" or \"slow\", found \"{found}\"")))
+}
+
 fn numbers<T>(
     value: &DeValue<'_>,
     most: usize,
@@ -353,6 +362,7 @@ fn set(
     let mut set = SetFile {
         place,
         level: RaidLevel::Raid0,
+        class: DeviceClass::Slow,
         members: None,
         copies: None,
         stripe_unit_bytes: STRIPE_UNIT_BYTES_DEFAULT,
@@ -361,6 +371,7 @@ fn set(
     reader.each(table, NAME, &SET_KEYS, |key, value| {
         match key {
             "level" => wanted = Some(level(value)?),
+            "class" => set.class = class(value)?,
             "members" => set.members = Some(numbers(value, MEMBERS_MAX, number)?),
             "copies" => set.copies = Some(number(value)?),
             "stripe-unit" => {
@@ -394,11 +405,13 @@ fn rule(
     table: &DeTable<'_>,
 ) -> Result<(Place, PlacementRule), TableFileError> {
     const NAME: &str = "this [[placement]]";
-    let (mut required, mut excluded, mut levels) = (Attributes::NONE, Attributes::NONE, None);
+    let (mut required, mut excluded) = (Attributes::NONE, Attributes::NONE);
+    let (mut levels, mut wanted) = (None, None);
     reader.each(table, NAME, &PLACEMENT_KEYS, |key, value| {
         match key {
             "all-of" => required = text(value)?,
             "none-of" => excluded = text(value)?,
+            "class" => wanted = Some(class(value)?),
             _ => {
                 let found = numbers(value, 3, level)?;
                 let three = <[RaidLevel; 3]>::try_from(found);
@@ -409,7 +422,7 @@ fn rule(
         Ok(())
     })?;
     match levels {
-        Some(levels) => Ok((place, PlacementRule { required, excluded, levels })),
+        Some(levels) => Ok((place, PlacementRule { required, excluded, levels, class: wanted })),
         None => Err(TableFileError::Missing { place, key: "levels", table: NAME }),
     }
 }
@@ -609,6 +622,7 @@ impl VolumeFile {
             }
             sets.push(SetConfig {
                 level: set.level,
+                class: set.class,
                 members: members.iter().map(|it| MemberIndex(*it)).collect(),
                 stripe_unit_bytes: unit,
                 copies,
@@ -701,15 +715,18 @@ mod tests {
         let text = "extent = \"4k\"\nsize = \"8M\"\nselective-caching = true\n\
                     migrate-max = 0\njournal = \"2M\"\npointers = 9\ntemporary = \"1M\"\n\
                     [[set]]\nlevel = 0\nmembers = [1]\nstripe-unit = \"4k\"\nper-member = \"16M\"\n\
-                    [[set]]\nlevel = 1\ncopies = 2\n\
+                    [[set]]\nlevel = 1\ncopies = 2\nclass = \"fast\"\n\
                     [[placement]]\nall-of = \"important,random\"\nnone-of = \"read-most\"\nlevels = [1, 5, 0]\n\
-                    [[placement]]\nlevels = [0, 5, 1]\n";
+                    [[placement]]\nlevels = [0, 5, 1]\nclass = \"fast\"\n";
         let volume = file(text).plan(&[33 * MIB; 4]).unwrap();
         assert_eq!((volume.extent_bytes, volume.logical_bytes), (4096, 8 * MIB));
         assert!(volume.selective_caching);
         assert_eq!((volume.migrate_bytes_per_second_max, volume.temporary_bytes), (0, MIB));
         assert_eq!((volume.sets[1].copies, volume.sets[1].data_units()), (2, 2));
-        assert_eq!(volume.placement.rules().len(), 2);
+        let classes: Vec<DeviceClass> = volume.sets.iter().map(|set| set.class).collect();
+        assert_eq!(classes, [DeviceClass::Slow, DeviceClass::Fast]);
+        let classes: Vec<_> = volume.placement.rules().iter().map(|rule| rule.class).collect();
+        assert_eq!(classes, [None, Some(DeviceClass::Fast)]);
     }
 
     #[test]
@@ -761,6 +778,8 @@ mod tests {
         check(&levels, "each of the RAID levels 0, 1 and 5 once", "levels = [1, 5, 0]");
         check(&placement.replace("hot", "warm"), "there is no attribute `warm`", "");
         check(&placement.replace("hot", "hot,cold"), "contradict", "");
+        let class = placement.replace("level = 0", "level = 0\nclass = \"quick\"");
+        check(&class, "expected \"fast\" or \"slow\", found \"quick\"", "");
         // Members too small for anything.
         let (error, _) = problem("[[set]]\nlevel = 0", &[MIB]);
         assert!(error.contains("member 0 has 0 B left"), "{error}");

@@ -315,6 +315,48 @@ fn a_volume_is_scrubbed_by_itself_and_says_when() {
     daemon.stop();
 }
 
+// What is said of blocks moves them to fast devices and back, while they are served.
+#[test]
+fn what_is_hot_goes_to_fast_devices_and_back_when_it_has_cooled_down() {
+    let site = made(
+        "extent = \"64k\"\ntemporary = \"0\"\njournal = \"2M\"\nmigrate-max = 0\n\
+         [[set]]\nlevel = 0\nmembers = [0, 1]\nper-member = \"24M\"\n\
+         [[set]]\nlevel = 0\nclass = \"fast\"\nmembers = [2, 3]\nper-member = \"24M\"\n",
+    );
+    let daemon = serve(&site, "m0 m1 m2 m3", "");
+    let used = |set: usize| volume(&site)["sets"][set]["extents_used"].as_u64().unwrap();
+    write(&site, 1);
+    site.dcd("drain --control ctl").ok();
+    let all = used(0);
+    assert!(all > 100 && used(1) == 0, "{} {}", used(0), used(1));
+    let say = |line: &str| {
+        let said = ask(
+            &site,
+            &format!("{{\"volume\":{{\"set-attributes\":{{\"ranges\":[[0,40000]],{line}}}}}}}"),
+        );
+        assert_eq!(said["ok"], true, "{said}");
+    };
+    say("\"set\":\"hot\"");
+    let hot = until("what is hot is on fast devices", || {
+        // A place is free when it is durable that nothing is there any more.
+        let (slow, fast) = (used(0), used(1));
+        (fast > 50 && slow + fast == all).then_some((slow, fast))
+    });
+    verify(&site, 1, "on fast devices");
+    daemon.kill();
+    let daemon = serve(&site, "m0 m1 m2 m3", "");
+    assert_eq!((used(0), used(1)), hot);
+    let words = site.dcd("volume status --control ctl").ok();
+    assert!(words.contains("RAID 0  fast   2,3"), "{words}");
+    let made = site.dcd("inspect volume --cache-disk c").ok();
+    assert!(made.contains("RAID 0  fast") && made.contains("by what it is"), "{made}");
+    say("\"set\":\"cold\",\"clear\":\"hot\"");
+    until("what has cooled down is on slow devices", || (used(1) == 0).then_some(()));
+    assert_eq!(used(0), all);
+    verify(&site, 1, "on slow devices");
+    daemon.stop();
+}
+
 #[test]
 fn a_disk_takes_the_place_of_a_member_that_works_while_it_is_written() {
     let site = made(TIERED);

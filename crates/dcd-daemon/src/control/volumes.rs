@@ -149,7 +149,8 @@ fn attributes_of(volume: &Volume, block: Lba) -> Value {
     let place = volume.place(block).map(|placed| {
         json!({
             "set": placed.set,
-            "level": placed.level.number(),
+            "level": placed.tier.level.number(),
+            "class": placed.tier.class.name(),
             "member": placed.member.0,
             "offset": placed.offset,
             "temporary": placed.is_temporary,
@@ -175,7 +176,7 @@ fn places_of(volume: &Volume, ranges: &[LbaRange]) -> Option<Vec<PlaceReport>> {
             let place = PlaceReport {
                 block,
                 blocks: extent,
-                level: placed.map(|placed| placed.level.number()),
+                level: placed.map(|placed| placed.tier.level.number()),
                 set: placed.map(|placed| placed.set),
                 temporary: placed.is_some_and(|placed| placed.is_temporary),
                 attributes: volume.attributes(Lba(block)),

@@ -70,6 +70,7 @@ fn full_report() -> StatusReport {
         sets: vec![SetReport {
             set: 0,
             level: 5,
+            class: "slow".into(),
             members: vec![0, 1],
             stripe_unit_bytes: 65536,
             extents: 9_000_001,

@@ -120,7 +120,8 @@ impl VolumeReport {
         let sets = status.sets.iter().zip(&config.sets).enumerate();
         let sets = sets.map(|(index, (set, config))| SetReport {
             set: index as u8,
-            level: set.level.number(),
+            level: set.tier.level.number(),
+            class: set.tier.class.name().into(),
             members: config.members.iter().map(|member| member.0).collect(),
             stripe_unit_bytes: config.stripe_unit_bytes,
             extents: set.room.extents - set.room.temporary,
@@ -408,6 +409,9 @@ pub struct SetReport {
     pub set: u8,
     /// 0, 1 or 5.
     pub level: u8,
+    /// How fast its devices are: `fast` or `slow`.
+    #[serde(default)]
+    pub class: String,
     /// The members that it lies on.
     pub members: Vec<u8>,
     /// What lies together on one of them.

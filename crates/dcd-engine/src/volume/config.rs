@@ -1,7 +1,7 @@
 //! What a volume is made of: its members, the sets on them, the size of an extent.
 
 use super::extents::{EXTENTS_MAX, SET_EXTENTS_MAX};
-use super::placement::{Placement, RaidLevel};
+use super::placement::{DeviceClass, Placement, RaidLevel, Tier};
 use crate::units::{BLOCK_SIZE, LINE_SIZE, MemberIndex};
 
 /// Most members of a volume.
@@ -31,6 +31,8 @@ pub const TWIN_REGION_PAGES_MAX: u32 = 1 << 10;
 pub struct SetConfig {
     /// How it keeps data.
     pub level: RaidLevel,
+    /// How fast its devices are.
+    pub class: DeviceClass,
     /// The members, in the order of their units.
     pub members: Vec<MemberIndex>,
     /// What lies together on one member, in bytes.
@@ -45,6 +47,11 @@ pub struct SetConfig {
 }
 
 impl SetConfig {
+    /// What extents it is a place for.
+    pub fn tier(&self) -> Tier {
+        Tier { level: self.level, class: self.class }
+    }
+
     /// Units of data in a stripe.
     pub fn data_units(&self) -> u64 {
         let members = self.members.len() as u64;

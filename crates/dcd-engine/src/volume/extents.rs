@@ -19,7 +19,7 @@ use std::ops::Range;
 use super::attributes::Attributes;
 use super::config::VolumeConfig;
 use super::free_map::FreeMap;
-use super::placement::{Placement, RaidLevel};
+use super::placement::{Placement, RaidLevel, TIERS, Tier};
 use super::raid::SetLine;
 use super::sparse_table::SparseTable;
 use crate::units::LINE_SIZE;
@@ -159,12 +159,14 @@ pub struct FoundPlace {
     start: Option<u64>,
 }
 
+/// Parts that an extent can be in: RAID 0 of each class has two.
+const PARTS_MAX: usize = TIERS + 2;
 /// Free places looked at for one that can be used.
 const CANDIDATES_MAX: usize = 4096;
 
 #[derive(Clone, Debug)]
 struct SetMap {
-    level: RaidLevel,
+    tier: Tier,
     extents: u64,
     /// The region for temporary data begins here; `extents` if the set has none.
     temporary_start: u64,
@@ -177,10 +179,10 @@ struct SetMap {
 }
 
 impl SetMap {
-    fn new(level: RaidLevel, extents: u64, temporary: u64) -> SetMap {
+    fn new(tier: Tier, extents: u64, temporary: u64) -> SetMap {
         let temporary_start = extents - temporary;
         SetMap {
-            level,
+            tier,
             extents,
             temporary_start,
             free: FreeMap::all_free(extents),
@@ -274,15 +276,15 @@ enum Region {
     Temporary,
 }
 
-/// A region of all sets of a level: where an extent is wanted more or less than elsewhere.
+/// A region of all sets of a tier: where an extent is wanted more or less than elsewhere.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) struct Part {
-    level: RaidLevel,
+    tier: Tier,
     region: Region,
 }
 
-/// Of each set its level, its extents, and how many of them are for temporary data.
-fn parts_of(config: &VolumeConfig) -> impl Iterator<Item = (RaidLevel, u64, u64)> {
+/// Of each set its tier, its extents, and how many of them are for temporary data.
+fn parts_of(config: &VolumeConfig) -> impl Iterator<Item = (Tier, u64, u64)> {
     let mut temporary_left = config.temporary_bytes / config.extent_bytes;
     let parts = config.sets.iter().rev().map(|set| {
         let extents = config.whole_extents(set);
@@ -292,7 +294,7 @@ fn parts_of(config: &VolumeConfig) -> impl Iterator<Item = (RaidLevel, u64, u64)
             RaidLevel::Raid1 | RaidLevel::Raid5 => 0,
         };
         temporary_left -= temporary;
-        (set.level, extents, temporary)
+        (set.tier(), extents, temporary)
     });
     let parts: Vec<_> = parts.collect();
     parts.into_iter().rev()
@@ -312,7 +314,7 @@ impl Extents {
     /// That of a volume of which nothing is mapped, which [`VolumeConfig::validate`] has accepted.
     pub fn new(config: &VolumeConfig) -> Extents {
         let sets = parts_of(config);
-        let sets = sets.map(|(level, extents, temporary)| SetMap::new(level, extents, temporary));
+        let sets = sets.map(|(tier, extents, temporary)| SetMap::new(tier, extents, temporary));
         let sets = sets.collect();
         let extents = config.extents();
         assert!(extents <= EXTENTS_MAX, "a volume of {extents} extents");
@@ -330,10 +332,10 @@ impl Extents {
     /// # Panics
     /// If there is less of anything.
     pub fn grow(&mut self, config: &VolumeConfig) {
-        for (set, (level, extents, temporary)) in parts_of(config).enumerate() {
+        for (set, (tier, extents, temporary)) in parts_of(config).enumerate() {
             match self.sets.get_mut(set) {
                 Some(map) => map.grow(extents, temporary),
-                None => self.sets.push(SetMap::new(level, extents, temporary)),
+                None => self.sets.push(SetMap::new(tier, extents, temporary)),
             }
         }
         self.set_len(config.extents());
@@ -410,7 +412,7 @@ impl Extents {
     pub fn index_loaded(&mut self) -> Result<(), ExtentsError> {
         self.unused = FreeMap::all_free(u64::from(self.extents()));
         for set in &mut self.sets {
-            *set = SetMap::new(set.level, set.extents, set.extents - set.temporary_start);
+            *set = SetMap::new(set.tier, set.extents, set.extents - set.temporary_start);
         }
         self.mapped = 0;
         for extent in self.known().collect::<Vec<_>>() {
@@ -441,7 +443,7 @@ impl Extents {
         Some(self.take(found))
     }
 
-    /// Finds room for an extent with these attributes: on the first of its levels that has any,
+    /// Finds room for an extent with these attributes: on the first of its tiers that has any,
     /// there on the set of `near` or else the one with most room, directly behind `near` or else at
     /// the first free place after it that can be used.
     pub fn find(
@@ -482,7 +484,7 @@ impl Extents {
 
     /// Whether another extent could be there.
     pub(super) fn has_room(&self, part: Part) -> bool {
-        self.sets.iter().any(|set| set.level == part.level && set.room(part.region) > 0)
+        self.sets.iter().any(|set| set.tier == part.tier && set.room(part.region) > 0)
     }
 
     /// Gives a place back that nothing is on any more.
@@ -506,19 +508,16 @@ impl Extents {
         self.sets[usize::from(place.set)].is_temporary(place.extent)
     }
 
-    /// Level of a set.
-    pub fn level(&self, place: Place) -> RaidLevel {
-        self.sets[usize::from(place.set)].level
-    }
-
     /// The level that such extents should be on: the first of theirs that a set has.
     #[cfg(test)]
     pub fn wanted_level(&self, attributes: Attributes, placement: &Placement) -> RaidLevel {
         let [first, ..] = self.parts_for(attributes, placement);
-        first.expect("a volume has a set with room outside of the region for temporary data").level
+        let first =
+            first.expect("a volume has a set with room outside of the region for temporary data");
+        first.tier.level
     }
 
-    /// Whether an extent is not where it should be if there was room: on another level, or
+    /// Whether an extent is not where it should be if there was room: on another tier, or
     /// TEMPORARY and outside of the region for that, or in it and not TEMPORARY.
     pub fn is_misplaced(&self, entry: Entry, placement: &Placement) -> bool {
         self.better_parts(entry, placement).next().is_some()
@@ -569,24 +568,31 @@ impl Extents {
 
     /// The parts where extents with these attributes may be, most wanted first; those that the
     /// volume has.
-    fn parts_for(&self, attributes: Attributes, placement: &Placement) -> [Option<Part>; 4] {
+    fn parts_for(
+        &self,
+        attributes: Attributes,
+        placement: &Placement,
+    ) -> [Option<Part>; PARTS_MAX] {
+        let tiers = placement.tiers(attributes);
+        let is_raid0 = |tier: &Tier| tier.level == RaidLevel::Raid0;
+        let (before, from_raid0) =
+            tiers.split_at(tiers.iter().position(is_raid0).expect("it is among them"));
+        // The region is for nobody else: its class does not matter.
         let is_temporary = attributes.contains(Attributes::TEMPORARY);
-        let mut parts = placement.levels(attributes).into_iter().flat_map(|level| {
-            let region = (is_temporary && level == RaidLevel::Raid0).then_some(Region::Temporary);
-            let regions = region.into_iter().chain([Region::Ordinary]);
-            regions.map(move |region| Part { level, region })
-        });
-        let mut there = parts.by_ref().filter(|part| {
-            self.sets
-                .iter()
-                .any(|set| set.level == part.level && !set.range(part.region).is_empty())
+        let regions = tiers.iter().filter(|tier| is_temporary && is_raid0(tier));
+        let ordinary = |tier: &Tier| Part { tier: *tier, region: Region::Ordinary };
+        let parts = (before.iter().map(ordinary))
+            .chain(regions.map(|tier| Part { tier: *tier, region: Region::Temporary }))
+            .chain(from_raid0.iter().map(ordinary));
+        let mut there = parts.filter(|part| {
+            self.sets.iter().any(|set| set.tier == part.tier && !set.range(part.region).is_empty())
         });
         std::array::from_fn(|_| there.next())
     }
 
     fn part_of(&self, place: Place) -> Part {
         let region = if self.is_temporary(place) { Region::Temporary } else { Region::Ordinary };
-        Part { level: self.level(place), region }
+        Part { tier: self.sets[usize::from(place.set)].tier, region }
     }
 
     /// On the set of `near`, or else on the one with most room that has a place which can be used.
@@ -596,13 +602,13 @@ impl Extents {
         near: Option<Place>,
         is_usable: impl Fn(Place) -> bool,
     ) -> Option<FoundPlace> {
-        let Part { level, region } = part;
+        let Part { tier, region } = part;
         let find = |set: usize, start: Option<u64>| {
             let place = |extent| Place { set: set as u8, extent };
             let found = self.sets[set].find(region, start, |extent| is_usable(place(extent)))?;
             Some(FoundPlace { place: place(found), region, start })
         };
-        let has_room = |set: &SetMap| set.level == level && set.room(region) > 0;
+        let has_room = |set: &SetMap| set.tier == tier && set.room(region) > 0;
         let near = near.filter(|near| has_room(&self.sets[usize::from(near.set)]));
         if let Some(found) = near.and_then(|near| find(near.set.into(), Some(near.extent + 1))) {
             return Some(found);

@@ -9,7 +9,7 @@ use super::RaidLevel::{Raid0, Raid1, Raid5};
 use super::*;
 use crate::units::MemberIndex;
 use crate::volume::config::{LABEL_BYTES, SetConfig};
-use crate::volume::placement::PlacementRule;
+use crate::volume::placement::{DeviceClass, PlacementRule};
 
 const EXTENT: u64 = 16 << 10;
 
@@ -21,6 +21,7 @@ fn config(sets: &[(RaidLevel, u64)], temporary: u64) -> VolumeConfig {
         .map(|(level, extents)| {
             let mut set = SetConfig {
                 level: *level,
+                class: DeviceClass::Slow,
                 members: (0..4).map(MemberIndex).collect(),
                 stripe_unit_bytes: 4096,
                 copies: if *level == Raid1 { 2 } else { 1 },
@@ -183,7 +184,8 @@ fn always(level: RaidLevel) -> Placement {
     let levels: Vec<RaidLevel> = [level].into_iter().chain(others).collect();
     let none = Attributes::NONE;
     let levels = levels.try_into().unwrap();
-    Placement::new(vec![PlacementRule { required: none, excluded: none, levels }]).unwrap()
+    Placement::new(vec![PlacementRule { required: none, excluded: none, levels, class: None }])
+        .unwrap()
 }
 
 #[test]
@@ -247,6 +249,41 @@ fn what_should_move_and_what_can() {
     extents.free(place(1, 2));
     let better = extents.allocate_better(entry("metadata", 2, 5), &placement);
     assert_eq!(better, Some(place(1, 2)));
+}
+
+#[test]
+fn classes_are_filled_and_left_as_levels_are() {
+    // RAID 1 and 0 on slow devices, and on fast ones.
+    let mut config = config(&[(Raid1, 4), (Raid0, 6), (Raid1, 2), (Raid0, 4)], 2);
+    (config.sets[2].class, config.sets[3].class) = (DeviceClass::Fast, DeviceClass::Fast);
+    for (words, expected) in [
+        ("none", [(1, 6), (0, 4), (3, 2), (2, 2)]),
+        ("hot", [(3, 2), (2, 2), (1, 6), (0, 4)]),
+        ("important", [(0, 4), (2, 2), (1, 6), (3, 2)]),
+        ("metadata", [(2, 2), (0, 4), (3, 2), (1, 6)]),
+    ] {
+        assert_eq!(fill(&mut Extents::new(&config), words), expected, "{words}");
+    }
+    // What has become hot is wanted elsewhere, and what has cooled down is not.
+    let mut extents = Extents::new(&config);
+    let placement = Placement::default();
+    let place = |set, extent| Place { set, extent };
+    let entry = |words, place| Entry {
+        place: Some(place),
+        attributes: attributes(words),
+        ..Entry::default()
+    };
+    assert!(!extents.is_misplaced(entry("none", place(1, 0)), &placement));
+    let better = extents.allocate_better(entry("hot", place(1, 0)), &placement);
+    assert_eq!(better, Some(place(3, 0)));
+    assert!(!extents.is_misplaced(entry("hot", place(3, 0)), &placement));
+    let better = extents.allocate_better(entry("cold", place(3, 0)), &placement);
+    assert_eq!(better, Some(place(1, 0)));
+    // The region for temporary data is that, whatever its class.
+    let mut temporary = |words| extents.allocate(attributes(words), None, &placement, |_| true);
+    assert_eq!(temporary("temporary"), Some(place(3, 2)));
+    assert_eq!(temporary("temporary,hot"), Some(place(3, 3)));
+    assert_eq!(temporary("temporary"), Some(place(1, 1)));
 }
 
 #[test]

@@ -206,10 +206,12 @@ impl Missed {
 mod tests {
     use super::*;
     use crate::volume::config::{LABEL_BYTES, SetConfig};
+    use crate::volume::placement::DeviceClass;
 
     fn layout(level: RaidLevel, unit: u64, stripes: u64) -> Layout {
         Layout::new(&SetConfig {
             level,
+            class: DeviceClass::Slow,
             members: (0..4).map(MemberIndex).collect(),
             stripe_unit_bytes: unit,
             copies: if level == RaidLevel::Raid1 { 2 } else { 1 },

@@ -237,10 +237,12 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::volume::placement::DeviceClass;
 
     fn set(level: RaidLevel, members: usize, copies: u32, unit: u64, stripes: u64) -> SetConfig {
         SetConfig {
             level,
+            class: DeviceClass::Slow,
             // Not in order, so that places and members cannot be mixed up unseen.
             members: (0..members as u8).rev().map(MemberIndex).collect(),
             stripe_unit_bytes: unit,

@@ -4,10 +4,11 @@ use std::ops::Range;
 
 use super::attributes::Attributes;
 use super::away::LogShare;
+use super::config::SetConfig;
 use super::extents::{ExtentIndex, SetRoom};
 use super::format::root::{MemberState, ScrubRecord};
 use super::members::{Member, MemberMask};
-use super::placement::RaidLevel;
+use super::placement::Tier;
 use super::raid::SetLine;
 use super::spares::{SpareState, SpareUse};
 use super::{CutShort, GrowthStatus, Volume, WorkStatus};
@@ -97,8 +98,8 @@ impl MemberStatus {
 /// A set.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SetStatus {
-    /// Its level.
-    pub level: RaidLevel,
+    /// Its level, and the class of its devices.
+    pub tier: Tier,
     /// How full it is.
     pub room: SetRoom,
 }
@@ -210,8 +211,8 @@ pub struct VolumeNews {
 pub struct Placed {
     /// Which set.
     pub set: u8,
-    /// Its level.
-    pub level: RaidLevel,
+    /// Its level, and the class of its devices.
+    pub tier: Tier,
     /// The member that it is read from first.
     pub member: MemberIndex,
     /// Byte address there.
@@ -244,13 +245,13 @@ impl Volume {
 
     /// A picture of it.
     pub fn status(&self) -> VolumeStatus {
-        let set = |(index, layout): (usize, &super::raid::Layout)| SetStatus {
-            level: layout.level(),
+        let set = |(index, set): (usize, &SetConfig)| SetStatus {
+            tier: set.tier(),
             room: self.extents.set_status(index as u8),
         };
         VolumeStatus {
             members: self.member_statuses().map(|(_, member)| member).collect(),
-            sets: self.layouts.iter().enumerate().map(set).collect(),
+            sets: self.header.config.sets.iter().enumerate().map(set).collect(),
             work: match self.is_replacement_stuck() {
                 true => None,
                 false => self.work_status().or_else(|| self.replacement_status()),
@@ -353,7 +354,7 @@ impl Volume {
         let first = layout.data_places(at.stripe, at.unit).start;
         Some(Placed {
             set: place.set,
-            level: layout.level(),
+            tier: self.header.config.sets[usize::from(place.set)].tier(),
             member: layout.member(first),
             offset: layout.offset(at.stripe, at.line_in_unit),
             is_temporary: self.extents.is_temporary(place),

@@ -16,7 +16,7 @@ use dcd_engine::volume::format::header::{VOLUME_HEADER_BYTES, VolumeHeader};
 use dcd_engine::volume::format::label::{LABEL_OFFSETS, MEMBER_LABEL_BYTES, MemberLabel};
 use dcd_engine::volume::growth::Growth;
 use dcd_engine::volume::members::MemberInfo;
-use dcd_engine::volume::placement::{Placement, RaidLevel};
+use dcd_engine::volume::placement::{DeviceClass, Placement, RaidLevel};
 use dcd_engine::volume::{GrowthEnd, Volume, VolumeParts};
 use dcd_engine::{
     Buffer, Device, Duration, Engine, EngineConfig, Geometry, GrowRefusal, Input, Io, IoDone,
@@ -74,6 +74,7 @@ pub type Moment = (Vec<u8>, Vec<Option<Vec<u8>>>);
 pub fn set(level: RaidLevel, members: u8, copies: u32, place: u64, unit: u64) -> SetConfig {
     SetConfig {
         level,
+        class: DeviceClass::Slow,
         members: (0..members).map(MemberIndex).collect(),
         stripe_unit_bytes: unit,
         copies,

@@ -32,7 +32,7 @@ pub mod truth;
 
 use std::str::FromStr;
 
-use dcd_engine::volume::placement::RaidLevel;
+use dcd_engine::volume::placement::{DeviceClass, RaidLevel, Tier};
 
 /// What kind of volume is run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -45,12 +45,19 @@ pub enum VolumeKind {
     Raid5,
     /// A set of each, and hints.
     Tiered,
+    /// RAID 1 and 0 on devices of two classes each, and hints.
+    Classes,
 }
 
 impl VolumeKind {
     /// All.
-    pub const ALL: [VolumeKind; 4] =
-        [VolumeKind::Raid0, VolumeKind::Raid1, VolumeKind::Raid5, VolumeKind::Tiered];
+    pub const ALL: [VolumeKind; 5] = [
+        VolumeKind::Raid0,
+        VolumeKind::Raid1,
+        VolumeKind::Raid5,
+        VolumeKind::Tiered,
+        VolumeKind::Classes,
+    ];
 
     /// As the command line names it.
     pub fn name(self) -> &'static str {
@@ -59,17 +66,27 @@ impl VolumeKind {
             VolumeKind::Raid1 => "raid1",
             VolumeKind::Raid5 => "raid5",
             VolumeKind::Tiered => "tiered",
+            VolumeKind::Classes => "classes",
         }
     }
 
-    /// Levels of its sets, in order.
-    pub fn levels(self) -> &'static [RaidLevel] {
-        match self {
-            VolumeKind::Raid0 => &[RaidLevel::Raid0],
-            VolumeKind::Raid1 => &[RaidLevel::Raid1],
-            VolumeKind::Raid5 => &[RaidLevel::Raid5],
-            VolumeKind::Tiered => &[RaidLevel::Raid1, RaidLevel::Raid5, RaidLevel::Raid0],
-        }
+    /// Those of its sets, in order.
+    pub fn tiers(self) -> Vec<Tier> {
+        use DeviceClass::{Fast, Slow};
+        use RaidLevel::{Raid0, Raid1, Raid5};
+        let tiers: &[(RaidLevel, DeviceClass)] = match self {
+            VolumeKind::Raid0 => &[(Raid0, Slow)],
+            VolumeKind::Raid1 => &[(Raid1, Slow)],
+            VolumeKind::Raid5 => &[(Raid5, Slow)],
+            VolumeKind::Tiered => &[(Raid1, Slow), (Raid5, Slow), (Raid0, Slow)],
+            VolumeKind::Classes => &[(Raid1, Fast), (Raid0, Slow), (Raid1, Slow), (Raid0, Fast)],
+        };
+        tiers.iter().map(|(level, class)| Tier { level: *level, class: *class }).collect()
+    }
+
+    /// Whether what is said of blocks decides where they are.
+    pub fn has_tiers(self) -> bool {
+        matches!(self, VolumeKind::Tiered | VolumeKind::Classes)
     }
 }
 

@@ -4,7 +4,7 @@ use dcd_engine::AckMode;
 use dcd_engine::units::{LINE_SIZE, MemberIndex};
 use dcd_engine::volume::config::{LABEL_BYTES, SetConfig, VolumeConfig};
 use dcd_engine::volume::format::area::VolumeArea;
-use dcd_engine::volume::placement::{Placement, RaidLevel};
+use dcd_engine::volume::placement::{Placement, RaidLevel, Tier};
 
 use super::VolumeKind;
 use crate::legs::LegOptions;
@@ -224,7 +224,7 @@ impl VolumeOptions {
             too_many_fail: random.one_in(6),
             rots: random.one_in(3),
             io_errors: random.one_in(3),
-            hints: kind == VolumeKind::Tiered && !random.one_in(4) || random.one_in(4),
+            hints: kind.has_tiers() && !random.one_in(4) || random.one_in(4),
             more: MoreFaults::default(),
         }
     }
@@ -350,7 +350,7 @@ impl VolumeOptions {
 
     /// A kind of volume has those that concern it.
     fn focus_on(&mut self, kind: VolumeKind, seed: u64) {
-        let has_raid0 = matches!(kind, VolumeKind::Raid0 | VolumeKind::Tiered);
+        let has_raid0 = matches!(kind, VolumeKind::Raid0) || kind.has_tiers();
         let focus = match seed % 4 {
             0 if has_raid0 => Focus::Replace,
             1 => Focus::Blocks,
@@ -396,17 +396,18 @@ fn draw_config(random: &mut Random, kind: VolumeKind) -> VolumeConfig {
     let (members, copies) = match kind {
         VolumeKind::Raid0 | VolumeKind::Raid5 => (3 + random.below(4) as usize, 1),
         VolumeKind::Raid1 => random.pick(&[(3, 3), (4, 2), (6, 2), (6, 3)]),
-        VolumeKind::Tiered => random.pick(&[(3, 3), (4, 2), (4, 2), (6, 2)]),
+        VolumeKind::Tiered | VolumeKind::Classes => random.pick(&[(3, 3), (4, 2), (4, 2), (6, 2)]),
     };
     let extent_bytes = 4096 << random.below(5);
     let mut member_offset_bytes = LABEL_BYTES;
     let sets: Vec<SetConfig> = kind
-        .levels()
+        .tiers()
         .iter()
-        .map(|level| {
+        .map(|Tier { level, class }| {
             let stripe_unit_bytes = 4096 << random.below(4);
             let mut set = SetConfig {
                 level: *level,
+                class: *class,
                 members: rotated(members, random.below(members as u64) as usize),
                 stripe_unit_bytes,
                 copies: if *level == RaidLevel::Raid1 { copies } else { 1 },

@@ -1,4 +1,4 @@
-//! Whether extents are on the level, and in the region, that is theirs.
+//! Whether extents are on the tier, and in the region, that is theirs.
 //!
 //! An extent may be elsewhere only while there is no room where it is wanted most: one that fell
 //! back is moved when there is.
@@ -9,14 +9,14 @@ use dcd_engine::Lba;
 use dcd_engine::units::BLOCK_SIZE;
 use dcd_engine::volume::Volume;
 use dcd_engine::volume::attributes::Attributes;
-use dcd_engine::volume::placement::RaidLevel;
+use dcd_engine::volume::placement::{RaidLevel, Tier};
 use dcd_engine::volume::status::VolumeStatus;
 
 use super::run::VolumeRun;
 use crate::model::Violation;
 
-/// A level, and whether it is the region for temporary data there.
-type Part = (RaidLevel, bool);
+/// A tier, and whether it is the region for temporary data there.
+type Part = (Tier, bool);
 
 /// All parts, with their room and what is taken.
 fn parts(status: &VolumeStatus) -> BTreeMap<Part, (u64, u64)> {
@@ -27,7 +27,7 @@ fn parts(status: &VolumeStatus) -> BTreeMap<Part, (u64, u64)> {
         for (is_region, (extents, used)) in
             [(false, ordinary), (true, (room.temporary, room.temporary_used))]
         {
-            let part = parts.entry((set.level, is_region)).or_default();
+            let part = parts.entry((set.tier, is_region)).or_default();
             *part = (part.0 + extents, part.1 + used);
         }
     }
@@ -40,12 +40,14 @@ fn wanted_part(
     parts: &BTreeMap<Part, (u64, u64)>,
     attributes: Attributes,
 ) -> Option<Part> {
-    let levels = volume.config().placement.levels(attributes);
+    let tiers = volume.config().placement.tiers(attributes);
     let is_temporary = attributes.contains(Attributes::TEMPORARY);
-    let wishes = levels.into_iter().flat_map(|level| {
-        let region = (is_temporary && level == RaidLevel::Raid0).then_some((level, true));
-        region.into_iter().chain([(level, false)])
-    });
+    let mut wishes: Vec<Part> = tiers.map(|tier| (tier, false)).into();
+    if is_temporary {
+        let first = tiers.iter().position(|tier| tier.level == RaidLevel::Raid0)?;
+        let raid0 = tiers.into_iter().filter(|tier| tier.level == RaidLevel::Raid0);
+        wishes.splice(first..first, raid0.map(|tier| (tier, true)));
+    }
     let is_there = |part: &Part| parts.get(part).is_some_and(|(extents, _)| *extents > 0);
     wishes.into_iter().find(is_there)
 }
@@ -69,7 +71,7 @@ impl VolumeRun {
             let Some(placed) = volume.place(block) else { continue };
             let attributes = volume.attributes(block);
             let Some(wanted) = wanted_part(volume, &parts, attributes) else { continue };
-            let is_at = (placed.level, placed.is_temporary);
+            let is_at = (placed.tier, placed.is_temporary);
             let (extents, used) = parts[&wanted];
             if is_at != wanted && used < extents {
                 return Err(Violation(format!(

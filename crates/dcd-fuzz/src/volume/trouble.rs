@@ -464,7 +464,8 @@ fn raid0_blocks(machine: &Machine, member: MemberIndex) -> Vec<u64> {
     let volume = machine.volume();
     let is_there = |line: &u64| {
         let placed = volume.place(Lba(line * LINE_BLOCKS));
-        placed.is_some_and(|placed| placed.level == RaidLevel::Raid0 && placed.member == member)
+        placed
+            .is_some_and(|placed| placed.tier.level == RaidLevel::Raid0 && placed.member == member)
     };
     let lines = (0..volume.config().logical_bytes / LINE_SIZE).filter(is_there);
     lines.flat_map(|line| line * LINE_BLOCKS..(line + 1) * LINE_BLOCKS).collect()

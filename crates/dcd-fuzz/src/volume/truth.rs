@@ -239,7 +239,7 @@ mod tests {
         for seed in 0..20 {
             for kind in VolumeKind::ALL {
                 let sets = sets(kind, seed);
-                for set in 0..kind.levels().len() {
+                for set in 0..kind.tiers().len() {
                     let layout = sets.layout(set);
                     let place = sets.line_place(set, layout.locate(SetLine(layout.lines() / 2)));
                     let copies: Vec<MemberIndex> = sets.copies(place).map(|(m, _)| m).collect();

@@ -12,6 +12,7 @@ use dcd_engine::format::geometry::SUPERBLOCK_OFFSETS;
 use dcd_engine::format::leg_label::{LEG_LABEL_BYTES, LEG_LABEL_OFFSETS, LegLabel, LegState};
 use dcd_engine::format::record::{Entry, RecordHeader};
 use dcd_engine::units::{LINE_SIZE, SegmentIndex};
+use dcd_engine::volume::placement::DeviceClass;
 use dcd_engine::{Buffer, Geometry, Superblock, Uuid};
 use serde::{Serialize, Serializer};
 use serde_json::{Value, json};
@@ -362,6 +363,7 @@ fn volume(disk: &InspectDisk) -> Result<(), CommandError> {
     let mut sets = Table::new(&[
         ("set", Align::Right),
         ("level", Align::Left),
+        ("class", Align::Left),
         ("members", Align::Left),
         ("copies", Align::Right),
         ("stripe unit", Align::Right),
@@ -376,6 +378,7 @@ fn volume(disk: &InspectDisk) -> Result<(), CommandError> {
         sets.row(vec![
             index.to_string(),
             format!("RAID {}", set.level.number()),
+            set.class.name().into(),
             words.join(","),
             set.copies.to_string(),
             format_size(set.stripe_unit_bytes),
@@ -384,20 +387,28 @@ fn volume(disk: &InspectDisk) -> Result<(), CommandError> {
             format_size(set.capacity_bytes()),
         ]);
         set_values.push(json!({
-            "level": set.level.number(), "members": members, "copies": set.copies,
+            "level": set.level.number(), "class": set.class.name(), "members": members, "copies": set.copies,
             "stripe_unit_bytes": set.stripe_unit_bytes, "member_bytes": set.member_bytes,
             "member_offset_bytes": set.member_offset_bytes, "capacity_bytes": set.capacity_bytes(),
         }));
     }
-    let mut rules =
-        Table::new(&[("all of", Align::Left), ("none of", Align::Left), ("levels", Align::Left)]);
+    let mut rules = Table::new(&[
+        ("all of", Align::Left),
+        ("none of", Align::Left),
+        ("levels", Align::Left),
+        ("class", Align::Left),
+    ]);
     let mut rule_values = Vec::new();
     for rule in config.placement.rules() {
         let levels = rule.levels.map(|level| level.number());
         let (required, excluded) = (rule.required.to_string(), rule.excluded.to_string());
-        rule_values.push(json!({ "all_of": required, "none_of": excluded, "levels": levels }));
+        let class = rule.class.map(DeviceClass::name);
+        rule_values.push(json!({
+            "all_of": required, "none_of": excluded, "levels": levels, "class": class,
+        }));
         let levels = levels.map(|level| level.to_string()).join(", ");
-        rules.row(vec![required, excluded, levels]);
+        let class = class.unwrap_or("by what it is").into();
+        rules.row(vec![required, excluded, levels, class]);
     }
     let area = volume_area(&image, &superblock, &header);
     let (journal_bytes, pointers_max) = match area {

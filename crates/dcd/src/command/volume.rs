@@ -595,6 +595,7 @@ pub fn panel(report: &VolumeReport, paint: Paint) -> String {
     let mut sets = Table::new(&[
         ("set", Align::Right),
         ("level", Align::Left),
+        ("class", Align::Left),
         ("members", Align::Left),
         ("size", Align::Right),
         ("used", Align::Right),
@@ -607,6 +608,7 @@ pub fn panel(report: &VolumeReport, paint: Paint) -> String {
         sets.row(vec![
             set.set.to_string(),
             format!("RAID {}", set.level),
+            set.class.clone(),
             numbers.join(","),
             size(set.extents),
             size(set.extents_used),

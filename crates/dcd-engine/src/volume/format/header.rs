@@ -11,7 +11,9 @@ use crate::format::preamble::{CHECKSUM_OFFSET, Preamble};
 use crate::units::{MemberIndex, Uuid};
 use crate::volume::attributes::Attributes;
 use crate::volume::config::{MEMBERS_MAX, SETS_MAX, SetConfig, VolumeConfig};
-use crate::volume::placement::{PLACEMENT_RULES_MAX, Placement, PlacementRule, RaidLevel};
+use crate::volume::placement::{
+    DeviceClass, PLACEMENT_RULES_MAX, Placement, PlacementRule, RaidLevel,
+};
 
 /// "dcdVOLUM" in ASCII, read as a little-endian number.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"dcdVOLUM");
@@ -44,7 +46,7 @@ pub(crate) struct SetOnDisk {
     pub(crate) level: u8,
     pub(crate) copies: u8,
     pub(crate) members: u8,
-    pub(crate) reserved: u8,
+    pub(crate) class: u8,
     pub(crate) member: [u8; MEMBERS_MAX],
 }
 
@@ -54,7 +56,8 @@ pub(crate) struct RuleOnDisk {
     pub(crate) required: U16,
     pub(crate) excluded: U16,
     pub(crate) levels: [u8; 3],
-    pub(crate) reserved: u8,
+    /// 0: none, else that of the class and one.
+    pub(crate) class: u8,
 }
 
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -118,14 +121,14 @@ pub fn set_layout() -> Vec<FieldLayout> {
         level,
         copies,
         members,
-        reserved,
+        class,
         member,
     })
 }
 
 /// The same of a placement rule in it.
 pub fn rule_layout() -> Vec<FieldLayout> {
-    layout_of!(RuleOnDisk { required, excluded, levels, reserved })
+    layout_of!(RuleOnDisk { required, excluded, levels, class })
 }
 
 impl VolumeHeader {
@@ -156,6 +159,7 @@ impl VolumeHeader {
             on_disk.stripe_unit_bytes = (set.stripe_unit_bytes as u32).into();
             on_disk.level = set.level.number();
             on_disk.copies = set.copies as u8;
+            on_disk.class = set.class.number();
             on_disk.members = set.members.len() as u8;
             for (byte, member) in on_disk.member.iter_mut().zip(&set.members) {
                 *byte = member.0;
@@ -165,6 +169,7 @@ impl VolumeHeader {
             on_disk.required = rule.required.bits().into();
             on_disk.excluded = rule.excluded.bits().into();
             on_disk.levels = rule.levels.map(RaidLevel::number);
+            on_disk.class = rule.class.map_or(0, |class| class.number() + 1);
         }
         disk.checksum = crc32c_with_hole(disk.as_bytes(), CHECKSUM_OFFSET).into();
         Buffer::copy_of(disk.as_bytes())
@@ -188,6 +193,8 @@ impl VolumeHeader {
             sets.push(SetConfig {
                 level: RaidLevel::from_number(on_disk.level)
                     .ok_or_else(|| field("level", on_disk.level.into()))?,
+                class: DeviceClass::from_number(on_disk.class)
+                    .ok_or_else(|| field("class", on_disk.class.into()))?,
                 members: on_disk.member[..members].iter().copied().map(MemberIndex).collect(),
                 stripe_unit_bytes: on_disk.stripe_unit_bytes.get().into(),
                 copies: on_disk.copies.into(),
@@ -206,10 +213,15 @@ impl VolumeHeader {
                 *level =
                     RaidLevel::from_number(number).ok_or_else(|| field("levels", number.into()))?;
             }
+            let class = match on_disk.class.checked_sub(1).map(DeviceClass::from_number) {
+                Some(None) => return Err(field("class of a rule", on_disk.class.into())),
+                found => found.flatten(),
+            };
             rules.push(PlacementRule {
                 required: attributes("required", on_disk.required)?,
                 excluded: attributes("excluded", on_disk.excluded)?,
                 levels,
+                class,
             });
         }
         let config = VolumeConfig {
@@ -252,6 +264,7 @@ pub(crate) mod tests {
         let members: Vec<MemberIndex> = (0..6).map(MemberIndex).collect();
         let set = |level, copies, place: u64| SetConfig {
             level,
+            class: if level == RaidLevel::Raid1 { DeviceClass::Fast } else { DeviceClass::Slow },
             members: members.clone(),
             stripe_unit_bytes: 16 << 10,
             copies,
