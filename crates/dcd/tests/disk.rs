@@ -33,7 +33,12 @@ fn all_profiles_are_listed_and_can_be_shown() {
         "ultrastar-hc310",
         "sata-ssd",
         "nvme-ssd",
+        "qlc-ssd",
+        "sd-card",
         "cloud-volume",
+        "ebs-gp2",
+        "ebs-st1",
+        "azure-p10",
     ] {
         assert!(names.contains(&wanted), "{wanted}");
         assert!(table.contains(wanted), "{wanted}");

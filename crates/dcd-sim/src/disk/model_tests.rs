@@ -299,6 +299,58 @@ fn a_volume_lets_through_so_many_requests_per_second() {
     assert!((2.85..3.05).contains(&seconds), "{seconds}");
 }
 
+/// Requests and bytes per second of what comes one behind the other.
+fn rates(name: &str, seconds: std::ops::Range<u64>, blocks: u64) -> f64 {
+    let profile = Profile::load(name).unwrap();
+    let mut disk = DiskModel::new(&profile, 3).unwrap();
+    let (mut now, mut count, mut n) = (Time::ZERO, 0, 0);
+    while now.0 < seconds.end * 1_000_000_000 {
+        now = disk.serve(now, write(n * 8192 % 1_000_000, blocks)).unwrap().completed;
+        n += 1;
+        count += u64::from(now.0 >= seconds.start * 1_000_000_000);
+    }
+    count as f64 / (seconds.end - seconds.start) as f64
+}
+
+#[test]
+fn credits_are_spent_and_then_there_is_the_rate_that_is_paid_for() {
+    // 1 TiB of credits at about 200 MB/s, less the 42 MB/s that are earned: two hours.
+    let bytes = |seconds| rates("ebs-st1", seconds, 16_384) * 8.388_608e6;
+    let early = bytes(0..60);
+    assert!((150e6..=262e6).contains(&early), "{early}");
+    let late = bytes(10_000..10_100);
+    assert!((41e6..43e6).contains(&late), "{late}");
+    // 5.4 million requests at 3,000 a second, less the 300 that are earned: 33 minutes.
+    let mut disk = DiskModel::new(&Profile::load("ebs-gp2").unwrap(), 3).unwrap();
+    let mut done = Vec::new();
+    for n in 0..60_000 {
+        disk.submit(Time::ZERO, read(n * 8, 8)).unwrap();
+    }
+    disk.advance(Time(60_000 * MS), &mut done);
+    let seconds = done.last().unwrap().completed.0 as f64 / 1e9;
+    assert!((19.9..20.2).contains(&seconds), "{seconds}");
+}
+
+#[test]
+fn flash_is_slower_behind_its_fast_part_and_recovers() {
+    let mut disk = DiskModel::new(&Profile::load("qlc-ssd").unwrap(), 3).unwrap();
+    let mut now = Time::ZERO;
+    let mut rate = |pause: u64, gib: u64| {
+        now = now.after(dcd_engine::Duration::from_secs(pause));
+        let began = now;
+        for n in 0..gib << 10 {
+            now = disk.serve(now, write(n * 2048, 2048)).unwrap().completed;
+        }
+        (gib << 30) as f64 / (now.since(began).0 as f64 / 1e9)
+    };
+    let (first, behind) = (rate(0, 30), rate(0, 30));
+    assert!(first > 400e6, "{first}");
+    assert!(behind < 150e6, "{behind}");
+    let (full, recovered) = (rate(0, 5), rate(600, 5));
+    assert!(full < 81e6, "{full}");
+    assert!(recovered > 400e6, "{recovered}");
+}
+
 proptest! {
     /// Places are remembered: who asks again is told what a disk tells that is asked for the first
     /// time.

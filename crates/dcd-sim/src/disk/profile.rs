@@ -272,9 +272,24 @@ pub struct SimpleProfile {
     pub write_bytes_per_second: f64,
     /// Requests per second that are let through; without it, as fast as they can.
     pub iops_max: Option<f64>,
-    /// So many at once above that, after a pause.
+    /// So many above that, as long as there are credits: a new device has all, and what is not
+    /// used of `iops_max` is saved up.
     #[serde(default)]
     pub iops_burst: f64,
+    /// Requests per second while credits are spent; without it, as fast as they can.
+    pub iops_burst_max: Option<f64>,
+    /// Bytes per second that are let through, reads and writes together; without it, as fast as
+    /// they can.
+    pub bytes_per_second_max: Option<f64>,
+    /// So many bytes above that, from credits.
+    #[serde(default)]
+    pub bytes_burst: f64,
+    /// So many bytes are written at `write_bytes_per_second`, what is more at the speed of
+    /// `write_bytes_per_second_beyond`: the part of flash that has one bit in each cell. It is
+    /// emptied at that speed while nothing is written.
+    pub write_cache_bytes: Option<f64>,
+    /// See `write_cache_bytes`.
+    pub write_bytes_per_second_beyond: Option<f64>,
     /// How much may be written in its life, in units of 10^12 bytes (TBW), as the data sheet says.
     pub endurance_tbw: Option<f64>,
 }

@@ -15,7 +15,12 @@ const PROFILES: &[(&str, &str)] = &[
     ("ultrastar-hc310", include_str!("../../profiles/ultrastar-hc310.toml")),
     ("sata-ssd", include_str!("../../profiles/sata-ssd.toml")),
     ("nvme-ssd", include_str!("../../profiles/nvme-ssd.toml")),
+    ("qlc-ssd", include_str!("../../profiles/qlc-ssd.toml")),
+    ("sd-card", include_str!("../../profiles/sd-card.toml")),
     ("cloud-volume", include_str!("../../profiles/cloud-volume.toml")),
+    ("ebs-gp2", include_str!("../../profiles/ebs-gp2.toml")),
+    ("ebs-st1", include_str!("../../profiles/ebs-st1.toml")),
+    ("azure-p10", include_str!("../../profiles/azure-p10.toml")),
 ];
 
 /// All of them, oldest drive first.

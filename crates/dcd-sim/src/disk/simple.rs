@@ -2,8 +2,11 @@
 //!
 //! A request takes one of some channels for a time drawn around a median (log-normal, its slowest
 //! hundredth as given), and shares the bandwidth with the others; a volume also lets through only
-//! so many requests per second. Enough to compare with; nothing of what goes on inside (garbage
+//! so many requests and bytes per second, and more while it has credits; flash writes slower when
+//! its fast part is full. Enough to compare with; nothing else of what goes on inside (garbage
 //! collection, pages, network) is there.
+
+use std::ops::RangeInclusive;
 
 use super::profile::{FieldProblem, LatencyProfile, SimpleProfile};
 use crate::random::Random;
@@ -15,7 +18,8 @@ pub struct SimpleDevice {
     channels_free_ns: Vec<u64>,
     read: Side,
     write: Side,
-    limit: Option<Limit>,
+    requests: Option<Limit>,
+    bytes: Option<Limit>,
     random: Random,
 }
 
@@ -27,14 +31,29 @@ struct Side {
     sigma: f64,
     byte_ns: f64,
     bandwidth_free_ns: u64,
+    fast_part: Option<FastPart>,
 }
 
-/// So many requests per second, some more after a pause.
+/// The part of flash that takes writes faster than the rest.
+#[derive(Clone, Debug)]
+struct FastPart {
+    bytes: f64,
+    used_bytes: f64,
+    /// Of what does not fit, and of emptying it.
+    beyond_byte_ns: f64,
+}
+
+/// So many requests, or bytes, per second, and more while there are credits.
 #[derive(Clone, Debug)]
 struct Limit {
-    interval_ns: u64,
-    burst_ns: u64,
-    /// When the next would be let through, if there were no burst.
+    unit_ns: f64,
+    /// The same while credits are spent.
+    burst_unit_ns: f64,
+    credits_max: f64,
+    credits: f64,
+    /// When credits were counted.
+    counted_ns: u64,
+    /// Before then nothing is let through.
     next_ns: u64,
 }
 
@@ -60,27 +79,25 @@ impl SimpleDevice {
         {
             return Err(FieldProblem::new("endurance_tbw", format!("{tbw} is not 0.001 to 1e9")));
         }
-        let limit = match profile.iops_max {
-            None => None,
-            Some(iops) if (0.01..=1e9).contains(&iops) => {
-                if !(0.0..=1e9).contains(&profile.iops_burst) {
-                    let message = format!("{} is not 0 to 1e9", profile.iops_burst);
-                    return Err(FieldProblem::new("iops_burst", message));
-                }
-                let interval_ns = (1e9 / iops).round().max(1.0) as u64;
-                let burst_ns = (profile.iops_burst * 1e9 / iops) as u64;
-                Some(Limit { interval_ns, burst_ns, next_ns: 0 })
-            }
-            Some(iops) => {
-                return Err(FieldProblem::new("iops_max", format!("{iops} is not 0.01 to 1e9")));
-            }
-        };
+        let requests = Limit::new(
+            ("iops_max", profile.iops_max, 0.01..=1e9),
+            ("iops_burst", profile.iops_burst),
+            ("iops_burst_max", profile.iops_burst_max),
+        )?;
+        let bytes = Limit::new(
+            ("bytes_per_second_max", profile.bytes_per_second_max, 1e3..=1e13),
+            ("bytes_burst", profile.bytes_burst),
+            ("", None),
+        )?;
+        let mut write = Side::new("write", &profile.write_us, profile.write_bytes_per_second)?;
+        write.fast_part = FastPart::of(profile)?;
         Ok(SimpleDevice {
             capacity_bytes: profile.capacity_bytes,
             channels_free_ns: vec![0; profile.channels as usize],
             read: Side::new("read", &profile.read_us, profile.read_bytes_per_second)?,
-            write: Side::new("write", &profile.write_us, profile.write_bytes_per_second)?,
-            limit,
+            write,
+            requests,
+            bytes,
             random: Random::new(seed),
         })
     }
@@ -92,13 +109,18 @@ impl SimpleDevice {
 
     /// Begin and end of a request that comes at `at_ns`.
     pub fn serve(&mut self, at_ns: u64, size_bytes: u64, write: bool) -> (u64, u64) {
-        let let_through = self.limit.as_mut().map_or(at_ns, |limit| limit.let_through(at_ns));
+        let mut let_through = at_ns;
+        for (limit, units) in [(&mut self.requests, 1.0), (&mut self.bytes, size_bytes as f64)] {
+            if let Some(limit) = limit {
+                let_through = limit.let_through(let_through, units);
+            }
+        }
         let deviation = self.random.normal();
         let side = if write { &mut self.write } else { &mut self.read };
         let free = self.channels_free_ns.iter_mut().min().expect("there is a channel");
         let start = let_through.max(*free);
         let latency = side.median_ns * (side.sigma * deviation).exp();
-        let transfer = (size_bytes as f64 * side.byte_ns) as u64;
+        let transfer = side.transfer_ns(start, size_bytes as f64) as u64;
         // The bandwidth is one pipe: what is in it goes before.
         side.bandwidth_free_ns = side.bandwidth_free_ns.max(start) + transfer;
         let end = (start + latency as u64 + transfer).max(side.bandwidth_free_ns);
@@ -135,15 +157,101 @@ impl Side {
             sigma: (latency.p99 / latency.median).ln() / DEVIATIONS_OF_P99,
             byte_ns: 1e9 / bytes_per_second,
             bandwidth_free_ns: 0,
+            fast_part: None,
         })
+    }
+
+    /// How long so much takes that begins at `start_ns`.
+    fn transfer_ns(&mut self, start_ns: u64, bytes: f64) -> f64 {
+        let Some(part) = &mut self.fast_part else { return bytes * self.byte_ns };
+        let idle_ns = start_ns.saturating_sub(self.bandwidth_free_ns) as f64;
+        part.used_bytes = (part.used_bytes - idle_ns / part.beyond_byte_ns).max(0.0);
+        let fast = bytes.min(part.bytes - part.used_bytes);
+        part.used_bytes += fast;
+        fast * self.byte_ns + (bytes - fast) * part.beyond_byte_ns
+    }
+}
+
+impl FastPart {
+    fn of(profile: &SimpleProfile) -> Result<Option<FastPart>, FieldProblem> {
+        let (bytes, beyond) = (profile.write_cache_bytes, profile.write_bytes_per_second_beyond);
+        match (bytes, beyond) {
+            (None, None) => Ok(None),
+            (Some(bytes), Some(_)) if !(1.0..=1e15).contains(&bytes) => {
+                Err(FieldProblem::new("write_cache_bytes", format!("{bytes} is not 1 to 1e15")))
+            }
+            (Some(bytes), Some(beyond))
+                if (1e3..=profile.write_bytes_per_second).contains(&beyond) =>
+            {
+                Ok(Some(FastPart { bytes, used_bytes: 0.0, beyond_byte_ns: 1e9 / beyond }))
+            }
+            (Some(_), Some(beyond)) => {
+                let message = format!("{beyond} is not between 1e3 and write_bytes_per_second");
+                Err(FieldProblem::new("write_bytes_per_second_beyond", message))
+            }
+            (Some(_), None) => {
+                let message = "needs write_bytes_per_second_beyond".into();
+                Err(FieldProblem::new("write_cache_bytes", message))
+            }
+            (None, Some(_)) => {
+                let message = "needs write_cache_bytes".into();
+                Err(FieldProblem::new("write_bytes_per_second_beyond", message))
+            }
+        }
     }
 }
 
 impl Limit {
-    fn let_through(&mut self, at_ns: u64) -> u64 {
-        // Unused requests are saved up, at most a burst of them.
-        let next = self.next_ns.max(at_ns.saturating_sub(self.burst_ns));
-        self.next_ns = next + self.interval_ns;
-        next.max(at_ns)
+    /// The names of the fields are told, should one be wrong.
+    fn new(
+        (name, rate, range): (&str, Option<f64>, RangeInclusive<f64>),
+        (credits_name, credits): (&str, f64),
+        (burst_name, burst_rate): (&str, Option<f64>),
+    ) -> Result<Option<Limit>, FieldProblem> {
+        let Some(rate) = rate else {
+            let without = match (credits > 0.0, burst_rate) {
+                (true, _) => credits_name,
+                (false, Some(_)) => burst_name,
+                (false, None) => return Ok(None),
+            };
+            return Err(FieldProblem::new(without, format!("needs {name}")));
+        };
+        if !range.contains(&rate) {
+            let message = format!("{rate} is not {} to {:e}", range.start(), range.end());
+            return Err(FieldProblem::new(name, message));
+        }
+        if !(0.0..=1e15).contains(&credits) {
+            return Err(FieldProblem::new(credits_name, format!("{credits} is not 0 to 1e15")));
+        }
+        if let Some(burst_rate) = burst_rate
+            && !(rate..=*range.end()).contains(&burst_rate)
+        {
+            let message = format!("{burst_rate} is not between {name} and {:e}", range.end());
+            return Err(FieldProblem::new(burst_name, message));
+        }
+        Ok(Some(Limit {
+            unit_ns: 1e9 / rate,
+            burst_unit_ns: burst_rate.map_or(0.0, |rate| 1e9 / rate),
+            credits_max: credits,
+            // All, and the first request.
+            credits: f64::INFINITY,
+            counted_ns: 0,
+            next_ns: 0,
+        }))
+    }
+
+    fn let_through(&mut self, at_ns: u64, units: f64) -> u64 {
+        let mut start_ns = at_ns.max(self.next_ns);
+        let earned = (start_ns - self.counted_ns) as f64 / self.unit_ns;
+        // A request that comes behind a pause passes at once, also without a burst.
+        self.credits = (self.credits + earned).min(self.credits_max + units);
+        if self.credits < units {
+            start_ns += ((units - self.credits) * self.unit_ns) as u64;
+            self.credits = units;
+        }
+        self.credits -= units;
+        self.counted_ns = start_ns;
+        self.next_ns = start_ns + (units * self.burst_unit_ns) as u64;
+        start_ns
     }
 }
