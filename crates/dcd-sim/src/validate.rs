@@ -60,9 +60,19 @@ impl Validation {
         )?;
         self.now_ns = done.completed.0;
         let modelled = done.completed.since(start);
+        self.note(modelled, request);
+        Ok(modelled)
+    }
+
+    /// Notes what a model has taken for a request.
+    pub fn note(&mut self, modelled: Duration, request: &MeasuredRequest) {
         self.modelled_ns.push(modelled.0);
         self.measured_ns.push(request.service_ns);
-        Ok(modelled)
+    }
+
+    /// One of nothing yet, that goes on at the same time.
+    pub fn go_on(&self) -> Validation {
+        Validation { now_ns: self.now_ns, ..Validation::default() }
     }
 
     /// Service times of the model and of the drive so far, each from the shortest to the longest.

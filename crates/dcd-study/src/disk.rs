@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use dcd_sim::disk::fit::{self, Fit, Halves};
 use dcd_sim::disk::model::DiskModel;
 use dcd_sim::disk::profile::Profile;
 use dcd_sim::disk::summary::Summary;
@@ -65,6 +66,69 @@ pub fn validate(
     }
     watcher.end();
     validation.demerit().ok_or_else(|| TraceError::Empty { path: trace.to_owned() }.into())
+}
+
+/// Fits what a specification does not tell to the first half of the first `requests_max` requests
+/// of a trace. `profile` is changed.
+///
+/// # Errors
+/// Of the trace, or because it is over.
+pub fn fit(
+    profile: &mut Profile,
+    trace: &Path,
+    requests_max: u64,
+    seed: u64,
+    watcher: &mut dyn Watcher,
+) -> Result<Fit, StudyError> {
+    let mut model = DiskModel::new(profile, seed).expect("the profile was checked");
+    let mut reader = MeasuredReader::open(trace)?;
+    let (mut validation, mut requests) = (Validation::default(), Vec::new());
+    while let Some(request) = reader.next_request()?
+        && (requests.len() as u64) < requests_max
+    {
+        validation
+            .replay(&mut model, &request)
+            .map_err(|problem| reader.refused(&request, &problem))?;
+        requests.push(request);
+    }
+    if requests.len() < 2 {
+        return Err(TraceError::Empty { path: trace.to_owned() }.into());
+    }
+    watcher.begin("fitting", Counted::Rounds);
+    let is_over = watcher.is_over();
+    let fit = fit::fit(profile, &requests, seed, &mut |done, total| {
+        watcher.update(done.into(), total.into());
+        go_on(&is_over).is_ok()
+    });
+    watcher.end();
+    fit.ok_or(StudyError::Cancelled)
+}
+
+/// The same for programs.
+pub fn fit_facts(fit: &Fit, disk: &str, trace: &Path) -> Value {
+    let halves = |halves: &Halves| {
+        let half = |half: &Demerit| {
+            json!({
+                "requests": half.requests,
+                "mean_ms": half.mean_ms,
+                "measured_mean_ms": half.measured_mean_ms,
+                "demerit_ms": half.demerit_ms,
+                "demerit_percent": half.percent(),
+            })
+        };
+        json!({ "fitted": half(&halves.fitted), "held_out": half(&halves.held_out) })
+    };
+    let numbers = fit
+        .numbers
+        .iter()
+        .map(|number| json!({ "field": number.field, "before": number.before, "now": number.now }));
+    json!({
+        "disk": disk,
+        "trace": trace.display().to_string(),
+        "numbers": numbers.collect::<Vec<_>>(),
+        "before": halves(&fit.before),
+        "after": halves(&fit.after),
+    })
 }
 
 /// The same for programs.

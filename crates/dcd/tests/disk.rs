@@ -72,6 +72,46 @@ fn a_trace_made_by_a_model_has_no_demerit_against_it() {
 }
 
 #[test]
+fn a_profile_is_fitted_to_what_was_measured_and_says_how_near_it_is() {
+    let folder = Folder::new();
+    // All take 12 to 28 ms, wherever they are.
+    let row = |index: u64| {
+        let (block, time_us) = (index * 7_919 % 600_000, 12_000 + index * 104_729 % 16_000);
+        format!("{index},R,Miss,{block},8,{time_us},900\n")
+    };
+    let rows: String = (0..400).map(row).collect();
+    std::fs::write(folder.path("t.csv"), format!("{CLOSED}{rows}")).unwrap();
+    let fit = "disk fit --disk sata-ssd --trace t.csv --output own.toml --json";
+    let told = json(&folder.dcd(fit).ok());
+    assert_eq!(told["after"]["held_out"]["requests"], 200, "{told}");
+    let percent = |when: &str| told[when]["held_out"]["demerit_percent"].as_f64().unwrap();
+    assert!(percent("after") < 30.0 && percent("before") > 90.0, "{told}");
+    assert!(
+        told["numbers"].as_array().unwrap().iter().any(|it| it["field"] == "simple.read_us.median")
+    );
+    // What was written is that profile.
+    let line = "disk validate --disk own.toml --trace t.csv --json";
+    let again = json(&folder.dcd(line).ok());
+    assert!(again["demerit_percent"].as_f64().unwrap() < 30.0, "{again}");
+    let own = std::fs::read_to_string(folder.path("own.toml")).unwrap();
+    assert!(own.contains("# [fit]") && own.contains("# Sources:"), "{own}");
+    let words = folder.dcd("disk fit --disk own.toml --trace t.csv --requests 50").ok();
+    assert!(words.contains("second, held out"), "{words}");
+    assert!(
+        folder.dcd("disk fit --disk own.toml --trace t.csv --output -").ok().contains("[simple]")
+    );
+    folder.dcd("disk fit --disk none --trace t.csv").fails(
+        1,
+        "no disk profile `none`",
+        "disk list",
+    );
+    folder.dcd("disk fit --disk hp-97560 --trace none.csv").fails(1, "none.csv", "--trace");
+    std::fs::write(folder.path("one.csv"), format!("{CLOSED}0,R,Miss,4096,8,1,0\n")).unwrap();
+    let one = folder.dcd("disk fit --disk hp-97560 --trace one.csv");
+    one.fails(1, "one.csv: the trace has no requests", "");
+}
+
+#[test]
 fn what_is_wrong_is_told_where() {
     let folder = Folder::new();
     let validate = |disk: &str, trace: &str| {

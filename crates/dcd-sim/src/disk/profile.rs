@@ -4,6 +4,7 @@
 //! a profile, syntax, a field that does not exist or a geometry that no drive can have, is told in
 //! one line with file, line, column and field. The fields are described in `docs/disk-models.md`.
 
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
@@ -442,6 +443,38 @@ impl Profile {
     }
 }
 
+/// The text of the profile of that name, or in that file.
+///
+/// # Errors
+/// When there is none.
+pub fn text_of(name_or_path: &str) -> Result<String, ProfileError> {
+    match super::profiles::find(name_or_path) {
+        Some((_, text)) => Ok(text.to_owned()),
+        None => read_text(Path::new(name_or_path)),
+    }
+}
+
+/// The text of a profile with another number in a field, marked `[fit]`; the rest is as it was.
+/// `None`: it is written in a way that this cannot change.
+pub fn with_number(text: &str, field: &str, value: f64) -> Option<String> {
+    let (table, key) = field.rsplit_once('.')?;
+    if let Some(span) = span_of(text, field) {
+        let end_of_line = text[span.end..].find('\n').map_or(text.len(), |at| span.end + at);
+        // Marks behind other numbers of the line would not be true of this one.
+        let rest = text[span.end..end_of_line].split('#').next().unwrap_or("").trim_end();
+        let (before, after) = (&text[..span.start], &text[end_of_line..]);
+        return Some(format!("{before}{value}{rest} # [fit]{after}"));
+    }
+    if span_of(text, table).is_none() {
+        return Some(format!("{}\n\n[{table}]\n{key} = {value} # [fit]\n", text.trim_end()));
+    }
+    let header = format!("[{table}]");
+    let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
+    let at = lines.iter().position(|line| line.split('#').next().unwrap_or("").trim() == header)?;
+    lines.insert(at + 1, format!("{key} = {value} # [fit]"));
+    Some(lines.join("\n") + "\n")
+}
+
 fn read_text(path: &Path) -> Result<String, ProfileError> {
     use std::io::Read;
     let failed = |source| ProfileError::Read { path: path.to_owned(), source };
@@ -465,6 +498,17 @@ fn position(text: &str, offset: usize) -> (usize, usize) {
     let line = before.matches('\n').count() + 1;
     let column = before.rsplit('\n').next().unwrap_or("").chars().count() + 1;
     (line, column)
+}
+
+/// Where the value of a field is that is there.
+fn span_of(text: &str, field: &str) -> Option<Range<usize>> {
+    let table = DeTable::parse(text).ok()?;
+    let (first, rest) = field.split_once('.').unwrap_or((field, ""));
+    let mut value = table.get_ref().get(first)?;
+    for step in rest.split('.').filter(|step| !step.is_empty()) {
+        value = value.get_ref().as_table()?.get(step)?;
+    }
+    Some(value.span())
 }
 
 /// Where the value of `field` begins, or that of the innermost table around it that is there.
@@ -535,6 +579,30 @@ bytes_per_second = 10e6
         assert!(shown.starts_with("x.toml:17:20: mechanical.bus.bytes_per_second"), "{shown}");
         assert!(refused("title = ").starts_with("x.toml:1:"));
         assert!(refused("title = \"neither\"").contains("either [mechanical] or [simple]"));
+    }
+
+    #[test]
+    fn a_number_is_changed_and_nothing_else() {
+        let changed = |text: &str, field: &str| {
+            let changed = with_number(text, field, 3.25).unwrap();
+            assert!(Profile::parse(Path::new("x.toml"), &changed).is_ok(), "{changed}");
+            let is_new = |line: &&str| !text.lines().any(|old| old == *line);
+            changed.lines().filter(is_new).collect::<Vec<_>>().join("|")
+        };
+        assert_eq!(
+            changed(SMALL, "mechanical.seek.head_switch_ms"),
+            "head_switch_ms = 3.25 # [fit]"
+        );
+        // Not there yet, in a table that is, and in one that is not.
+        assert_eq!(changed(SMALL, "mechanical.seek.settle_ms"), "settle_ms = 3.25 # [fit]");
+        assert_eq!(
+            changed(SMALL, "mechanical.controller.read_ms"),
+            "[mechanical.controller]|read_ms = 3.25 # [fit]"
+        );
+        let ssd = include_str!("../../profiles/sata-ssd.toml");
+        let line = changed(ssd, "simple.read_us.median");
+        assert!(line.starts_with("read_us = { median = 3.25, p99 = "), "{line}");
+        assert!(line.ends_with("} # [fit]"), "{line}");
     }
 
     #[test]

@@ -3,7 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
-use dcd_sim::disk::profile::{Profile, ProfileError};
+use dcd_sim::disk::fit::Fit;
+use dcd_sim::disk::profile::{self, Profile, ProfileError};
 use dcd_sim::disk::profiles;
 use dcd_sim::disk::summary::Summary;
 use dcd_sim::validate::Demerit;
@@ -11,6 +12,7 @@ use dcd_study::disk;
 use serde_json::Value;
 
 use crate::error::CommandError;
+use crate::error::lab::LabError;
 use crate::output::{Align, Paint, Table};
 use crate::progress::ProgressWatcher;
 use crate::stdout::{print, print_json};
@@ -25,7 +27,8 @@ use crate::stdout::{print, print_json};
 Examples:
   dcd disk list
   dcd disk show hp-97560 > mine.toml
-  dcd disk validate --disk hp-2200a --trace measured.csv.zst --json")]
+  dcd disk validate --disk hp-2200a --trace measured.csv.zst --json
+  dcd disk fit --disk mine.toml --trace measured.csv --output fitted.toml")]
 pub struct DiskArguments {
     /// What to do.
     #[command(subcommand)]
@@ -71,6 +74,36 @@ pub enum DiskWhat {
         #[arg(long)]
         json: bool,
     },
+    /// Make a profile nearer to a drive that was measured
+    ///
+    /// What a specification does not tell, the times that controller and arm add, or those of a
+    /// device without an arm, is fitted to the first half of the trace; how near the profile is to
+    /// the second half, which is only looked at, says whether to believe it.
+    Fit(FitArguments),
+}
+
+/// Fitting a profile.
+#[derive(Args, Debug)]
+pub struct FitArguments {
+    /// Name of a profile, or path of a TOML file, to begin with.
+    #[arg(long, value_name = "PROFILE")]
+    disk: String,
+    /// CSV, as for `dcd disk validate`.
+    #[arg(long, value_name = "FILE")]
+    trace: PathBuf,
+    /// Write the profile with the numbers that were found there; - for standard output.
+    #[arg(long, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// Take so many requests of the trace.
+    #[arg(long, value_name = "COUNT", default_value_t = 50_000)]
+    #[arg(value_parser = clap::value_parser!(u64).range(2..=10_000_000))]
+    requests: u64,
+    /// Chooses the angle of the platters at the beginning, and the times of disks without an arm.
+    #[arg(long, value_name = "NUMBER", default_value_t = 0)]
+    seed: u64,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
 }
 
 pub fn run(arguments: &DiskArguments) -> Result<(), CommandError> {
@@ -78,6 +111,7 @@ pub fn run(arguments: &DiskArguments) -> Result<(), CommandError> {
         DiskWhat::List { json } => list(*json),
         DiskWhat::Show { disk, json } => show(disk, *json),
         DiskWhat::Validate { disk, trace, seed, json } => validate(disk, trace, *seed, *json),
+        DiskWhat::Fit(arguments) => fit(arguments),
     }
 }
 
@@ -153,6 +187,66 @@ fn in_words(demerit: &Demerit) -> String {
         demerit.demerit_ms,
         demerit.percent()
     )
+}
+
+fn fit(arguments: &FitArguments) -> Result<(), CommandError> {
+    let FitArguments { disk: name, trace, output, requests, seed, json } = arguments;
+    let mut profile = Profile::load(name)?;
+    let fit = disk::fit(&mut profile, trace, *requests, *seed, &mut ProgressWatcher::default())?;
+    if let Some(output) = output {
+        let mut text = profile::text_of(name)?;
+        for number in &fit.numbers {
+            text = profile::with_number(&text, number.field, number.now)
+                .ok_or(LabError::ProfileNotChanged { field: number.field })?;
+        }
+        if output.as_os_str() == "-" {
+            return print(&text);
+        }
+        std::fs::write(output, text).map_err(CommandError::file("write", output))?;
+    }
+    match json {
+        true => print_json(&disk::fit_facts(&fit, name, trace)),
+        false => print(&fit_words(&fit)),
+    }
+}
+
+fn fit_words(fit: &Fit) -> String {
+    let mut numbers =
+        Table::new(&[("number", Align::Left), ("was", Align::Right), ("fitted", Align::Right)]);
+    for number in &fit.numbers {
+        numbers.row(vec![number.field.into(), number.before.to_string(), number.now.to_string()]);
+    }
+    let mut halves = Table::new(&[
+        ("half", Align::Left),
+        ("requests", Align::Right),
+        ("demerit before", Align::Right),
+        ("fitted", Align::Right),
+        ("mean of the model", Align::Right),
+        ("of the drive", Align::Right),
+    ]);
+    for (name, before, after) in [
+        ("first, fitted to", fit.before.fitted, fit.after.fitted),
+        ("second, held out", fit.before.held_out, fit.after.held_out),
+    ] {
+        halves.row(vec![
+            name.into(),
+            after.requests.to_string(),
+            format!("{:.2} %", before.percent()),
+            format!("{:.2} %", after.percent()),
+            format!("{:.3} ms", after.mean_ms),
+            format!("{:.3} ms", after.measured_mean_ms),
+        ]);
+    }
+    let paint = Paint::for_stdout();
+    let found = match fit.numbers.is_empty() {
+        true => "no number is better than what the profile has\n\n".into(),
+        false => format!("{}\n", numbers.render(paint)),
+    };
+    let worse = match fit.after.held_out.demerit_ms > fit.before.held_out.demerit_ms {
+        true => "\nthe second half has become worse: what was fitted is not true of it\n",
+        false => "",
+    };
+    format!("{found}{}{worse}", halves.render(paint))
 }
 
 /// Sizes of disks are told in powers of 1000, as on their labels.

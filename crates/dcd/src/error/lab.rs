@@ -21,6 +21,12 @@ pub enum LabError {
     /// A signal came before the end of a fuzz session.
     #[error("stopped; what was done until then found nothing")]
     FuzzStopped,
+    /// The text of a profile has a form that no number can be put into.
+    #[error("cannot write {field} into the text of the profile")]
+    ProfileNotChanged {
+        /// Which number.
+        field: &'static str,
+    },
     /// A row of a sweep is in two parts of it.
     #[error("the row {row} is in {} and in {}", first.display(), second.display())]
     RowTwice {
@@ -228,6 +234,10 @@ impl LabError {
                 "column `error` of {} tells why; remove it before another try",
                 path.display()
             )),
+            LabError::ProfileNotChanged { .. } => Some(
+                "write its table as [a.b] on a line of its own, as `dcd disk show` does; without --output the numbers are shown"
+                    .into(),
+            ),
             LabError::NoSeededBugs => Some(
                 "`make fuzz-seeded` builds one that has, in target/seeded, and runs it; do not use it \
                  for anything else"
