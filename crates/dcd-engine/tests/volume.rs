@@ -246,7 +246,8 @@ fn rot_is_found_and_repaired() {
 #[test]
 fn attributes_decide_where_extents_are() {
     let mut bench = Bench::new(tiered());
-    let level = |bench: &Bench, line: u64| bench.volume().place(Lba(line * 8)).map(|p| p.level);
+    let level =
+        |bench: &Bench, line: u64| bench.volume().place(Lba(line * 8)).map(|p| p.tier.level);
     bench.write(0, 1);
     bench.drain();
     assert_eq!(level(&bench, 0), Some(RaidLevel::Raid0));
@@ -299,7 +300,9 @@ fn extents_that_fell_back_are_moved_when_there_is_room() {
     let on_raid1 = |bench: &Bench| -> Vec<bool> {
         let places =
             (0..extents).map(|extent| bench.volume().place(Lba(extent * extent_lines * 8)));
-        places.map(|place| place.is_some_and(|place| place.level == RaidLevel::Raid1)).collect()
+        places
+            .map(|place| place.is_some_and(|place| place.tier.level == RaidLevel::Raid1))
+            .collect()
     };
     assert_eq!(on_raid1(&bench), [true, true, true, true, false, false]);
     for (start, freed, expected) in [
@@ -539,7 +542,7 @@ fn a_blank_disk_in_a_members_place_loses_exactly_what_was_on_it() {
     let gone = MemberIndex(2);
     let is_lost = |bench: &Bench, line: u64| {
         let at = bench.volume().place(Lba(line * 8)).expect("it was destaged");
-        at.level == RaidLevel::Raid0 && at.member == gone
+        at.tier.level == RaidLevel::Raid0 && at.member == gone
     };
     let mut lost: BTreeSet<u64> =
         written.iter().map(|(line, _)| *line).filter(|line| is_lost(&bench, *line)).collect();

@@ -36,7 +36,7 @@ fn on_raid0(with_mirrors: bool) -> Bench {
 fn lines_on_it(bench: &Bench, written: &[(u64, u8)]) -> BTreeSet<u64> {
     let is_there = |line: &u64| {
         let at = bench.volume().place(Lba(line * 8)).expect("it was destaged");
-        at.level == RaidLevel::Raid0 && at.member == GONE
+        at.tier.level == RaidLevel::Raid0 && at.member == GONE
     };
     written.iter().map(|(line, _)| *line).filter(is_there).collect()
 }
