@@ -8,6 +8,7 @@ pub mod disk;
 pub mod distribution;
 pub mod engine_bench;
 pub mod figures;
+pub mod fit;
 pub mod memory_devices;
 pub mod new_cache;
 pub mod pace;

@@ -2,10 +2,10 @@
 
 use std::path::Path;
 
-use dcd_sim::disk::fit::{self, Fit, Halves};
 use dcd_sim::disk::model::DiskModel;
 use dcd_sim::disk::profile::Profile;
 use dcd_sim::disk::summary::Summary;
+use dcd_sim::fit::{self, Fit, Halves};
 use dcd_sim::trace::TraceError;
 use dcd_sim::trace::measured::MeasuredReader;
 use dcd_sim::validate::{Demerit, Validation};

@@ -7,7 +7,6 @@ pub mod bench;
 pub mod cache;
 pub mod divisor;
 pub mod drive;
-pub mod fit;
 pub mod geometry;
 pub mod mechanism;
 pub mod model;

@@ -3,10 +3,10 @@
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
-use dcd_sim::disk::fit::Fit;
 use dcd_sim::disk::profile::{self, Profile, ProfileError};
 use dcd_sim::disk::profiles;
 use dcd_sim::disk::summary::Summary;
+use dcd_sim::fit::Fit;
 use dcd_sim::validate::Demerit;
 use dcd_study::disk;
 use serde_json::Value;

@@ -6,8 +6,8 @@
 //! more than chance. What is fitted holds whatever the parts of the drive are in truth: one number
 //! may bear what another should.
 
-use super::model::{DiskModel, DiskOperation};
-use super::profile::Profile;
+use crate::disk::model::{DiskModel, DiskOperation};
+use crate::disk::profile::Profile;
 use crate::trace::measured::MeasuredRequest;
 use crate::validate::{Demerit, Validation};
 
@@ -228,7 +228,7 @@ mod tests {
 
     #[test]
     fn what_was_made_wrong_is_found_again() {
-        let text = include_str!("../../profiles/hp-2200a.toml");
+        let text = include_str!("../profiles/hp-2200a.toml");
         let truth = Profile::parse(Path::new("x.toml"), text).unwrap();
         let requests = measured(&truth, 3000);
         let mut wrong = truth.clone();
@@ -247,7 +247,7 @@ mod tests {
 
     #[test]
     fn times_of_a_device_without_an_arm_are_found() {
-        let text = include_str!("../../profiles/sata-ssd.toml");
+        let text = include_str!("../profiles/sata-ssd.toml");
         let truth = Profile::parse(Path::new("x.toml"), text).unwrap();
         let requests = measured(&truth, 2000);
         let mut other = truth.clone();
@@ -261,7 +261,7 @@ mod tests {
 
     #[test]
     fn it_may_be_ended() {
-        let text = include_str!("../../profiles/sata-ssd.toml");
+        let text = include_str!("../profiles/sata-ssd.toml");
         let mut profile = Profile::parse(Path::new("x.toml"), text).unwrap();
         let requests = measured(&profile, 10);
         assert_eq!(fit(&mut profile, &requests, 1, &mut |round, _| round < 2), None);
