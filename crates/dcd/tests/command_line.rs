@@ -70,7 +70,7 @@ fn bad_configuration_files_are_told_with_line_and_column() {
 #[test]
 fn nobody_on_the_control_socket_ends_with_6() {
     let folder = Folder::new();
-    for verb in ["status", "status --json", "flush", "drain", "detach"] {
+    for verb in ["status", "flush", "drain", "detach"] {
         folder.dcd(&format!("{verb} --control none.ctl")).fails(6, "none.ctl", "--control socket");
     }
     // A socket file that a dead daemon left behind.
