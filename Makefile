@@ -8,7 +8,7 @@
 
 # The commit is what `dcd fuzz` prints beside the seed.
 build:
-	DCD_COMMIT=$$(git rev-parse --short HEAD 2>/dev/null) cargo build --locked --release --package dcd
+	DCD_COMMIT=$$(git rev-parse --short HEAD 2>/dev/null) cargo build --locked --release --package dcd-cache
 
 # The Debian package, in target/deb: docs/service.md.
 deb:
@@ -42,7 +42,7 @@ bench-peers: build
 lint:
 	cargo fmt --check
 	cargo clippy --locked --workspace --all-targets -- --deny warnings
-	cargo clippy --locked --package dcd --no-default-features -- --deny warnings
+	cargo clippy --locked --package dcd-cache --no-default-features -- --deny warnings
 
 doc:
 	RUSTDOCFLAGS="--deny warnings --allow rustdoc::private_intra_doc_links" cargo doc --locked --workspace --no-deps --document-private-items
@@ -74,7 +74,7 @@ fuzz: build
 # their own: that binary is for nothing else.
 seeded-build:
 	cargo run --locked --quiet --package dcd-mistakes
-	cargo build --locked --release --manifest-path target/seeded-src/Cargo.toml --package dcd --target-dir target/seeded
+	cargo build --locked --release --manifest-path target/seeded-src/Cargo.toml --package dcd-cache --target-dir target/seeded
 
 # Whether the fuzzer finds mistakes that were made on purpose. About five minutes on two cores; fuzz-seeded-long has other
 # runs, from SEED on, and more.
@@ -111,7 +111,7 @@ test-power-cut test-kill test-linearizability:
 # Under fio, which verifies, on an ext4: three hundred legs of a cache-disk, pulled and put back, and the mode switched each second for ten
 # minutes.
 test-under-load:
-	DCD_CYCLES=1000 cargo test --locked -p dcd --test under_load -- --nocapture
+	DCD_CYCLES=1000 cargo test --locked -p dcd-cache --test under_load -- --nocapture
 
 # Each byte fuzz target under libFuzzer, for FOR each (30s, 5m), or all in turns for FOR together (8h); what they find goes on from
 # run to run, in CORPUS. Skipped without nightly and cargo-fuzz.

@@ -16,7 +16,7 @@ fn the_reference_page_is_up_to_date() {
     assert!(
         made == found,
         "docs/cli.md is not what the command line says; make it again:\n  \
-         cargo run --locked -q -p dcd -- help-markdown > docs/cli.md"
+         cargo run --locked -q -p dcd-cache -- help-markdown > docs/cli.md"
     );
 }
 
