@@ -4,13 +4,13 @@
 
 # make fuzz: the fuzzer's five searches, in a size for every change; a few minutes on two cores.
 
-.PHONY: build deb deny demo bench-nbd bench-starts bench-volumes bench-peers test test-guest test-guest-service test-python test-long test-power-cut test-kill test-linearizability test-under-load fuzz seeded-build fuzz-seeded fuzz-seeded-long fuzz-bytes coverage mutants lint doc tools
+.PHONY: build deb deny demo bench-nbd bench-starts bench-volumes bench-peers test test-guest test-guest-service test-packages test-python test-long test-power-cut test-kill test-linearizability test-under-load fuzz seeded-build fuzz-seeded fuzz-seeded-long fuzz-bytes coverage mutants lint doc tools
 
 # The commit is what `dcd fuzz` prints beside the seed.
 build:
 	DCD_COMMIT=$$(git rev-parse --short HEAD 2>/dev/null) cargo build --locked --release --package dcd-cache
 
-# The Debian package, in target/deb: docs/service.md.
+# The Debian packages, in target/deb: docs/install.md.
 deb:
 	scripts/make-deb
 
@@ -92,6 +92,12 @@ test-guest: build tools
 # The Debian package in a guest with systemd and udev.
 test-guest-service: build
 	scripts/test-guest-service
+
+# Crates, Debian packages, RPM, image, flake, manual pages, completions, alert rules: built twice and looked at, as far as there are
+# tools here; two minutes. REPRODUCE=dist builds the program twice, too.
+test-packages:
+	cargo build --locked --package dcd-cache
+	scripts/test-packages
 
 # The wheel of python/ in a fresh environment: tests that compare it with the command, types, notebooks. Five minutes on two
 # cores from nothing; skipped where no package index can be reached.
