@@ -66,6 +66,16 @@ impl Long {
         }
     }
 
+    fn word(self) -> &'static str {
+        match self {
+            Long::Drain(_) => "drain",
+            // The part before it is a drain, too.
+            Long::Detaching(_) | Long::Detach => "detach",
+            Long::Shutdown => "stop",
+            Long::Resize(_) => "change of the log's size",
+        }
+    }
+
     /// What to say when it was cancelled.
     fn cancelled(self, shared: &Shared) -> Value {
         let what = match self {
@@ -151,9 +161,18 @@ pub(super) fn with_progress(
     listed: &mut Vec<LbaRange>,
     start: impl FnOnce(Done),
 ) -> io::Result<Value> {
+    let what = job.word();
+    told!(Info, "job", "dcd: {what}: begun");
     let result = wait_with_progress(reader, shared, job, start);
     if result.is_err() {
         job.cancel(shared);
+    }
+    match &result {
+        Ok((Ok(()), lines)) => {
+            told!(Info, "job", "dcd: {what}: done, {} moved", format_size(lines * LINE_SIZE));
+        }
+        Ok((Err(error), _)) => told!(Warning, "job", "dcd: {what}: ended: {error}"),
+        Err(_) => told!(Info, "job", "dcd: {what}: given up, because who asked for it has gone"),
     }
     job.end(shared);
     let (result, lines) = result?;

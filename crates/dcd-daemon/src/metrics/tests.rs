@@ -249,7 +249,8 @@ fn alert_rules_ask_for_metrics_that_there_are() {
     assert!(known >= 20, "{known} metrics");
     // Each alarm of the document has its rule.
     let document = repository("docs/metrics.md");
-    let alarms = document.split("## Alarms").nth(1).unwrap().split("## All metrics").next().unwrap();
+    let alarms =
+        document.split("## Alarms").nth(1).unwrap().split("## All metrics").next().unwrap();
     let all: String = expressions.collect();
     for row in alarms.lines().filter(|line| line.starts_with("| `")) {
         for name in names_in(row.split(" | ").next().unwrap()) {

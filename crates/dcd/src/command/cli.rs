@@ -128,6 +128,7 @@ mod tests {
             "config",
             "null",
             "quiet",
+            "verbose",
             "accept-damage",
             "degraded",
             "memory-lost",

@@ -7,6 +7,7 @@ use clap::error::ErrorKind;
 use dcd_client::plain::{plain, plain_json};
 use dcd_daemon::device::device_spec::DeviceSpecError;
 use dcd_daemon::frontend::nbd::listen::ListenError;
+use dcd_daemon::process::log;
 use dcd_daemon::units_text::UnitError;
 use serde_json::json;
 
@@ -220,6 +221,13 @@ fn command_line_words(error: &clap::Error) -> (String, String) {
 pub fn report_line(kind: &str, colour: Colour, text: &str, paint: Paint) {
     use std::io::Write;
     let text = plain(text);
+    let level = match kind {
+        "error" => log::Level::Error,
+        _ => log::Level::Notice,
+    };
+    if log::to_journal(level, kind, &text) {
+        return;
+    }
     let _ = writeln!(std::io::stderr(), "dcd: {}: {text}", paint.paint(colour, kind));
 }
 
