@@ -43,6 +43,7 @@ mod stdout;
 mod volume_client;
 
 fn main() -> ExitCode {
+    command::completions::answer_a_shell();
     dcd_daemon::process::service_manager::inherit_descriptors();
     #[cfg(feature = "lab")]
     dcd_daemon::disk::drive::plug_in_drives(modelled_drive::open);

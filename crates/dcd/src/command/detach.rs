@@ -115,7 +115,7 @@ pub struct DetachArguments {
     #[arg(long)]
     pub accept_damage: bool,
     /// If something is lost, write what it is to this new file, before anything is given up.
-    /// Nothing is overwritten; a pipe, /dev/stdout and /dev/null will do.
+    /// Nothing is overwritten; a pipe, - (standard output) and /dev/null will do.
     #[arg(long, value_name = "FILE")]
     pub lost_list: Option<PathBuf>,
     /// Go on although the record of pairs of this host says that these disks do not belong

@@ -37,7 +37,7 @@ pub struct DrainArguments {
     #[arg(long)]
     pub cancel: bool,
     /// If something is lost, because it is damaged in the cache, write what it is to this new file.
-    /// Nothing is overwritten; a pipe, /dev/stdout and /dev/null will do.
+    /// Nothing is overwritten; a pipe, - (standard output) and /dev/null will do.
     #[arg(long, value_name = "FILE")]
     pub lost_list: Option<PathBuf>,
 }

@@ -53,7 +53,7 @@ A configuration file:
   control = \"/run/sdb.ctl\"
   bypass-threshold = \"64k\"")]
 pub struct ServeArguments {
-    /// TOML file with settings. Given again: of another cache, which is served, too; what else
+    /// TOML file with settings; - is standard input. Given again: of another cache, which is served, too; what else
     /// stands on the command line is for all of them.
     #[arg(long, value_name = "FILE")]
     pub config: Vec<PathBuf>,
@@ -164,7 +164,8 @@ fn null_options(arguments: ServeArguments) -> Result<SlowDiskOptions, CommandErr
 
 /// What the daemon is told. Nothing is opened, and nothing begins.
 pub fn options(arguments: ServeArguments) -> Result<ServeOptions, CommandError> {
-    let settings_file = arguments.config.first().cloned();
+    // Standard input is not read again.
+    let settings_file = arguments.config.first().filter(|file| file.as_os_str() != "-").cloned();
     let file = file_of(&arguments)?;
     let settings = arguments.settings.clone().over(file.clone());
     if settings.cache_disk.is_empty() {
