@@ -50,7 +50,8 @@ fn main() -> ExitCode {
     std::panic::set_hook(Box::new(report_bug));
     #[cfg(not(feature = "lab"))]
     laboratory::run_if_asked();
-    stdout::want_json(std::env::args_os().skip(1));
+    error::know_command_line(command::cli::command);
+    output::want_json(std::env::args_os().skip(1));
     let arguments = match command::cli::Cli::try_parse() {
         Ok(arguments) => arguments,
         Err(error) if !error.use_stderr() => return help(&error),

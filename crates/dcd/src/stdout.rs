@@ -3,32 +3,14 @@
 //! A reader that goes away (`dcd status | head -1`) is no error worth words: every print returns
 //! [`CommandError::ReaderClosed`], which ends the command with its own exit code.
 
-use std::ffi::OsString;
 use std::io::{BufWriter, Error, ErrorKind, StdoutLock, Write};
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use dcd_client::plain::{plain_json, plain_lines};
 use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::error::CommandError;
-use crate::output::Paint;
-
-/// Whether `--json` stands on the command line: known before that is read, because what is wrong
-/// with it is told as JSON, too.
-static WANTS_JSON: AtomicBool = AtomicBool::new(false);
-
-/// Looks for `--json` among the words of the command line, up to where those of another command
-/// begin.
-pub fn want_json(words: impl Iterator<Item = OsString>) {
-    let found = words.take_while(|word| word != "--").any(|word| word == "--json");
-    WANTS_JSON.store(found, Ordering::Relaxed);
-}
-
-/// Whether results and errors are to be JSON.
-pub fn wants_json() -> bool {
-    WANTS_JSON.load(Ordering::Relaxed)
-}
+use crate::output::{Paint, wants_json};
 
 /// What a verb has done, in a sentence; as JSON an object with the same sentence as `done`.
 pub fn print_done(text: &str) -> Result<(), CommandError> {

@@ -8,7 +8,8 @@ use serde_json::{Value, json};
 
 use crate::daemons::{RunningCache, find};
 use crate::error::CommandError;
-use crate::stdout::{print, print_json, wants_json};
+use crate::output::wants_json;
+use crate::stdout::{print, print_json};
 
 /// Print the metrics of a running dcd, in the form of OpenMetrics.
 ///

@@ -40,7 +40,7 @@ use crate::volume_file::VolumeFileError;
 use self::file_blocks::FileBlocksError;
 #[cfg(feature = "lab")]
 use self::lab::LabError;
-pub use report::{report_command_line, report_line};
+pub use report::{know_command_line, report_command_line, report_line};
 
 /// Documented in `dcd --help`.
 pub mod exit_code {

@@ -2,6 +2,7 @@
 //! object in one line of stderr.
 
 use std::error::Error as _;
+use std::sync::OnceLock;
 
 use clap::error::ErrorKind;
 use dcd_client::plain::{plain, plain_json};
@@ -14,10 +15,8 @@ use serde_json::json;
 #[cfg(feature = "lab")]
 use super::lab::lab_hint;
 use super::{CommandError, exit_code};
-use crate::command::cli;
 use crate::config_file::ConfigFileError;
-use crate::output::{Colour, Paint};
-use crate::stdout::wants_json;
+use crate::output::{Colour, Paint, wants_json};
 
 impl CommandError {
     /// Tells it on stderr. Nothing is said of a reader that went away, nor of a stderr that did.
@@ -115,13 +114,23 @@ pub fn report_command_line(error: &clap::Error) {
     tell(&[Told::of(text, Some(hint))], exit_code::COMMAND_LINE);
 }
 
+/// What there is to ask for. Who reports errors knows no verbs: `main` says it.
+static COMMAND_LINE: OnceLock<fn() -> clap::Command> = OnceLock::new();
+
+/// Says what there is to ask for.
+pub fn know_command_line(make: fn() -> clap::Command) {
+    COMMAND_LINE.get_or_init(|| make);
+}
+
 /// Where to read on: the help of the verb that was asked for.
 fn help_hint() -> String {
     help_of(std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned()))
 }
 
 fn help_of(words: impl Iterator<Item = String>) -> String {
-    let command = cli::command();
+    let Some(command) = COMMAND_LINE.get().map(|make| make()) else {
+        return "`dcd --help` lists what can be done".into();
+    };
     let (mut path, mut here) = ("dcd".to_owned(), &command);
     for word in words {
         let Some(verb) = here.find_subcommand(&word).filter(|verb| !verb.is_hide_set()) else {
@@ -157,9 +166,10 @@ fn source_of<E: std::error::Error + 'static>(error: &clap::Error) -> Option<&E> 
 
 /// What clap advises, except verbs that are for dcd itself.
 fn tip(text: &str) -> Option<String> {
-    let command = cli::command();
+    let command = COMMAND_LINE.get().map(|make| make());
     let is_hidden = |word: &str| {
-        command.get_subcommands().any(|verb| verb.is_hide_set() && verb.get_name() == word)
+        let mut verbs = command.iter().flat_map(clap::Command::get_subcommands);
+        verbs.any(|verb| verb.is_hide_set() && verb.get_name() == word)
     };
     let words: Vec<&str> = text.split('\'').skip(1).step_by(2).collect();
     if !words.iter().any(|word| is_hidden(word)) {
@@ -254,6 +264,7 @@ mod tests {
 
     #[test]
     fn bad_command_lines_take_one_line_and_a_hint() {
+        know_command_line(crate::command::cli::command);
         use clap::Parser;
         let words = |line: &str| {
             let error = crate::command::cli::Cli::try_parse_from(line.split(' ')).unwrap_err();
