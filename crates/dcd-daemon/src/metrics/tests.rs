@@ -230,13 +230,15 @@ fn names_in(expression: &str) -> impl Iterator<Item = &str> {
     words.filter(|word| word.starts_with("dcd_"))
 }
 
-/// Words of PromQL in the alert rules that begin like ours, without their values.
+/// The rules, and each alarm of the document, by names of metrics.
 #[test]
 fn alert_rules_ask_for_metrics_that_there_are() {
     let rules = repository("packaging/prometheus/dcd.rules.yml");
-    let text = export(&full_report());
-    let exported: BTreeSet<&str> =
-        samples_of(&text).into_keys().map(|name| name.split('{').next().unwrap()).collect();
+    // By the table, because no cache has all: network disks, windows, legs, volumes.
+    let exported: BTreeSet<String> = METRICS
+        .iter()
+        .flat_map(|metric| ["", "_total"].map(|suffix| format!("{}{suffix}", metric.name)))
+        .collect();
     let labels: BTreeSet<&str> = METRICS.iter().flat_map(|metric| metric.labels).copied().collect();
     let expressions = rules.lines().filter_map(|line| line.trim().strip_prefix("expr: "));
     let mut known = 0;
