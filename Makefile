@@ -4,13 +4,13 @@
 
 # make fuzz: the fuzzer's five searches, in a size for every change; a few minutes on two cores.
 
-.PHONY: build deb deny demo bench-nbd bench-starts bench-volumes bench-peers test test-guest test-guest-service test-python test-long test-power-cut test-kill test-linearizability test-under-load fuzz seeded-build fuzz-seeded fuzz-seeded-long fuzz-bytes coverage mutants lint doc tools
+.PHONY: build deb deny demo bench-nbd bench-starts bench-volumes bench-peers test test-guest test-guest-service test-packages test-python test-long test-power-cut test-kill test-linearizability test-under-load fuzz seeded-build fuzz-seeded fuzz-seeded-long fuzz-bytes coverage mutants lint doc tools
 
 # The commit is what `dcd fuzz` prints beside the seed.
 build:
-	DCD_COMMIT=$$(git rev-parse --short HEAD 2>/dev/null) cargo build --locked --release --package dcd
+	DCD_COMMIT=$$(git rev-parse --short HEAD 2>/dev/null) cargo build --locked --release --package dcd-cache
 
-# The Debian package, in target/deb: docs/service.md.
+# The Debian packages, in target/deb: docs/install.md.
 deb:
 	scripts/make-deb
 
@@ -42,7 +42,7 @@ bench-peers: build
 lint:
 	cargo fmt --check
 	cargo clippy --locked --workspace --all-targets -- --deny warnings
-	cargo clippy --locked --package dcd --no-default-features -- --deny warnings
+	cargo clippy --locked --package dcd-cache --no-default-features -- --deny warnings
 
 doc:
 	RUSTDOCFLAGS="--deny warnings --allow rustdoc::private_intra_doc_links" cargo doc --locked --workspace --no-deps --document-private-items
@@ -74,7 +74,7 @@ fuzz: build
 # their own: that binary is for nothing else.
 seeded-build:
 	cargo run --locked --quiet --package dcd-mistakes
-	cargo build --locked --release --manifest-path target/seeded-src/Cargo.toml --package dcd --target-dir target/seeded
+	cargo build --locked --release --manifest-path target/seeded-src/Cargo.toml --package dcd-cache --target-dir target/seeded
 
 # Whether the fuzzer finds mistakes that were made on purpose. About five minutes on two cores; fuzz-seeded-long has other
 # runs, from SEED on, and more.
@@ -92,6 +92,12 @@ test-guest: build tools
 # The Debian package in a guest with systemd and udev.
 test-guest-service: build
 	scripts/test-guest-service
+
+# Crates, Debian packages, RPM, image, flake, manual pages, completions, alert rules: built twice and looked at, as far as there are
+# tools here; two minutes. REPRODUCE=dist builds the program twice, too.
+test-packages:
+	cargo build --locked --package dcd-cache
+	scripts/test-packages
 
 # The wheel of python/ in a fresh environment: tests that compare it with the command, types, notebooks. Five minutes on two
 # cores from nothing; skipped where no package index can be reached.
@@ -111,7 +117,7 @@ test-power-cut test-kill test-linearizability:
 # Under fio, which verifies, on an ext4: three hundred legs of a cache-disk, pulled and put back, and the mode switched each second for ten
 # minutes.
 test-under-load:
-	DCD_CYCLES=1000 cargo test --locked -p dcd --test under_load -- --nocapture
+	DCD_CYCLES=1000 cargo test --locked -p dcd-cache --test under_load -- --nocapture
 
 # Each byte fuzz target under libFuzzer, for FOR each (30s, 5m), or all in turns for FOR together (8h); what they find goes on from
 # run to run, in CORPUS. Skipped without nightly and cargo-fuzz.

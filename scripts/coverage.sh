@@ -20,7 +20,7 @@ fi
 
 # In a directory of its own (target/llvm-cov-target). What earlier measurements counted is forgotten.
 cargo llvm-cov clean --profraw-only
-fuzz() { cargo llvm-cov run --locked --quiet --release --package dcd --no-report -- fuzz "$@"; }
+fuzz() { cargo llvm-cov run --locked --quiet --release --package dcd-cache --no-report -- fuzz "$@"; }
 fuzz --runs "${COVERAGE_RUNS:-1000}"
 fuzz --pairs --runs 1
 fuzz --sweep --runs 20

@@ -27,7 +27,7 @@ status=0 rounds=0
 SECONDS=0
 while :; do
     echo "== round $((rounds + 1)), DCD_SEED=$seed DCD_CYCLES=$cycles"
-    DCD_SEED=$seed DCD_CYCLES=$cycles cargo test --locked --quiet --package dcd --no-fail-fast \
+    DCD_SEED=$seed DCD_CYCLES=$cycles cargo test --locked --quiet --package dcd-cache --no-fail-fast \
         --test power_cut --test file_systems --test kill_modes --test linearizability \
         --test dhisfs_volume --test pauses \
         -- --nocapture --test-threads=2 "$filter" 2>&1 | tee -a "$log"

@@ -24,7 +24,7 @@ if [ ! -x "$tools/bin/maturin" ]; then
         skip "no package index can be reached, so the Python package is not built"
 fi
 if [ -z "${DCD_PROGRAM:-}" ]; then
-    cargo build --locked --package dcd || exit 1
+    cargo build --locked --package dcd-cache || exit 1
     DCD_PROGRAM=$root/target/debug/dcd
 fi
 export DCD_PROGRAM
@@ -57,7 +57,7 @@ count() { grep -oE "[0-9]+ $1" "$log" | tail -1 | grep -oE '[0-9]+' || echo 0; }
 passed=$((passed + $(count passed)))
 skipped=$(count skipped)
 types=(--config-file "$root/python/pyproject.toml")
-step "mypy" "$bin/mypy" "${types[@]}" --package dcd
+step "mypy" "$bin/mypy" "${types[@]}" --package dcd-cache
 step "mypy, tests" "$bin/mypy" "${types[@]}" tests
 step "stubtest" "$bin/python" -m mypy.stubtest dcd._dcd
 for notebook in notebooks/*.ipynb; do

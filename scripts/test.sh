@@ -32,7 +32,7 @@ run cargo test --locked --workspace --exclude dcd-fuzz --doc
 run make doc
 
 # With Parquet, which is off by default; the workspace has its crate already.
-run cargo test --locked --workspace --exclude dcd-fuzz --features dcd/parquet --test parquet
+run cargo test --locked --workspace --exclude dcd-fuzz --features dcd-cache/parquet --test parquet
 
 # A few cases in a guest with ublk, if its kernel has been fetched before.
 run scripts/test-guest --quick --cached --dcd target/debug/dcd

@@ -26,12 +26,17 @@
 /// disk, a pipe whose reader has gone, a terminal that was closed. Nothing in them is obeyed by a
 /// terminal. In place of the macro of the standard library, for this whole crate.
 macro_rules! eprintln {
-    ($($words:tt)*) => {{
-        use std::io::Write as _;
-        let words = format!("{}\n", format_args!($($words)*));
-        let words = dcd_client::plain::plain_lines(&words, false);
-        let _ = std::io::stderr().write_all(words.as_bytes());
-    }};
+    ($($words:tt)*) => {
+        $crate::process::log::say($crate::process::log::Level::Warning, "note", format_args!($($words)*))
+    };
+}
+
+/// The same with how much it matters and a word for what has happened, by which it is found in the
+/// journal of systemd: `told!(Error, "cache-disk-failed", "dcd: ...")`.
+macro_rules! told {
+    ($level:ident, $event:literal, $($words:tt)*) => {
+        $crate::process::log::say($crate::process::log::Level::$level, $event, format_args!($($words)*))
+    };
 }
 
 pub mod caretaker;

@@ -7,7 +7,7 @@
 //! bypass-threshold = "64k"
 //! ```
 //!
-//! Whatever is wrong is told in one line with file, line, column and key. Values go through the
+//! Whatever is wrong is told, all of it at once, each in a line with file, line, column and key. Values go through the
 //! same parsers as flags, so a size means the same in both.
 
 use std::path::{Path, PathBuf};
@@ -15,11 +15,11 @@ use std::path::{Path, PathBuf};
 use dcd_daemon::http::address::HttpAddress;
 use dcd_daemon::serve::UblkNumber;
 use dcd_daemon::units_text::{parse_duration, parse_size};
-use toml::de::DeValue;
+use toml::de::{DeTable, DeValue};
 
 use crate::settings::{Settings, parse_busy_poll, parse_percent, parse_socket_address};
 use crate::toml_values::{
-    Place, ValueProblem, boolean, choice, list, nearest, number, parse_table, text, with,
+    Place, ValueProblem, boolean, choice, list, nearest, number, syntax_error, text, with,
 };
 
 /// Every key, in the order of the help text.
@@ -107,27 +107,46 @@ pub fn read(path: &Path) -> Result<Settings, ConfigFileError> {
 /// The settings in `text`, which came from `path`.
 pub fn parse(path: &Path, text: &str) -> Result<Settings, ConfigFileError> {
     let at = |span| Place::new(path, text, span);
-    let table = parse_table(path, text)
-        .map_err(|(place, message)| ConfigFileError::Syntax { place, message })?;
+    let (table, errors) = DeTable::parse_recoverable(text);
+    let mut problems: Vec<(usize, ConfigFileError)> = errors
+        .iter()
+        .map(|error| {
+            let (place, message) = syntax_error(path, text, error);
+            (error.span().unwrap_or(0..0).start, ConfigFileError::Syntax { place, message })
+        })
+        .collect();
+    // What could not be read on a line says nothing about that line's key.
+    let bad_lines: Vec<usize> = problems.iter().map(|(start, _)| line_of(text, *start)).collect();
     let mut settings = Settings::default();
     for (key, value) in table.get_ref() {
         let name: &str = key.get_ref();
-        match set(&mut settings, name, value.get_ref()) {
-            Ok(true) => {}
-            Ok(false) => {
-                return Err(ConfigFileError::UnknownKey {
-                    place: at(key.span()),
-                    key: name.to_owned(),
-                    nearest: nearest(name, &KEYS),
-                });
-            }
+        let start = key.span().start;
+        let problem = match set(&mut settings, name, value.get_ref()) {
+            Ok(true) => continue,
+            _ if bad_lines.contains(&line_of(text, start)) => continue,
+            Ok(false) => ConfigFileError::UnknownKey {
+                place: at(key.span()),
+                key: name.to_owned(),
+                nearest: nearest(name, &KEYS),
+            },
             Err(problem) => {
-                let (place, key) = (at(value.span()), name.to_owned());
-                return Err(ConfigFileError::Value { place, key, problem });
+                ConfigFileError::Value { place: at(value.span()), key: name.to_owned(), problem }
             }
-        }
+        };
+        problems.push((start, problem));
     }
-    Ok(settings)
+    problems.sort_by_key(|(start, _)| *start);
+    match problems.len() {
+        0 => Ok(settings),
+        1 => Err(problems.remove(0).1),
+        _ => Err(ConfigFileError::Several(
+            problems.into_iter().map(|(_, problem)| problem).collect(),
+        )),
+    }
+}
+
+fn line_of(text: &str, start: usize) -> usize {
+    text.get(..start).unwrap_or(text).matches('\n').count()
 }
 
 /// Names of certificates. A list of nobody would let everybody in.
@@ -289,6 +308,13 @@ pub enum ConfigFileError {
         /// What is wrong.
         problem: ValueProblem,
     },
+    /// More than one of these, in the order of the file.
+    #[error("{}", in_a_line(.0))]
+    Several(Vec<ConfigFileError>),
+}
+
+fn in_a_line(problems: &[ConfigFileError]) -> String {
+    problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
 }
 
 impl ConfigFileError {
@@ -305,7 +331,18 @@ impl ConfigFileError {
                 Some("sizes, times and names stand in quotes: bypass-threshold = \"64k\"".into())
             }
             ConfigFileError::Read { .. } => Some("check the name given with --config".into()),
-            _ => None,
+            ConfigFileError::Value { problem: ValueProblem::OnlyOnTheCommandLine, key, .. } => {
+                Some(format!(
+                    "take it out of the file, and say --{key} for the start that needs it"
+                ))
+            }
+            ConfigFileError::Value { key, .. } => {
+                Some(format!("`dcd serve --help` says under --{key} what it takes"))
+            }
+            ConfigFileError::Syntax { .. } => Some(
+                "a line is KEY = VALUE, with strings in quotes: cache-disk = \"fast.img\"".into(),
+            ),
+            ConfigFileError::Several(problems) => problems.iter().find_map(ConfigFileError::hint),
         }
     }
 }
@@ -359,6 +396,18 @@ mod tests {
         assert!(problem("ack = \"\\u001b[2J\"").0.contains("`\\u{1b}[2J` is none of"));
         assert!(problem("\"a\\nb\" = 1").0.contains("`a\\nb` is not a setting"));
         assert!(!problem("zzz = 3").1.unwrap().contains("did you mean"));
+    }
+
+    #[test]
+    fn all_problems_are_told_at_once() {
+        let text = "ack = \"log\"\nbypass_threshold = \"64q\"\nmode = \nmax-delay = 5\nzzz = 3\nloop = true\n";
+        let Err(ConfigFileError::Several(problems)) = parse(Path::new("x.toml"), text) else {
+            panic!("several");
+        };
+        let told: Vec<String> = problems.iter().map(ToString::to_string).collect();
+        let lines: Vec<&str> = told.iter().map(|one| &one[..9]).collect();
+        assert_eq!(lines, ["x.toml:2:", "x.toml:3:", "x.toml:4:", "x.toml:5:"], "{told:?}");
+        assert!(problems.iter().all(|one| one.hint().is_some()), "{told:?}");
     }
 
     #[test]

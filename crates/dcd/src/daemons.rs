@@ -1,14 +1,16 @@
-//! Which dcd is meant: by its control socket, by the name of its service, or by the device that it
-//! serves.
+//! Which dcd is meant: by its control socket, by the name of its service, by its UUID, or by the
+//! device that it serves.
 //!
-//! A service `dcd@NAME` has its control socket at `/run/dcd/NAME.ctl`, so names and devices are
-//! looked for there.
+//! A service `dcd@NAME` has its control socket at `/run/dcd/NAME.ctl`, so names, UUIDs and
+//! devices are looked for there.
 
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use clap::Args;
 use dcd_daemon::control::client::ControlClient;
+use dcd_engine::Uuid;
 
 use crate::error::CommandError;
 
@@ -17,6 +19,31 @@ pub const DIRECTORY: &str = "/run/dcd";
 
 /// Where all daemons are asked, each is waited for so long.
 const LOOK_PATIENCE: Duration = Duration::from_secs(2);
+
+/// How a verb that has no other words takes a running cache.
+#[derive(Args, Debug)]
+pub struct RunningCache {
+    /// The running cache: the name of its service, its UUID, the device that it serves, or its
+    /// control socket.
+    #[arg(value_name = "CACHE", required_unless_present = "control", conflicts_with = "control")]
+    cache: Option<PathBuf>,
+    /// The same.
+    #[arg(long, value_name = "CACHE")]
+    control: Option<PathBuf>,
+}
+
+impl RunningCache {
+    /// What was given.
+    pub fn name(&self) -> &Path {
+        let given = self.cache.as_deref().or(self.control.as_deref());
+        given.expect("the command line requires one of them")
+    }
+
+    /// Connects to it.
+    pub fn connect(&self) -> Result<ControlClient, CommandError> {
+        connect(self.name())
+    }
+}
 
 /// The control socket of the daemon that `named` means.
 pub fn find(named: &Path, directory: &Path) -> Result<PathBuf, CommandError> {
@@ -28,6 +55,12 @@ pub fn find(named: &Path, directory: &Path) -> Result<PathBuf, CommandError> {
     let of_name = directory.join(named).with_added_extension("ctl");
     if is_name && of_name.exists() {
         return Ok(of_name);
+    }
+    let uuid = named.to_str().and_then(|text| text.parse::<Uuid>().ok());
+    if let Some(uuid) = uuid
+        && let Some(socket) = all(directory).into_iter().find(|socket| has_uuid(socket, uuid))
+    {
+        return Ok(socket);
     }
     if let Ok(device) = named.canonicalize()
         && let Some(socket) = all(directory).into_iter().find(|socket| serves(socket, &device))
@@ -57,6 +90,12 @@ pub fn all(directory: &Path) -> Vec<PathBuf> {
         .collect();
     sockets.sort();
     sockets
+}
+
+fn has_uuid(socket: &Path, uuid: Uuid) -> bool {
+    let status =
+        ControlClient::connect_within(socket, LOOK_PATIENCE).and_then(|mut client| client.status());
+    status.is_ok_and(|report| report.uuid == uuid.to_string())
 }
 
 /// Whether the daemon there serves this device, or file. One that does not answer does not.

@@ -38,7 +38,7 @@ impl LostList {
         let failed = CommandError::file("make the list", path);
         // Opened by its name, a file behind stdout would be written from its beginning.
         let already_open = match path.to_str() {
-            Some("/dev/stdout" | "/dev/fd/1" | "/proc/self/fd/1") => {
+            Some("-" | "/dev/stdout" | "/dev/fd/1" | "/proc/self/fd/1") => {
                 Some(rustix::stdio::stdout().try_clone_to_owned())
             }
             Some("/dev/stderr" | "/dev/fd/2" | "/proc/self/fd/2") => {

@@ -43,12 +43,15 @@ mod stdout;
 mod volume_client;
 
 fn main() -> ExitCode {
+    command::completions::answer_a_shell();
     dcd_daemon::process::service_manager::inherit_descriptors();
     #[cfg(feature = "lab")]
     dcd_daemon::disk::drive::plug_in_drives(modelled_drive::open);
     std::panic::set_hook(Box::new(report_bug));
     #[cfg(not(feature = "lab"))]
     laboratory::run_if_asked();
+    error::know_command_line(command::cli::command);
+    output::want_json(std::env::args_os().skip(1));
     let arguments = match command::cli::Cli::try_parse() {
         Ok(arguments) => arguments,
         Err(error) if !error.use_stderr() => return help(&error),

@@ -1,10 +1,28 @@
 //! How text looks that people read: colours where a person looks on, tables, numbers with their
 //! words. `stdout.rs` prints it.
 
+use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::io::IsTerminal;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use dcd_client::plain::COLOURS;
+
+/// Whether `--json` stands on the command line: known before that is read, because what is wrong
+/// with it is told as JSON, too.
+static WANTS_JSON: AtomicBool = AtomicBool::new(false);
+
+/// Looks for `--json` among the words of the command line, up to where those of another command
+/// begin.
+pub fn want_json(words: impl Iterator<Item = OsString>) {
+    let found = words.take_while(|word| word != "--").any(|word| word == "--json");
+    WANTS_JSON.store(found, Ordering::Relaxed);
+}
+
+/// Whether results and errors are to be JSON.
+pub fn wants_json() -> bool {
+    WANTS_JSON.load(Ordering::Relaxed)
+}
 
 /// Colours of text, used only where they mean something.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

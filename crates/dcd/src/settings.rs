@@ -25,308 +25,320 @@ use dcd_engine::{AckMode, DestagePolicyKind, EngineConfig, Limits, Mode};
 
 use crate::nvram_settings::{NvramPolicyArgument, SurvivesArgument};
 
+/// Groups of `dcd serve --help`.
+const DISKS: &str = "Disks";
+const SERVED: &str = "How it is served";
+const WATCH: &str = "Control and watching";
+const WRITES: &str = "Writes";
+const DESTAGE: &str = "Destaging";
+const READS: &str = "Reads";
+const VOLUME: &str = "Volumes and cache-disks on several disks";
+const NVRAM: &str = "Memory in front of the log";
+const PROCESS: &str = "The process and its memory";
+const TROUBLE: &str = "After trouble, for one start";
+
 /// What can be set, as far as it has been.
 #[derive(Args, Clone, Debug, Default)]
 pub struct Settings {
     /// The cache-disk, made by `dcd create`. If it is on several disks, each of its legs in a
     /// --cache-disk of its own, in any order.
-    #[arg(long, value_name = "FILE|DEVICE")]
+    #[arg(long, value_name = "FILE|DEVICE", help_heading = DISKS)]
     pub cache_disk: Vec<DeviceSpec>,
     /// The share of the cache-disk, if several caches share it: its name, or the UUID of its cache
     /// [default: that of the data-disk].
-    #[arg(long, value_name = "NAME|UUID")]
+    #[arg(long, value_name = "NAME|UUID", help_heading = DISKS)]
     pub share: Option<String>,
     /// The disk it belongs to, also one of another machine: nbd://HOST/EXPORT. Of a volume, each of its disks in a --data-disk of its own, in any
     /// order.
-    #[arg(long, value_name = "DISK")]
+    #[arg(long, value_name = "DISK", help_heading = DISKS)]
     pub data_disk: Vec<DeviceSpec>,
     /// Serve NBD here: unix:PATH, or tcp:ADDRESS:PORT, which beyond this machine needs --tls-cert.
     /// May be given again.
-    #[arg(long, value_name = "ADDRESS")]
+    #[arg(long, value_name = "ADDRESS", help_heading = SERVED)]
     pub nbd: Vec<NbdAddress>,
     /// Certificate of this server, PEM. With it NBD over TCP is taken only with TLS 1.3 and a
     /// certificate of the client.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", help_heading = SERVED)]
     pub tls_cert: Option<PathBuf>,
     /// Private key of that certificate, PEM.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", help_heading = SERVED)]
     pub tls_key: Option<PathBuf>,
     /// Certificates of the authorities that sign those of clients, PEM.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", help_heading = SERVED)]
     pub tls_ca: Option<PathBuf>,
     /// Only clients whose certificate has this name (its common name, or one of its alternative
     /// names) may connect. May be given again.
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", help_heading = SERVED)]
     pub tls_allow: Vec<String>,
     /// Clients whose certificate has this name may connect and only read. May be given again.
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", help_heading = SERVED)]
     pub tls_read_only: Vec<String>,
     /// Listen on any TCP address without TLS: whoever reaches the port may read and change
     /// everything.
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true",
-          value_name = "true|false")]
+          value_name = "true|false", help_heading = SERVED)]
     pub insecure_tcp: Option<bool>,
     /// When a change over TCP is acknowledged [default: durable].
-    #[arg(long, value_name = "MODE")]
+    #[arg(long, value_name = "MODE", help_heading = SERVED)]
     pub tcp_ack: Option<TcpAckArgument>,
     /// Most NBD clients at a time [default: 128].
-    #[arg(long, value_name = "COUNT")]
+    #[arg(long, value_name = "COUNT", help_heading = SERVED)]
     pub connections_max: Option<usize>,
     /// Show the disk as the file `disk` in this directory.
-    #[arg(long, value_name = "DIRECTORY")]
+    #[arg(long, value_name = "DIRECTORY", help_heading = SERVED)]
     pub fuse: Option<PathBuf>,
     /// Also attach a loop device to that file.
     #[arg(long = "loop", num_args = 0..=1, require_equals = true, default_missing_value = "true",
-          value_name = "true|false")]
+          value_name = "true|false", help_heading = SERVED)]
     pub loop_device: Option<bool>,
     /// Make a block device, /dev/ublkbN, with this number or the next free one. Needs root and
     /// Linux 6.5 or newer with the module ublk_drv. A device that an earlier dcd of this cache left
     /// is taken over, with all that waits in it.
-    #[arg(long, num_args = 0..=1, default_missing_value = "any", value_name = "NUMBER", value_parser = parse_ublk)]
+    #[arg(long, num_args = 0..=1, default_missing_value = "any", value_name = "NUMBER", value_parser = parse_ublk, help_heading = SERVED)]
     pub ublk: Option<UblkNumber>,
     /// Await a virtual machine on this unix socket: the disk of QEMU's vhost-user-blk-pci. Its
     /// memory must be a memfd that is shared (docs/vhost-user.md).
-    #[arg(long, value_name = "SOCKET")]
+    #[arg(long, value_name = "SOCKET", help_heading = SERVED)]
     pub vhost_user: Option<PathBuf>,
     /// Take commands (status, flush, drain, detach) on this unix socket.
-    #[arg(long, value_name = "SOCKET")]
+    #[arg(long, value_name = "SOCKET", help_heading = WATCH)]
     pub control: Option<PathBuf>,
     /// Show a page here for browsers of this machine: 127.0.0.1:PORT, or unix:PATH. It tells all
     /// that `dcd status` does, and has the metrics, too. Every user of this machine can read it at a
     /// port, only root and the daemon's own user at a socket.
-    #[arg(long, value_name = "ADDRESS")]
+    #[arg(long, value_name = "ADDRESS", help_heading = WATCH)]
     pub http: Option<HttpAddress>,
     /// Whoever sends what is in this file, at least 16 characters, may change settings and drain
     /// there. Without it nobody may.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", help_heading = WATCH)]
     pub http_token: Option<PathBuf>,
     /// Serve metrics for Prometheus here, over plain HTTP: ADDRESS:PORT. Whoever can connect can
     /// read them.
-    #[arg(long, value_name = "ADDRESS", value_parser = parse_socket_address)]
+    #[arg(long, value_name = "ADDRESS", value_parser = parse_socket_address, help_heading = WATCH)]
     pub metrics: Option<SocketAddr>,
     /// Whether changes go to the log, or past it, straight to the data-disk [default: write-back].
     /// `dcd set` switches it while disks are used.
-    #[arg(long, value_name = "MODE")]
+    #[arg(long, value_name = "MODE", help_heading = WRITES)]
     pub mode: Option<ModeArgument>,
     /// When a write is acknowledged [default: memory]; NBD over TCP has --tcp-ack.
-    #[arg(long, value_name = "MODE")]
+    #[arg(long, value_name = "MODE", help_heading = WRITES)]
     pub ack: Option<AckArgument>,
     /// Longest time that an acknowledged write waits before it goes to the log [default: 100ms].
-    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    #[arg(long, value_name = "TIME", value_parser = parse_duration, help_heading = WRITES)]
     pub max_delay: Option<Duration>,
     /// Writes of at least this size go straight to the data-disk [default: 1M; the paper: 64k].
-    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    #[arg(long, value_name = "SIZE", value_parser = parse_size, help_heading = WRITES)]
     pub bypass_threshold: Option<u64>,
     /// Which segment is destaged first [default: first-write-first].
-    #[arg(long, value_name = "POLICY")]
+    #[arg(long, value_name = "POLICY", help_heading = DESTAGE)]
     pub destage_policy: Option<PolicyArgument>,
     /// With --destage-policy ordered: how far what --window-hook kept last may be behind [default:
     /// 10s].
-    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    #[arg(long, value_name = "TIME", value_parser = parse_duration, help_heading = DESTAGE)]
     pub ship_within: Option<Duration>,
     /// With --destage-policy ordered: a command that keeps the data-disk as it is, by a snapshot or
     /// a copy. It is run by /bin/sh whenever the data-disk is flushed and holds exactly the changes
     /// up to some moment, with DCD_WINDOW (a number that grows) and DCD_DATA_DISK in its
     /// environment; nothing is written there before it has ended well.
-    #[arg(long, value_name = "COMMAND")]
+    #[arg(long, value_name = "COMMAND", help_heading = DESTAGE)]
     pub window_hook: Option<String>,
     /// The window hook is killed after so long, and tried again [default: 60s].
-    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    #[arg(long, value_name = "TIME", value_parser = parse_duration, help_heading = DESTAGE)]
     pub window_hook_timeout: Option<Duration>,
     /// Quiet time before destaging while the cache is nearly empty [default: 1s].
-    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    #[arg(long, value_name = "TIME", value_parser = parse_duration, help_heading = DESTAGE)]
     pub idle_max: Option<Duration>,
     /// Quiet time before destaging while the cache is nearly full [default: 1ms].
-    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    #[arg(long, value_name = "TIME", value_parser = parse_duration, help_heading = DESTAGE)]
     pub idle_min: Option<Duration>,
     /// Destage without waiting for quiet when this share of segments is dirty [default: 80%].
-    #[arg(long, value_name = "PERCENT", value_parser = parse_percent)]
+    #[arg(long, value_name = "PERCENT", value_parser = parse_percent, help_heading = DESTAGE)]
     pub dirty_high: Option<u8>,
     /// ... until the share is below this [default: 60%].
-    #[arg(long, value_name = "PERCENT", value_parser = parse_percent)]
+    #[arg(long, value_name = "PERCENT", value_parser = parse_percent, help_heading = DESTAGE)]
     pub dirty_low: Option<u8>,
     /// Most bytes per second that destaging writes; 0 is no limit [default: 0].
-    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    #[arg(long, value_name = "SIZE", value_parser = parse_size, help_heading = DESTAGE)]
     pub destage_rate: Option<u64>,
     /// Most bytes per second that a leg of the cache-disk is filled with; 0: as fast as the disks
     /// are [default: 0].
-    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    #[arg(long, value_name = "SIZE", value_parser = parse_size, help_heading = READS)]
     pub fill_rate: Option<u64>,
     /// Most writes per second that destaging does; 0 is no limit [default: 0].
-    #[arg(long, value_name = "COUNT")]
+    #[arg(long, value_name = "COUNT", help_heading = DESTAGE)]
     pub destage_iops: Option<u64>,
     /// Whether cache-disk and data-disk share one arm; destaging then gives way to everything
     /// [default: auto].
-    #[arg(long, value_name = "WHEN")]
+    #[arg(long, value_name = "WHEN", help_heading = DESTAGE)]
     pub one_disk: Option<OneDiskArgument>,
     /// Do not verify the checksum of each block that is read.
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true",
-          value_name = "true|false")]
+          value_name = "true|false", help_heading = DISKS)]
     pub no_verify_reads: Option<bool>,
     /// Leave the log unused: every write goes straight to the data-disks, and a volume is a plain
     /// RAID. The log must be empty. For comparison.
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true",
-          value_name = "true|false")]
+          value_name = "true|false", help_heading = DISKS)]
     pub no_log: Option<bool>,
     /// Call a member of a volume suspect after so many errors and rotten lines; 0: never [default:
     /// 16].
-    #[arg(long, value_name = "NUMBER")]
+    #[arg(long, value_name = "NUMBER", help_heading = VOLUME)]
     pub suspect_after: Option<u64>,
     /// Scrub a volume by itself so long after the last time; 0: never [default: 30d].
-    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    #[arg(long, value_name = "TIME", value_parser = parse_duration, help_heading = VOLUME)]
     pub scrub_every: Option<Duration>,
     /// Have a spare take the place of a member of a volume that has failed for so long; 0: never by
     /// itself [default: 300s].
-    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    #[arg(long, value_name = "TIME", value_parser = parse_duration, help_heading = VOLUME)]
     pub spare_after: Option<Duration>,
     /// Memory for checksums of a volume's lines; others are read from the cache-disk when they are
     /// wanted [default: 64M].
-    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    #[arg(long, value_name = "SIZE", value_parser = parse_size, help_heading = VOLUME)]
     pub volume_memory: Option<u64>,
     /// Memory for the index, at least 1M for 4G of the cache-disk; what has no room is read from the
     /// cache-disk when it is wanted [default: all of it is in memory].
-    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    #[arg(long, value_name = "SIZE", value_parser = parse_size, help_heading = PROCESS)]
     pub index_max: Option<u64>,
     /// How long a write waits for room in a full cache before it fails [default: 60s].
-    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    #[arg(long, value_name = "TIME", value_parser = parse_duration, help_heading = WRITES)]
     pub full_timeout: Option<Duration>,
     /// A drain or detach ends when nothing more gets to the data-disk for so long, or for an eighth
     /// of it when a disk says no or a member is away [default: 60s].
-    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    #[arg(long, value_name = "TIME", value_parser = parse_duration, help_heading = DESTAGE)]
     pub drain_timeout: Option<Duration>,
     /// After how long without an answer a disk counts as failed [default: 30s].
-    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    #[arg(long, value_name = "TIME", value_parser = parse_duration, help_heading = WRITES)]
     pub io_timeout: Option<Duration>,
     /// After how long without an answer a member of a volume is done without [default: 30s].
-    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    #[arg(long, value_name = "TIME", value_parser = parse_duration, help_heading = VOLUME)]
     pub member_timeout: Option<Duration>,
     /// Number of segment buffers in memory, at least 3 [default: 16].
-    #[arg(long, value_name = "COUNT")]
+    #[arg(long, value_name = "COUNT", help_heading = WRITES)]
     pub segment_buffers: Option<u32>,
     /// Memory for reading sequences ahead; 0: they are not [default: 16M].
-    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    #[arg(long, value_name = "SIZE", value_parser = parse_size, help_heading = READS)]
     pub read_ahead: Option<u64>,
     /// Share of the read area that sequences may take [default: 50%].
-    #[arg(long, value_name = "PERCENT", value_parser = parse_percent)]
+    #[arg(long, value_name = "PERCENT", value_parser = parse_percent, help_heading = READS)]
     pub sequence_share: Option<u8>,
     /// Do not copy what is read to the read area; sequences are.
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true",
-          value_name = "true|false")]
+          value_name = "true|false", help_heading = READS)]
     pub no_hot_blocks: Option<bool>,
     /// Do not look for sequences in what is read; those that were recorded or found before are
     /// served.
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true",
-          value_name = "true|false")]
+          value_name = "true|false", help_heading = READS)]
     pub no_detect: Option<bool>,
     /// Refuse everything that changes data.
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true",
-          value_name = "true|false")]
+          value_name = "true|false", help_heading = DISKS)]
     pub read_only: Option<bool>,
     /// Start although blocks are lost or the data-disk was changed behind the cache; only after
     /// reading what is lost. Never in a configuration file.
-    #[arg(long)]
+    #[arg(long, help_heading = TROUBLE)]
     pub accept_damage: bool,
     /// Start although the record of pairs of this host says that these disks do not belong
     /// together, or one is older than the other. Never in a configuration file.
-    #[arg(long)]
+    #[arg(long, help_heading = TROUBLE)]
     pub trust_disks: bool,
     /// Serve a volume although disks are missing that held something of it. Never in a
     /// configuration file.
-    #[arg(long)]
+    #[arg(long, help_heading = VOLUME)]
     pub degraded: bool,
     /// A blank disk that takes the place of a lost one of a volume, by its number; what belongs on
     /// it is written to it while the volume is served. With --degraded, as long as nothing has been
     /// served without the lost one. Never in a configuration file. May be given again.
-    #[arg(long, value_name = "NUMBER=DISK", value_parser = parse_replacement)]
+    #[arg(long, value_name = "NUMBER=DISK", value_parser = parse_replacement, help_heading = VOLUME)]
     pub replace_member: Vec<(u8, DeviceSpec)>,
     /// The witness of a cache-disk on several disks: a file or device of at least 72 KiB on a third
     /// one. With it a start does with one leg of two. A blank one becomes the witness.
-    #[arg(long, value_name = "FILE|DEVICE")]
+    #[arg(long, value_name = "FILE|DEVICE", help_heading = DISKS)]
     pub witness: Option<DeviceSpec>,
     /// Make this blank disk another leg of the cache-disk: it is filled while dcd serves. May be
     /// given again.
-    #[arg(long, value_name = "DISK")]
+    #[arg(long, value_name = "DISK", help_heading = TROUBLE)]
     pub new_leg: Vec<DeviceSpec>,
     /// Start without this leg of the cache-disk, although it may hold what the others do not; only
     /// after reading what a start without it said.
-    #[arg(long, value_name = "UUID")]
+    #[arg(long, value_name = "UUID", help_heading = TROUBLE)]
     pub without_leg: Vec<Uuid>,
     /// Where the memory is that outlives a crash of dcd [default: a directory of its own below
     /// /run/dcd; of other users below $XDG_RUNTIME_DIR/dcd, or /dev/shm/dcd-UID].
-    #[arg(long, value_name = "DIRECTORY")]
+    #[arg(long, value_name = "DIRECTORY", help_heading = PROCESS)]
     pub memory_directory: Option<PathBuf>,
     /// Start although the memory of the last session is not found, in which writes may be that were
     /// acknowledged and not flushed: as after a power cut. Without effect where it is found. Never
     /// in a configuration file.
-    #[arg(long)]
+    #[arg(long, help_heading = TROUBLE)]
     pub memory_lost: bool,
     /// A memory in front of the log, where small writes are done at once and overwritten, before
     /// they reach the log in groups: a device or file on a disk, which is written and flushed, or a
     /// file in a file system in memory with --nvram-survives. It begins empty; afterwards it belongs
     /// to this cache until that is stopped in order.
-    #[arg(long, value_name = "FILE|DEVICE")]
+    #[arg(long, value_name = "FILE|DEVICE", help_heading = NVRAM)]
     pub nvram: Option<DeviceSpec>,
     /// What the memory of --nvram survives, if it is a file in memory: a person says so, and a flush
     /// believes it.
-    #[arg(long, value_name = "WHAT")]
+    #[arg(long, value_name = "WHAT", help_heading = NVRAM)]
     pub nvram_survives: Option<SurvivesArgument>,
     /// What leaves the memory first [default: auto; lru with --nvram-high, --nvram-low or
     /// --nvram-idle, which `auto` has follow the load].
-    #[arg(long, value_name = "POLICY")]
+    #[arg(long, value_name = "POLICY", help_heading = NVRAM)]
     pub nvram_policy: Option<NvramPolicyArgument>,
     /// The memory is cleaned when more than this share of it is dirty; 100%: when a write needs the
     /// room [default: 90%].
-    #[arg(long, value_name = "PERCENT", value_parser = parse_percent)]
+    #[arg(long, value_name = "PERCENT", value_parser = parse_percent, help_heading = NVRAM)]
     pub nvram_high: Option<u8>,
     /// Cleaning ends at this share [default: 20%, at most --nvram-high].
-    #[arg(long, value_name = "PERCENT", value_parser = parse_percent)]
+    #[arg(long, value_name = "PERCENT", value_parser = parse_percent, help_heading = NVRAM)]
     pub nvram_low: Option<u8>,
     /// Cleaning that no write waits for waits until nothing else was asked of the log for so long
     /// [default: 0s].
-    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    #[arg(long, value_name = "TIME", value_parser = parse_duration, help_heading = NVRAM)]
     pub nvram_idle: Option<Duration>,
     /// Cleaning that no write waits for leaves this share of the memory dirty, which spares writes
     /// below: for flash [default: 0%].
-    #[arg(long, value_name = "PERCENT", value_parser = parse_percent)]
+    #[arg(long, value_name = "PERCENT", value_parser = parse_percent, help_heading = NVRAM)]
     pub nvram_wear_floor: Option<u8>,
     /// What is cleaned together: regions of this size, at most 2M [default: 64k].
-    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    #[arg(long, value_name = "SIZE", value_parser = parse_size, help_heading = NVRAM)]
     pub nvram_group: Option<u64>,
     /// Writes of more than this go past the memory [default: 16k].
-    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    #[arg(long, value_name = "SIZE", value_parser = parse_size, help_heading = NVRAM)]
     pub nvram_bypass: Option<u64>,
     /// With --nvram-policy wstf: at this age a group is cleaned wherever it lies [default: 30s].
-    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    #[arg(long, value_name = "TIME", value_parser = parse_duration, help_heading = NVRAM)]
     pub nvram_age_max: Option<Duration>,
     /// Start although the memory in front of the log is not found, or not the one that the last
     /// session had: what only it held is lost. Never in a configuration file.
-    #[arg(long)]
+    #[arg(long, help_heading = TROUBLE)]
     pub nvram_lost: bool,
     /// Run the thread that serves on this processor and nowhere else.
-    #[arg(long = "cpu", value_name = "NUMBER")]
+    #[arg(long = "cpu", value_name = "NUMBER", help_heading = PROCESS)]
     pub processor: Option<usize>,
     /// Look for the next request for so long before sleeping, as long as requests come that soon;
     /// 0: never; auto: ten times what waking up takes here, at most 1ms. Costs processor time that
     /// nobody else wants [default: auto].
-    #[arg(long, value_name = "TIME", value_parser = parse_busy_poll)]
+    #[arg(long, value_name = "TIME", value_parser = parse_busy_poll, help_heading = PROCESS)]
     pub busy_poll: Option<BusyPollMax>,
     /// Start before the disks are there, and wait for them. For services; `dcd status` tells what
     /// is waited for.
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true",
-          value_name = "true|false")]
+          value_name = "true|false", help_heading = DISKS)]
     pub wait: Option<bool>,
     /// When a signal comes while the disk is mounted, open, or connected to by NBD clients, serve
     /// them on for so long, until they have gone; 0s: not at all. Users of a ublk device, and
     /// virtual machines of vhost-user, wait for the next start instead [default: 30s].
-    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    #[arg(long, value_name = "TIME", value_parser = parse_duration, help_heading = PROCESS)]
     pub stop_timeout: Option<Duration>,
     /// Keep all memory of dcd from being swapped out.
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true",
-          value_name = "true|false")]
+          value_name = "true|false", help_heading = PROCESS)]
     pub lock_memory: Option<bool>,
     /// Refuse to start if more memory than this may come to be needed, with 64 MiB for each NBD
     /// client; and take only as many NBD clients at a time as it is enough for.
-    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    #[arg(long, value_name = "SIZE", value_parser = parse_size, help_heading = PROCESS)]
     pub memory_max: Option<u64>,
 }
 

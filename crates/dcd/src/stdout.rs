@@ -7,9 +7,24 @@ use std::io::{BufWriter, Error, ErrorKind, StdoutLock, Write};
 
 use dcd_client::plain::{plain_json, plain_lines};
 use serde::Serialize;
+use serde_json::{Value, json};
 
 use crate::error::CommandError;
-use crate::output::Paint;
+use crate::output::{Paint, wants_json};
+
+/// What a verb has done, in a sentence; as JSON an object with the same sentence as `done`.
+pub fn print_done(text: &str) -> Result<(), CommandError> {
+    print_done_with(text, json!({}))
+}
+
+/// The same with more about it, for JSON.
+pub fn print_done_with(text: &str, mut about: Value) -> Result<(), CommandError> {
+    if !wants_json() {
+        return print(text);
+    }
+    about["done"] = text.trim_end().into();
+    print_json_line(&about)
+}
 
 /// Writes `text` to stdout, at once: a script waits for the ready line. Whatever in it comes from
 /// outside is obeyed by no terminal.

@@ -17,10 +17,13 @@ pub(crate) fn parse_table<'t>(
     path: &Path,
     text: &'t str,
 ) -> Result<Spanned<DeTable<'t>>, (Place, String)> {
-    DeTable::parse(text).map_err(|error| {
-        let place = Place::new(path, text, error.span().unwrap_or(0..0));
-        (place, error.message().lines().collect::<Vec<_>>().join("; "))
-    })
+    DeTable::parse(text).map_err(|error| syntax_error(path, text, &error))
+}
+
+/// Where and why a text is no TOML, in one line.
+pub(crate) fn syntax_error(path: &Path, text: &str, error: &toml::de::Error) -> (Place, String) {
+    let place = Place::new(path, text, error.span().unwrap_or(0..0));
+    (place, error.message().lines().collect::<Vec<_>>().join("; "))
 }
 
 /// A string that is read by `T`.

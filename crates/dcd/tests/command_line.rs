@@ -68,9 +68,26 @@ fn bad_configuration_files_are_told_with_line_and_column() {
 }
 
 #[test]
+fn a_dash_is_standard_input() {
+    let folder = Folder::new();
+    let mut dcd = std::process::Command::new(env!("CARGO_BIN_EXE_dcd"))
+        .args(["serve", "--config", "-"])
+        .current_dir(folder.path("."))
+        .stdin(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    std::io::Write::write_all(&mut dcd.stdin.take().unwrap(), b"zzz = 1\nack = 3\n").unwrap();
+    let output = dcd.wait_with_output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("-:1:1: `zzz`") && said.contains("-:2:7: ack: "), "{said}");
+}
+
+#[test]
 fn nobody_on_the_control_socket_ends_with_6() {
     let folder = Folder::new();
-    for verb in ["status", "status --json", "flush", "drain", "detach"] {
+    for verb in ["status", "flush", "drain", "detach"] {
         folder.dcd(&format!("{verb} --control none.ctl")).fails(6, "none.ctl", "--control socket");
     }
     // A socket file that a dead daemon left behind.

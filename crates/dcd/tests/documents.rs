@@ -16,7 +16,7 @@ fn the_reference_page_is_up_to_date() {
     assert!(
         made == found,
         "docs/cli.md is not what the command line says; make it again:\n  \
-         cargo run --locked -q -p dcd -- help-markdown > docs/cli.md"
+         cargo run --locked -q -p dcd-cache -- help-markdown > docs/cli.md"
     );
 }
 
@@ -77,12 +77,42 @@ fn every_verb_has_examples_in_its_help() {
     assert!(help.contains("Exit codes:") && help.contains("Examples:"), "{help}");
 }
 
+/// What a shell is offered for the last of these words.
+fn offered(words: &[&str]) -> Vec<String> {
+    let output = std::process::Command::new(env!("CARGO_BIN_EXE_dcd"))
+        .args(["--", "dcd"])
+        .args(words)
+        .env("COMPLETE", "bash")
+        .env("_CLAP_IFS", "\n")
+        .env("_CLAP_COMPLETE_INDEX", words.len().to_string())
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{words:?}: {output:?}");
+    String::from_utf8(output.stdout).unwrap().lines().map(str::to_owned).collect()
+}
+
+#[test]
+fn shells_are_offered_what_there_is() {
+    let verbs = offered(&[""]);
+    assert!(verbs.contains(&"serve".into()) && verbs.contains(&"detach".into()), "{verbs:?}");
+    assert!(!verbs.contains(&"caretaker".into()), "{verbs:?}");
+    assert_eq!(offered(&["set", "sdb", "max-del"]), ["max-delay="]);
+    let flags = offered(&["serve", "--destage-"]);
+    assert!(flags.contains(&"--destage-rate".into()), "{flags:?}");
+    #[cfg(feature = "lab")]
+    assert_eq!(offered(&["disk", "show", "wd-"]), ["wd-4tb"]);
+    // A volume that is not there has no members.
+    assert!(
+        offered(&["volume", "fail", "--control", "gone", ""]).iter().all(|it| it.starts_with('-'))
+    );
+}
+
 #[test]
 fn completions_and_manual_pages_come_out() {
     let folder = Folder::new();
     for shell in ["bash", "zsh", "fish"] {
         let script = folder.dcd(&format!("completions {shell}")).ok();
-        assert!(script.contains("cache-disk"), "{shell}");
+        assert!(script.contains("COMPLETE") && script.contains("dcd"), "{shell}");
     }
     std::fs::create_dir(folder.path("man")).unwrap();
     folder.dcd("man man").ok();

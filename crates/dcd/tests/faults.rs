@@ -461,6 +461,12 @@ fn a_cache_disk_that_is_cut_off_proves_nothing() {
     client.write(8192, &[8; 4096]).unwrap();
     assert!(client.flush().is_err());
     assert!(site.dcd("status --control ctl").ok().contains("cache-disk has failed"));
+    drop(client);
+    for verb in ["drain", "detach"] {
+        let outcome = site.dcd(&format!("{verb} --control ctl --json"));
+        assert_eq!(outcome.code, Some(5), "{verb}: {}", outcome.stderr);
+        assert!(outcome.stderr.contains("\"disk-failed\""), "{verb}: {}", outcome.stderr);
+    }
     daemon.kill();
 }
 

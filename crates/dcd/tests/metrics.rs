@@ -82,11 +82,16 @@ fn a_daemon_is_found_by_its_name_and_by_what_it_serves() {
     let text = folder.dcd("metrics sdb --sockets run").ok();
     assert_eq!(value(&text, "dcd_one_disk"), value(&text, "dcd_one_disk"));
     folder.dcd("metrics sdc --sockets run").fails(
-        1,
+        6,
         "no dcd with one in run has that name",
         "--control",
     );
-    folder.dcd("metrics d --sockets run").fails(1, "has that name or serves that", "");
+    folder.dcd("metrics d --sockets run").fails(6, "has that name or serves that", "");
+    let uuid = served.ready.split_whitespace().find_map(|word| word.strip_prefix("uuid=")).unwrap();
+    let json = folder.dcd(&format!("metrics --control {uuid} --sockets run --json")).ok();
+    let samples: Vec<serde_json::Value> = serde_json::from_str(&json).unwrap();
+    let one_disk = samples.iter().find(|sample| sample["name"] == "dcd_one_disk").unwrap();
+    assert_eq!(one_disk["value"].as_f64(), Some(value(&text, "dcd_one_disk")), "{one_disk}");
     folder.dcd("metrics ./gone").fails(6, "no daemon answers", "");
     drop(served);
 }

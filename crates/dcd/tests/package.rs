@@ -31,8 +31,8 @@ impl Machine {
         Machine { folder, root }
     }
 
-    /// The package, and that of the laboratory.
-    fn build(&self, revision: &str) -> [PathBuf; 2] {
+    /// The package, that of the laboratory, and the documents.
+    fn build(&self, revision: &str) -> [PathBuf; 3] {
         let output = Command::new(repository("scripts/make-deb"))
             .args([env!("CARGO_BIN_EXE_dcd"); 2])
             .env("DEB_REVISION", revision)
@@ -42,7 +42,7 @@ impl Machine {
             .unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         let mut names = std::str::from_utf8(&output.stdout).unwrap().lines().map(PathBuf::from);
-        [names.next().unwrap(), names.next().unwrap()]
+        std::array::from_fn(|_| names.next().unwrap())
     }
 
     fn dpkg(&self, arguments: &[&str]) -> Output {
@@ -86,7 +86,7 @@ fn the_package_comes_and_goes_cleanly() {
         }
     }
     let machine = Machine::new();
-    let [first, laboratory] = machine.build("1");
+    let [first, laboratory, documents] = machine.build("1");
     let installed = machine.dpkg(&["--install", first.to_str().unwrap()]);
     assert!(installed.status.success(), "{}", text(&installed));
     for path in [
@@ -101,6 +101,7 @@ fn the_package_comes_and_goes_cleanly() {
         "usr/share/man/man1/dcd-serve.1.gz",
         "usr/share/bash-completion/completions/dcd",
         "usr/share/dcd/grafana/dcd.json",
+        "usr/share/dcd/prometheus/dcd.rules.yml",
         "usr/share/doc/dcd/copyright",
         "usr/share/doc/dcd/examples/example.toml",
         "etc/dcd",
@@ -110,6 +111,13 @@ fn the_package_comes_and_goes_cleanly() {
     let installed = machine.dpkg(&["--install", laboratory.to_str().unwrap()]);
     assert!(installed.status.success(), "{}", text(&installed));
     assert!(machine.has("usr/bin/dcd-lab") && machine.has("usr/share/doc/dcd-lab/copyright"));
+    let installed = machine.dpkg(&["--install", documents.to_str().unwrap()]);
+    assert!(installed.status.success(), "{}", text(&installed));
+    let read = |path: PathBuf| std::fs::read_to_string(&path).unwrap();
+    let readme = read(machine.root.join("usr/share/doc/dcd/README.md"));
+    assert_eq!(readme.lines().next(), read(repository("README.md")).lines().next());
+    let removed = machine.dpkg(&["--purge", "dcd-doc"]);
+    assert!(removed.status.success() && machine.has("usr/share/doc/dcd/copyright"));
     let removed = machine.dpkg(&["--remove", "dcd-lab"]);
     assert!(removed.status.success() && !machine.has("usr/bin/dcd-lab"), "{}", text(&removed));
     let version = Command::new(machine.root.join("usr/bin/dcd")).arg("--version").output().unwrap();
@@ -134,7 +142,7 @@ fn the_package_comes_and_goes_cleanly() {
     );
 
     // An upgrade meanwhile stops nothing.
-    let [second, _] = machine.build("2");
+    let [second, ..] = machine.build("2");
     let upgraded = machine.dpkg(&["--install", second.to_str().unwrap()]);
     assert!(upgraded.status.success(), "{}", text(&upgraded));
     assert_eq!(nbd.write(4096, &[2; 4096]), 0);

@@ -146,7 +146,7 @@ fn linked(package: &str, features: &[&str]) -> Vec<String> {
 fn nobody_is_linked_with_what_it_does_not_need() {
     let laboratory =
         ["dcd-sim", "dcd-study", "dcd-fuzz", "dcd-mistakes", "dcd-parquet", "plotters"];
-    let server = [("dcd-daemon", &[][..]), ("dcd", &["--no-default-features"])];
+    let server = [("dcd-daemon", &[][..]), ("dcd-cache", &["--no-default-features"])];
     for (package, features) in server {
         let linked = linked(package, features);
         assert!(linked.contains(&"dcd-engine".to_owned()), "{linked:?}");

@@ -64,6 +64,31 @@ fn a_session_from_ready_to_detached() {
     assert_eq!((&report["state"], &report["clean"]), (&"detached".into(), &true.into()));
 }
 
+/// Levels: errors and what was asked for always, drains not with --quiet, who asks with --verbose;
+/// what takes long is told once when it begins and once when it ends.
+#[test]
+fn what_is_said_has_levels() {
+    for (flag, begun, asked) in [("--quiet", 0, 0), ("--idle-max 1h", 1, 0), ("--verbose", 1, 1)] {
+        let folder = pair();
+        let line = format!(
+            "serve --cache-disk c --data-disk d --nbd unix:sock --control ctl --memory-directory . {flag}"
+        );
+        let served = folder.serve(&line);
+        let mut nbd = Nbd::connect(&folder.path("sock"));
+        write_lines(&mut nbd, 0..4, 7);
+        let drained: Value = json(&folder.dcd("drain ctl --json").ok());
+        assert!(drained["moved_bytes"].as_u64().is_some(), "{drained}");
+        folder.dcd("set ctl mode=pass-through").ok();
+        drop(nbd);
+        let said = served.stop().stderr;
+        let times = |what: &str| said.matches(what).count();
+        assert_eq!(times("dcd: drain: begun\n"), begun, "{flag}: {said}");
+        assert_eq!(times("dcd: drain: done, "), begun, "{flag}: {said}");
+        assert_eq!(times("dcd: control: drain\n"), asked, "{flag}: {said}");
+        assert_eq!(times("dcd: writes go past the log"), 1, "{flag}: {said}");
+    }
+}
+
 #[test]
 fn after_a_kill_check_finds_it_healthy_and_detach_brings_it_home() {
     let folder = pair();

@@ -172,7 +172,7 @@ fn a_detach_under_a_mount_is_refused_waits_or_is_forced() {
     std::thread::sleep(Duration::from_millis(700));
     mounted.write("three");
     assert!(mounted.unmount());
-    assert_eq!(end("detach --wait", waiting).ok(), "detached\n");
+    assert!(end("detach --wait", waiting).ok().starts_with("detached: "));
     assert_eq!(served.wait().code, Some(0));
     mounted.expect_on_data_disk(&["one", "two", "three"]);
 }
@@ -195,7 +195,7 @@ fn a_detach_that_waits_for_users_can_be_cancelled() {
     mounted.write("two");
     // What the kernel has, and nobody has asked to sync, goes with --force: dcd says so before.
     assert!(run("sync", &["-f", mounted.mount.to_str().unwrap()]));
-    assert_eq!(mounted.folder.dcd("detach --control ctl --force").ok(), "detached\n");
+    assert!(mounted.folder.dcd("detach --control ctl --force").ok().starts_with("detached: "));
     assert_eq!(served.wait().code, Some(0));
     assert!(run("umount", &["-l", mounted.mount.to_str().unwrap()]));
 }
@@ -293,7 +293,7 @@ fn nbd_clients_are_users_too() {
     std::thread::sleep(Duration::from_millis(500));
     assert_eq!(nbd.write(4096, &[2; 4096]), 0);
     drop(nbd);
-    assert_eq!(end("detach --wait", waiting).ok(), "detached\n");
+    assert!(end("detach --wait", waiting).ok().starts_with("detached: "));
     assert_eq!(served.wait().code, Some(0));
     let data = std::fs::read(folder.path("d")).unwrap();
     assert_eq!((data[0], data[4096]), (1, 2));

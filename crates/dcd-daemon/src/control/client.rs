@@ -142,7 +142,7 @@ impl ControlError {
                     format!("{} is no socket; give that of --control", path.display())
                 }
                 io::ErrorKind::PermissionDenied => "use sudo, or the user of the daemon".into(),
-                _ => "is the daemon running, and was it started with this --control socket?".into(),
+                _ => "is the daemon running, and was it started with this --control socket? `dcd list` shows the caches of this machine".into(),
             }),
             ControlError::Broken { .. } => Some("see the daemon's messages".into()),
             ControlError::Silent { .. } => Some(SILENT_HINT.into()),

@@ -39,6 +39,7 @@ pub(super) fn detach(
     if let Some(refusal) = part_from_users(reader, shared, asked)? {
         return Ok(refusal);
     }
+    let mut moved_before = 0;
     if shared.facts.users.must_look(Purpose::Detach) && !asked.force {
         let ticket = shared.submitter.new_ticket();
         let drain = |done| shared.submitter.drain(ticket, done);
@@ -50,14 +51,19 @@ pub(super) fn detach(
         if drained["ok"] != true && !is_accepted {
             return Ok(drained);
         }
+        moved_before = drained["moved_bytes"].as_u64().unwrap_or(0);
         if let Some(refusal) = part_from_users(reader, shared, asked)? {
             return Ok(refusal);
         }
     }
     let terms = DetachTerms { accepted };
-    with_progress(reader, shared, Long::Detach, listed, |done| {
+    let mut detached = with_progress(reader, shared, Long::Detach, listed, |done| {
         shared.submitter.detach(terms, done);
-    })
+    })?;
+    if let Some(moved) = detached["moved_bytes"].as_u64() {
+        detached["moved_bytes"] = (moved + moved_before).into();
+    }
+    Ok(detached)
 }
 
 /// Waits for those who use the disk, or says who they are.

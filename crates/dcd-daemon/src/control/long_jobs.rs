@@ -66,6 +66,16 @@ impl Long {
         }
     }
 
+    fn word(self) -> &'static str {
+        match self {
+            Long::Drain(_) => "drain",
+            // The part before it is a drain, too.
+            Long::Detaching(_) | Long::Detach => "detach",
+            Long::Shutdown => "stop",
+            Long::Resize(_) => "change of the log's size",
+        }
+    }
+
     /// What to say when it was cancelled.
     fn cancelled(self, shared: &Shared) -> Value {
         let what = match self {
@@ -151,26 +161,41 @@ pub(super) fn with_progress(
     listed: &mut Vec<LbaRange>,
     start: impl FnOnce(Done),
 ) -> io::Result<Value> {
+    let what = job.word();
+    told!(Info, "job", "dcd: {what}: begun");
     let result = wait_with_progress(reader, shared, job, start);
     if result.is_err() {
         job.cancel(shared);
     }
+    match &result {
+        Ok((Ok(()), lines)) => {
+            told!(Info, "job", "dcd: {what}: done, {} moved", format_size(lines * LINE_SIZE));
+        }
+        Ok((Err(error), _)) => told!(Warning, "job", "dcd: {what}: ended: {error}"),
+        Err(_) => told!(Info, "job", "dcd: {what}: given up, because who asked for it has gone"),
+    }
     job.end(shared);
-    match result? {
+    let (result, lines) = result?;
+    match result {
+        Ok(()) => {
+            let mut value = answer(Ok(()));
+            value["moved_bytes"] = (lines * LINE_SIZE).into();
+            Ok(value)
+        }
         Err(RequestError::Cancelled) => Ok(job.cancelled(shared)),
         Err(RequestError::Lost { lines }) => Ok(lost(shared, job, lines, listed)),
         Err(RequestError::Stuck { lines, zero_lines }) => Ok(stuck(shared, job, lines, zero_lines)),
-        result => Ok(answer(result)),
+        Err(error) => Ok(answer(Err(error))),
     }
 }
 
-/// An error if the client has gone.
+/// How it ended, and how many lines there were to move. An error if the client has gone.
 pub(super) fn wait_with_progress(
     reader: &mut BufReader<&UnixStream>,
     shared: &Shared,
     job: Long,
     start: impl FnOnce(Done),
-) -> io::Result<Result<(), RequestError>> {
+) -> io::Result<(Result<(), RequestError>, u64)> {
     let submitter = &shared.submitter;
     let dirty = || {
         let status = submitter.status()?;
@@ -193,9 +218,9 @@ pub(super) fn wait_with_progress(
     let mut progress = Progress { done: 0, total, is_held_up: false };
     loop {
         match receiver.recv_timeout(PROGRESS_INTERVAL) {
-            Ok(result) => return Ok(result),
+            Ok(result) => return Ok((result, total)),
             Err(mpsc::RecvTimeoutError::Disconnected) => {
-                return Ok(Err(RequestError::ShuttingDown));
+                return Ok((Err(RequestError::ShuttingDown), total));
             }
             Err(mpsc::RecvTimeoutError::Timeout) => {}
         }

@@ -298,6 +298,7 @@ fn serve_client(stream: &UnixStream, shared: &Shared, place: &Place) -> io::Resu
         }
         patience = IDLE_TIMEOUT;
         shared.clients.fetch_add(1, Ordering::AcqRel);
+        told!(Debug, "asked", "dcd: control: {}", asked.word());
         let answered = match asked {
             Asked::Command(command) => run_command(&mut reader, shared, command, &mut listed),
             Asked::Detach(asked) => detach(&mut reader, shared, asked, &mut listed),
@@ -318,6 +319,21 @@ fn serve_client(stream: &UnixStream, shared: &Shared, place: &Place) -> io::Resu
         shared.clients.fetch_sub(1, Ordering::AcqRel);
         place.end();
         answered?;
+    }
+}
+
+impl Asked {
+    fn word(&self) -> String {
+        match self {
+            Asked::Command(command) => format!("{command:?}").to_lowercase(),
+            Asked::Detach(_) => "detach".into(),
+            Asked::Sequence(_) => "sequence".into(),
+            Asked::Volume(_) => "volume".into(),
+            Asked::Legs(_) => "cache-disk".into(),
+            Asked::Resize(_) => "resize".into(),
+            Asked::Set(_) => "set".into(),
+            Asked::Refused(_) | Asked::TooLong(_) => "what cannot be asked".into(),
+        }
     }
 }
 

@@ -232,6 +232,40 @@ fn names_in(expression: &str) -> impl Iterator<Item = &str> {
     words.filter(|word| word.starts_with("dcd_"))
 }
 
+/// The rules, and each alarm of the document, by names of metrics.
+#[test]
+fn alert_rules_ask_for_metrics_that_there_are() {
+    let rules = repository("packaging/prometheus/dcd.rules.yml");
+    // By the table, because no cache has all: network disks, windows, legs, volumes.
+    let exported: BTreeSet<String> = METRICS
+        .iter()
+        .map(|metric| match metric.kind {
+            Counter => format!("{}_total", metric.name),
+            _ => metric.name.to_owned(),
+        })
+        .collect();
+    let labels: BTreeSet<&str> = METRICS.iter().flat_map(|metric| metric.labels).copied().collect();
+    let expressions = rules.lines().filter_map(|line| line.trim().strip_prefix("expr: "));
+    let mut known = 0;
+    for expression in expressions.clone() {
+        for name in names_in(expression) {
+            assert!(exported.contains(name) || labels.contains(name), "{name} in {expression}");
+            known += 1;
+        }
+    }
+    assert!(known >= 20, "{known} metrics");
+    // Each alarm of the document has its rule.
+    let document = repository("docs/metrics.md");
+    let alarms =
+        document.split("## Alarms").nth(1).unwrap().split("## All metrics").next().unwrap();
+    let all: String = expressions.collect();
+    for row in alarms.lines().filter(|line| line.starts_with("| `")) {
+        for name in names_in(row.split(" | ").next().unwrap()) {
+            assert!(all.contains(name), "no alert rule for {name}");
+        }
+    }
+}
+
 #[test]
 fn the_dashboard_shows_metrics_that_there_are() {
     let dashboard: Value = serde_json::from_str(&repository("packaging/grafana/dcd.json")).unwrap();

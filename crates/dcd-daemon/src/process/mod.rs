@@ -6,6 +6,7 @@ pub(crate) mod bell;
 pub(crate) mod confine;
 pub(crate) mod descriptors;
 pub mod isolation;
+pub mod log;
 pub(crate) mod open_files;
 pub(crate) mod privileges;
 pub mod random;

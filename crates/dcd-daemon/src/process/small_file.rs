@@ -23,9 +23,13 @@ pub fn read(path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
         let what = "expected a file, found a device, a pipe or a socket";
         return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
     }
-    let mut bytes = Vec::new();
     // Its length may be another by now.
-    file.take(bytes_max + 1).read_to_end(&mut bytes)?;
+    up_to(file, bytes_max)
+}
+
+fn up_to(from: impl Read, bytes_max: u64) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    from.take(bytes_max + 1).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > bytes_max {
         let what = format!("the file is longer than {bytes_max} bytes");
         return Err(io::Error::new(io::ErrorKind::FileTooLarge, what));
@@ -33,9 +37,13 @@ pub fn read(path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// The text of a file.
+/// The text of a file; `-` is standard input.
 pub fn read_text(path: &Path) -> io::Result<String> {
-    String::from_utf8(read(path, BYTES_MAX)?)
+    let bytes = match path.as_os_str() == "-" {
+        true => up_to(io::stdin().lock(), BYTES_MAX)?,
+        false => read(path, BYTES_MAX)?,
+    };
+    String::from_utf8(bytes)
         .map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "the file is no text in UTF-8"))
 }
 

@@ -60,6 +60,7 @@ use crate::process::confine::Reach;
 use crate::process::isolation::{
     Clients, IsolationReport, MemoryLimit, check_processor, isolate, run_on_processor,
 };
+use crate::process::log;
 use crate::process::service_manager::Notifier;
 use crate::process::signals::Signals;
 use crate::report::status_report::DaemonFacts;
@@ -572,6 +573,7 @@ fn note_the_start(
     if let Some(memory) = event_loop.memory() {
         memory.guard(now);
     }
+    about_this_cache(event_loop, options);
     let recovery = event_loop.core().status().recovery;
     if recovery.data_disk_changed {
         eprintln!(
@@ -586,6 +588,13 @@ fn note_the_start(
         begin_rebuild(event_loop, *member, disk);
     }
     recovery
+}
+
+/// Whatever is said from now on is about this cache.
+fn about_this_cache(event_loop: &EventLoop<TieredEngine>, options: &ServeOptions) {
+    let cache = event_loop.core().superblock().uuid.to_string();
+    log::about(log::About { cache, device: options.data_disks.to_string() });
+    told!(Debug, "opened", "dcd: the cache is open: {}", options.cache_disks);
 }
 
 /// Closes what served, and writes down and says how it is left.
@@ -612,7 +621,7 @@ fn note_the_end(
     }
     let not_whole = engine.volume().map(members_not_whole).unwrap_or_default();
     if !not_whole.is_empty() {
-        eprintln!("dcd: stopped. The volume is degraded: {}", not_whole.join(", "));
+        told!(Warning, "stopped", "dcd: stopped. The volume is degraded: {}", not_whole.join(", "));
     }
     if is_uncached && is_detached {
         eprintln!(

@@ -161,20 +161,20 @@ pub(crate) fn run_until_stopped<C: Core>(
             |engine: &&Engine| engine.cache_disk_failure().is_none() && !engine.config().no_log;
         tell_mode(&mut mode, core.engine().filter(has_choice).map(Engine::mode));
         for news in volume.news(core.engine()) {
-            eprintln!("dcd: {news}");
+            told!(Warning, "volume", "dcd: {news}");
         }
         disks.members.look(supervisor.event_loop.now(), core.engine().and_then(Engine::volume));
         let legs = core.engine().into_iter().flat_map(Engine::legs);
         for news in disks.legs.look(legs, |place| supervisor.event_loop.leg_name(place)) {
-            eprintln!("dcd: {news}");
+            told!(Warning, "leg", "dcd: {news}");
         }
         let witness = core.engine().and_then(Engine::leg_witness);
         let name = || supervisor.event_loop.witness_name();
         if let Some(news) = disks.legs.look_at_witness(witness, name) {
-            eprintln!("dcd: {news}");
+            told!(Warning, "witness", "dcd: {news}");
         }
         if let Some(news) = trouble.news(core.destage_trouble(), || core.status()) {
-            eprintln!("dcd: {news}");
+            told!(Warning, "destage", "dcd: {news}");
         }
         if let Err(error) = supervisor.frontends.turn()
             && supervisor.stop.is_none()
@@ -214,17 +214,23 @@ fn tell_failure(told: &mut Option<CacheDiskFailure>, now: Option<CacheDiskFailur
     *told = now;
     let error = failure.error;
     match failure.uncached {
-        None => eprintln!(
+        None => told!(
+            Error,
+            "cache-disk-failed",
             "dcd: the cache-disk has failed: {error}. It holds data that is nowhere else: writes \
              and flushes fail until a restart with it"
         ),
         // It will end one way or the other.
         Some(Uncached::WritingThrough) => {}
-        Some(Uncached::PassingThrough) => eprintln!(
+        Some(Uncached::PassingThrough) => told!(
+            Error,
+            "cache-disk-failed",
             "dcd: the cache-disk has failed: {error}. Nothing on it was newer than the data-disk: \
              going on UNCACHED, at the speed of the data-disk"
         ),
-        Some(Uncached::Failed) => eprintln!(
+        Some(Uncached::Failed) => told!(
+            Error,
+            "cache-disk-failed",
             "dcd: the cache-disk has failed: {error}. The data-disk has failed, too: writes and \
              flushes fail until a restart"
         ),
@@ -241,23 +247,37 @@ fn tell_mode(told: &mut Option<(Mode, ModeState)>, now: Option<ModeReport>) {
     let (mode, state) = now;
     match (state, mode) {
         (ModeState::GivenUp(error), _) => {
-            eprintln!("dcd: the switch of the mode is given up, and it stays what it was: {error}");
+            told!(
+                Warning,
+                "mode",
+                "dcd: the switch of the mode is given up, and it stays what it was: {error}"
+            );
         }
-        (ModeState::Failed, _) => eprintln!(
+        (ModeState::Failed, _) => told!(
+            Error,
+            "data-disk-failed",
             "dcd: the data-disk has failed while writes went past the log: writes and flushes fail \
              until a restart"
         ),
         (ModeState::Reached, Mode::PassThrough) => {
-            eprintln!("dcd: writes go past the log: the cache-disk is not touched any more");
+            told!(
+                Notice,
+                "mode",
+                "dcd: writes go past the log: the cache-disk is not touched any more"
+            );
         }
         (ModeState::Reached, Mode::WriteThrough) => {
-            eprintln!("dcd: writes go past the log; copies of what is written and read are kept");
+            told!(
+                Notice,
+                "mode",
+                "dcd: writes go past the log; copies of what is written and read are kept"
+            );
         }
         (ModeState::Reached, Mode::WriteAround) => {
-            eprintln!("dcd: writes go past the log; copies of what is read are kept");
+            told!(Notice, "mode", "dcd: writes go past the log; copies of what is read are kept");
         }
         (ModeState::Reached, Mode::WriteBack) if before.is_some() => {
-            eprintln!("dcd: writes go to the log");
+            told!(Notice, "mode", "dcd: writes go to the log");
         }
         _ => {}
     }
@@ -340,7 +360,7 @@ impl<C: Core> Supervisor<'_, C> {
     fn tell_stopping(&self, is_detaching: bool) {
         if !self.manner.quiet {
             let what = if is_detaching { "; the detach is cancelled" } else { "" };
-            eprintln!("dcd: stopping{what}; a second signal stops at once");
+            told!(Info, "stopping", "dcd: stopping{what}; a second signal stops at once");
         }
     }
 

@@ -163,8 +163,9 @@ Example:
 
 #[derive(Args, Debug)]
 struct Of {
-    /// Control socket of the running dcd; of a service its name, or the device that it serves.
-    #[arg(long, value_name = "SOCKET|DEVICE|NAME")]
+    /// The running cache: the name of its service, its UUID, the device that it serves, or its control
+    /// socket.
+    #[arg(long, value_name = "CACHE")]
     control: PathBuf,
     /// Print JSON.
     #[arg(long)]

@@ -37,21 +37,26 @@ Examples:
   dcd serve  --cache-disk fast.img --data-disk /dev/sdb --nbd unix:/run/sdb.sock --control /run/sdb.ctl
   dcd status --control /run/sdb.ctl
 
-Results go to stdout, progress and errors to stderr. Sizes take units (4k, 16M, 1G; powers of 1024),
-durations too (50ms, 2s).";
+Results go to stdout, progress and errors to stderr. Sizes take units (4k, 16M, 16Mi, 16MiB; powers of 1024),
+durations too (50ms, 2s). `dcd help VERB` is `dcd VERB --help`. A running cache is named by --control, or
+as the first word of status, metrics, top, set, flush, drain and detach: the name of its service, its
+UUID, a device that it serves, or its control socket.";
 
 /// Disk caching disk: a small, fast, append-only log in front of a slow disk.
 ///
 /// Small scattered writes become large sequential ones. They are acknowledged as soon as the log
-/// holds them, and moved to the slow disk when that has time. Nothing that was flushed is ever at
-/// risk, and the slow disk stays an ordinary disk that mounts without dcd once it is detached.
+/// holds them, and moved to the slow disk when that has time. What was flushed survives
+/// a power cut, as long as the cache-disk does, and the slow disk stays an ordinary disk that mounts without dcd once it is detached.
 #[derive(Parser, Debug)]
 #[command(name = "dcd", version, styles = STYLES, after_help = EXIT_CODES)]
-#[command(disable_help_subcommand = true, arg_required_else_help = true)]
+#[command(arg_required_else_help = true)]
 pub struct Cli {
     /// What to do.
     #[command(subcommand)]
     pub verb: Verb,
+    /// Print JSON: results of verbs that end, and errors, which are one object on stderr.
+    #[arg(long, global = true)]
+    pub json: bool,
 }
 
 /// The verbs.
@@ -123,6 +128,7 @@ mod tests {
             "config",
             "null",
             "quiet",
+            "verbose",
             "accept-damage",
             "degraded",
             "memory-lost",

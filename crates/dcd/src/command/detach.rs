@@ -16,8 +16,9 @@ use dcd_daemon::units_text::{format_size, parse_duration};
 use dcd_engine::EngineConfig;
 use dcd_engine::units::{BLOCK_SIZE, LINE_SIZE};
 use dcd_protocol::{Command, DetachAsked};
+use serde_json::json;
 
-use super::drain::{connect, with_progress};
+use super::drain::{connect, moved_bytes, with_progress};
 use super::share_end::ShareEnd;
 use super::wipe::{Wipe, disks_of_served};
 use crate::daemons;
@@ -25,7 +26,7 @@ use crate::error::CommandError;
 use crate::lost_list::LostList;
 use crate::progress::{Progress, Unit};
 use crate::settings::span;
-use crate::stdout::print;
+use crate::stdout::{print_done, print_done_with};
 
 /// Bring everything to the data-disk and part it from the cache.
 ///
@@ -56,18 +57,24 @@ use crate::stdout::print;
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
+  dcd detach sdb
   dcd detach --control /run/sdb.ctl
   dcd detach --control /run/sdb.ctl --wipe
   dcd detach --control /run/sdb.ctl --cancel
   dcd detach --cache-disk fast.img --data-disk /dev/sdb
   dcd detach --cache-disk one.img --cache-disk two.img --witness w --data-disk /dev/sdb --wipe")]
-#[command(group(clap::ArgGroup::new("where").required(true).args(["control", "cache_disk"])))]
+#[command(group(clap::ArgGroup::new("where").required(true).args(["cache", "control", "cache_disk"])))]
 pub struct DetachArguments {
-    /// Control socket of the running dcd; of a service its name, or the device that it serves.
-    #[arg(long, value_name = "SOCKET|DEVICE|NAME")]
+    /// The running cache: the name of its service, its UUID, the device that it serves, or its control
+    /// socket.
+    #[arg(value_name = "CACHE", conflicts_with_all = ["control", "cache_disk", "data_disk", "witness", "memory_directory",
+          "memory_lost", "drain_timeout", "trust_disks"])]
+    pub cache: Option<PathBuf>,
+    /// The same.
+    #[arg(long, value_name = "CACHE")]
     pub control: Option<PathBuf>,
     /// Cancel the detach under way, whoever began it.
-    #[arg(long, requires = "control")]
+    #[arg(long, conflicts_with = "cache_disk")]
     pub cancel: bool,
     /// The cache-disk, when no dcd is running; if it is on several disks, each of them.
     #[arg(long, value_name = "FILE|DEVICE", requires = "data_disk")]
@@ -92,11 +99,11 @@ pub struct DetachArguments {
     #[arg(long, conflicts_with = "control")]
     pub memory_lost: bool,
     /// Wait until nobody uses the disk any more.
-    #[arg(long, requires = "control", conflicts_with = "force")]
+    #[arg(long, conflicts_with_all = ["force", "cache_disk"])]
     pub wait: bool,
     /// Detach although the disk is mounted, open, or connected to: what its users have not written
     /// yet is lost.
-    #[arg(long, requires = "control")]
+    #[arg(long, conflicts_with = "cache_disk")]
     pub force: bool,
     /// End when nothing more gets to the data-disk for so long, or for an eighth of it when the
     /// disk says no [default: 60s]. A running dcd has a setting for it.
@@ -108,7 +115,7 @@ pub struct DetachArguments {
     #[arg(long)]
     pub accept_damage: bool,
     /// If something is lost, write what it is to this new file, before anything is given up.
-    /// Nothing is overwritten; a pipe, /dev/stdout and /dev/null will do.
+    /// Nothing is overwritten; a pipe, - (standard output) and /dev/null will do.
     #[arg(long, value_name = "FILE")]
     pub lost_list: Option<PathBuf>,
     /// Go on although the record of pairs of this host says that these disks do not belong
@@ -129,10 +136,10 @@ const DETACHED_UNMARKED: &str = "detached: the data-disk holds everything; the c
 and could not be marked, so make it anew with `dcd create` before you use it again\n";
 
 pub fn run(arguments: &DetachArguments) -> Result<(), CommandError> {
-    if let Some(control) = &arguments.control {
+    if let Some(control) = arguments.cache.as_ref().or(arguments.control.as_ref()) {
         if arguments.cancel {
             daemons::connect(control)?.request(Command::CancelDetach, &mut |_| ())?;
-            return print("cancelled\n");
+            return print_done("cancelled\n");
         }
         return through_daemon(control, arguments);
     }
@@ -210,12 +217,15 @@ pub fn run(arguments: &DetachArguments) -> Result<(), CommandError> {
     }
     let disk = options.data_disks.disks[0].path();
     let way = way_to_payload(disk, report.payload_offset_bytes, report.payload_bytes);
+    let about = json!({ "moved_bytes": report.lines_moved * LINE_SIZE });
     if report.is_unmarked {
-        print(&format!("{DETACHED_UNMARKED}{way}"))?;
+        print_done_with(&format!("{DETACHED_UNMARKED}{way}"), about)?;
         return finish(to_wipe);
     }
     let moved = format_size(report.lines_moved * LINE_SIZE);
-    print(&format!("detached: {} stands on its own ({moved} moved)\n{way}", options.data_disks))?;
+    let words =
+        format!("detached: {} stands on its own ({moved} moved)\n{way}", options.data_disks);
+    print_done_with(&words, about)?;
     finish(to_wipe)
 }
 
@@ -254,9 +264,12 @@ fn through_daemon(control: &Path, arguments: &DetachArguments) -> Result<(), Com
     loop {
         let answer = with_progress("detaching", |progress| client.detach(asked, progress));
         let Err(ControlError::Lost { error, hint, lost }) = answer else {
-            answer?;
-            let what = if is_uncached { DETACHED_UNMARKED } else { "detached\n" };
-            print(&format!("{what}{way}"))?;
+            let moved = moved_bytes(&answer?);
+            let what = match is_uncached {
+                true => DETACHED_UNMARKED.to_owned(),
+                false => format!("detached: {} moved to the data-disk\n", format_size(moved)),
+            };
+            print_done_with(&format!("{what}{way}"), json!({ "moved_bytes": moved }))?;
             return match (share_end, to_wipe) {
                 (Some(end), to_wipe) => end.run(to_wipe.is_some()),
                 (None, Some(wipe)) => wipe.run(),

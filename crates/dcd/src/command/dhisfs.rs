@@ -19,7 +19,7 @@ use serde_json::json;
 use crate::command::create::random_uuid;
 use crate::error::CommandError;
 use crate::output::count;
-use crate::stdout::{print, print_json};
+use crate::stdout::{print, print_done, print_json};
 
 /// So many reads at once.
 const READERS: usize = 4;
@@ -179,7 +179,7 @@ pub fn run(arguments: &DhisfsArguments) -> Result<(), CommandError> {
             let made = make(&mut device, &options)?;
             let bytes = |blocks: u64| format_size(blocks * geometry.block_bytes as u64);
             warn_of_few_pointers(&mut device)?;
-            print(&format!(
+            print_done(&format!(
                 "made a file system of {} in blocks of {}, with a journal of {}\n",
                 bytes(geometry.blocks),
                 bytes(1),

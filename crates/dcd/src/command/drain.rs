@@ -5,14 +5,15 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use dcd_daemon::control::client::{ControlClient, ControlError};
 use dcd_daemon::serve::ServeError;
+use dcd_daemon::units_text::format_size;
 use dcd_protocol::{Command, Progress as SoFar};
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use crate::daemons;
+use crate::daemons::{self, RunningCache};
 use crate::error::CommandError;
 use crate::lost_list::LostList;
 use crate::progress::{Progress, Unit};
-use crate::stdout::print;
+use crate::stdout::{print_done, print_done_with};
 
 /// Bring everything acknowledged so far to the data-disk, and go on serving.
 ///
@@ -25,35 +26,42 @@ use crate::stdout::print;
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
+  dcd drain sdb
   dcd drain --control /run/sdb.ctl
   dcd drain --control /run/sdb.ctl --cancel")]
 pub struct DrainArguments {
-    /// Control socket of the running dcd; of a service its name, or the device that it serves.
-    #[arg(long, value_name = "SOCKET|DEVICE|NAME")]
-    pub control: PathBuf,
+    /// Which.
+    #[command(flatten)]
+    pub cache: RunningCache,
     /// Cancel the drains under way, whoever began them.
     #[arg(long)]
     pub cancel: bool,
     /// If something is lost, because it is damaged in the cache, write what it is to this new file.
-    /// Nothing is overwritten; a pipe, /dev/stdout and /dev/null will do.
+    /// Nothing is overwritten; a pipe, - (standard output) and /dev/null will do.
     #[arg(long, value_name = "FILE")]
     pub lost_list: Option<PathBuf>,
 }
 
 pub fn run(arguments: &DrainArguments) -> Result<(), CommandError> {
     if arguments.cancel {
-        daemons::connect(&arguments.control)?.request(Command::CancelDrain, &mut |_| ())?;
-        return print("cancelled\n");
+        arguments.cache.connect()?.request(Command::CancelDrain, &mut |_| ())?;
+        return print_done("cancelled\n");
     }
     let mut list = LostList::open(arguments.lost_list.as_deref())?;
-    let mut client = connect(&arguments.control)?;
+    let mut client = connect(arguments.cache.name())?;
     let answer = with_progress("draining", |progress| client.request(Command::Drain, progress));
     if let Err(ControlError::Lost { error, hint, lost }) = answer {
         list.tell(&lost)?;
         return Err(CommandError::Lost { error, hint });
     }
-    answer?;
-    print("drained\n")
+    let moved = moved_bytes(&answer?);
+    let words = format!("drained: {} moved to the data-disk\n", format_size(moved));
+    print_done_with(&words, json!({ "moved_bytes": moved }))
+}
+
+/// What was brought to the data-disk, as the daemon tells it. An older one does not.
+pub fn moved_bytes(answer: &Value) -> u64 {
+    answer["moved_bytes"].as_u64().unwrap_or(0)
 }
 
 /// A client that cancels what it has asked for when a signal comes.

@@ -1,26 +1,25 @@
 //! `dcd flush`: asks a running dcd to make everything acknowledged durable.
 
-use std::path::PathBuf;
-
 use clap::Args;
 use dcd_protocol::Command;
 
-use crate::daemons;
+use crate::daemons::RunningCache;
 use crate::error::CommandError;
-use crate::stdout::print;
+use crate::stdout::print_done;
 
 /// Make everything acknowledged so far survive a power cut.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
+  dcd flush sdb
   dcd flush --control /run/sdb.ctl")]
 pub struct FlushArguments {
-    /// Control socket of the running dcd; of a service its name, or the device that it serves.
-    #[arg(long, value_name = "SOCKET|DEVICE|NAME")]
-    pub control: PathBuf,
+    /// Which.
+    #[command(flatten)]
+    pub cache: RunningCache,
 }
 
 pub fn run(arguments: &FlushArguments) -> Result<(), CommandError> {
-    daemons::connect(&arguments.control)?.request(Command::Flush, &mut |_| ())?;
-    print("flushed\n")
+    arguments.cache.connect()?.request(Command::Flush, &mut |_| ())?;
+    print_done("flushed\n")
 }

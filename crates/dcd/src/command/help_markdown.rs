@@ -32,7 +32,7 @@ fn section(command: &mut clap::Command, text: &mut String) {
     let help = command.clone().term_width(HELP_WIDTH).render_long_help().to_string();
     *text += &format!("\n## {name}\n\n```text\n{}\n```\n", help.trim_end());
     for verb in command.get_subcommands_mut() {
-        if !verb.is_hide_set() {
+        if !verb.is_hide_set() && verb.get_name() != "help" {
             section(verb, text);
         }
     }

@@ -7,7 +7,7 @@ use clap::Args;
 use crate::command::cli;
 use crate::error::CommandError;
 use crate::output::count;
-use crate::stdout::print;
+use crate::stdout::print_done;
 
 /// Write the manual pages into a directory.
 #[derive(Args, Debug)]
@@ -35,5 +35,5 @@ pub fn run(arguments: &ManArguments) -> Result<(), CommandError> {
         name.starts_with("dcd") && name.ends_with(".1")
     };
     let pages = pages.filter_map(Result::ok).filter(is_ours).count() as u64;
-    print(&format!("{} in {}\n", count(pages, "manual page"), directory.display()))
+    print_done(&format!("{} in {}\n", count(pages, "manual page"), directory.display()))
 }

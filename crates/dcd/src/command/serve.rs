@@ -11,6 +11,7 @@ use dcd_daemon::http::token::Token;
 use dcd_daemon::pair::CacheDisks;
 use dcd_daemon::pair::DataDisks;
 use dcd_daemon::pair::book::PairBook;
+use dcd_daemon::process::log::{self, Level};
 use dcd_daemon::serve::slow_disk::SlowDiskOptions;
 use dcd_daemon::serve::{Outcome, Ready, ServeError, ServeOptions, serve};
 use dcd_daemon::units_text::{format_duration, format_size};
@@ -52,7 +53,7 @@ A configuration file:
   control = \"/run/sdb.ctl\"
   bypass-threshold = \"64k\"")]
 pub struct ServeArguments {
-    /// TOML file with settings. Given again: of another cache, which is served, too; what else
+    /// TOML file with settings; - is standard input. Given again: of another cache, which is served, too; what else
     /// stands on the command line is for all of them.
     #[arg(long, value_name = "FILE")]
     pub config: Vec<PathBuf>,
@@ -67,13 +68,27 @@ pub struct ServeArguments {
     /// Print nothing but the ready line and errors.
     #[arg(long)]
     pub quiet: bool,
+    /// Tell more: who connects, what is asked for on the control socket, what is opened.
+    #[arg(long, conflicts_with = "quiet")]
+    pub verbose: bool,
 }
 
 /// Shorter than what a service manager waits for.
 const STOP_TIMEOUT_DEFAULT: std::time::Duration = std::time::Duration::from_secs(30);
 const WINDOW_HOOK_TIMEOUT_DEFAULT: std::time::Duration = std::time::Duration::from_secs(60);
 
+/// What is said on stderr, or to the journal.
+fn begin_log(arguments: &ServeArguments) {
+    log::begin();
+    log::tell_up_to(match (arguments.quiet, arguments.verbose) {
+        (true, _) => Level::Notice,
+        (_, true) => Level::Debug,
+        _ => Level::Info,
+    });
+}
+
 pub fn run(arguments: ServeArguments) -> Result<(), CommandError> {
+    begin_log(&arguments);
     if arguments.config.len() > 1 {
         return super::serve_several::run(&arguments);
     }
@@ -149,7 +164,8 @@ fn null_options(arguments: ServeArguments) -> Result<SlowDiskOptions, CommandErr
 
 /// What the daemon is told. Nothing is opened, and nothing begins.
 pub fn options(arguments: ServeArguments) -> Result<ServeOptions, CommandError> {
-    let settings_file = arguments.config.first().cloned();
+    // Standard input is not read again.
+    let settings_file = arguments.config.first().filter(|file| file.as_os_str() != "-").cloned();
     let file = file_of(&arguments)?;
     let settings = arguments.settings.clone().over(file.clone());
     if settings.cache_disk.is_empty() {

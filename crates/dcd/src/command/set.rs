@@ -29,18 +29,20 @@ use crate::stdout::{print, print_json};
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
+  dcd set sdb
   dcd set --control /run/sdb.ctl
   dcd set --control /run/sdb.ctl bypass-threshold=64k destage-rate=20M
   dcd set --control /run/sdb.ctl destage-rate=
   dcd set --control /run/sdb.ctl mode=pass-through
   dcd set --control sdb --json | jq '.settings[] | select(.origin == \"set\")'")]
 pub struct SetArguments {
-    /// What to set.
-    #[arg(value_name = "KEY=VALUE", value_parser = parse_pair)]
-    pub settings: Vec<(String, String)>,
-    /// Control socket of the running dcd; of a service its name, or the device that it serves.
-    #[arg(long, value_name = "SOCKET|DEVICE|NAME")]
-    pub control: PathBuf,
+    /// The running cache as the first word, or --control in place of it; then what to set.
+    #[arg(value_name = "CACHE|KEY=VALUE", value_parser = parse_word)]
+    pub words: Vec<Word>,
+    /// The running cache: the name of its service, its UUID, the device that it serves, or its control
+    /// socket.
+    #[arg(long, value_name = "CACHE")]
+    pub control: Option<PathBuf>,
     /// Do not wait until a mode is reached; `dcd status` tells how far it is.
     #[arg(long)]
     pub no_wait: bool,
@@ -52,24 +54,47 @@ pub struct SetArguments {
 /// How often it is looked how far a switch is.
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 
-fn parse_pair(text: &str) -> Result<(String, String), String> {
+/// A word of the command line.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Word {
+    /// Which cache.
+    Cache(PathBuf),
+    /// What to set.
+    Pair(String, String),
+}
+
+fn parse_word(text: &str) -> Result<Word, String> {
+    if !text.contains('=') {
+        return Ok(Word::Cache(text.into()));
+    }
     let (key, value) = text
         .split_once('=')
         .filter(|(key, _)| !key.trim().is_empty())
         .ok_or("expected a setting and its value, like max-delay=20ms")?;
-    Ok((key.trim().to_owned(), value.trim().to_owned()))
+    Ok(Word::Pair(key.trim().to_owned(), value.trim().to_owned()))
 }
 
 pub fn run(arguments: &SetArguments) -> Result<(), CommandError> {
     let mut wanted = WantedSettings::new();
-    for (key, value) in &arguments.settings {
+    let mut cache = arguments.control.as_deref();
+    for word in &arguments.words {
+        let (key, value) = match word {
+            Word::Pair(key, value) => (key, value),
+            Word::Cache(name) if cache.is_none() => {
+                cache = Some(name);
+                continue;
+            }
+            Word::Cache(word) => {
+                return Err(CommandError::NoPair { word: word.display().to_string() });
+            }
+        };
         if wanted.insert(key.clone(), value.clone()).is_some() {
             return Err(CommandError::SetTwice { key: key.clone() });
         }
     }
     let is_list = wanted.is_empty();
     let wants_mode = wanted.contains_key("mode") && !arguments.no_wait;
-    let mut client = daemons::connect(&arguments.control)?;
+    let mut client = daemons::connect(cache.ok_or(CommandError::NoCacheNamed)?)?;
     let answer = client.set(wanted)?;
     if wants_mode {
         wait_for_mode(&mut client)?;
@@ -143,9 +168,10 @@ mod tests {
 
     #[test]
     fn pairs_are_read() {
-        let pair = |key: &str, value: &str| Ok((key.to_owned(), value.to_owned()));
-        assert_eq!(parse_pair("max-delay = 20ms"), pair("max-delay", "20ms"));
-        assert_eq!(parse_pair("max-delay="), pair("max-delay", ""));
-        assert!(parse_pair("max-delay").is_err() && parse_pair("=3").is_err());
+        let pair = |key: &str, value: &str| Ok(Word::Pair(key.to_owned(), value.to_owned()));
+        assert_eq!(parse_word("max-delay = 20ms"), pair("max-delay", "20ms"));
+        assert_eq!(parse_word("max-delay="), pair("max-delay", ""));
+        assert_eq!(parse_word("sdb"), Ok(Word::Cache("sdb".into())));
+        assert!(parse_word("=3").is_err());
     }
 }

@@ -22,7 +22,7 @@ use dcd_engine::format::share_directory::ShareState;
 
 use super::wipe::{PATIENCE, in_order, overwrite};
 use crate::error::CommandError;
-use crate::stdout::print;
+use crate::stdout::print_done;
 
 /// The shares that a cache has on its cache-disks.
 pub struct ShareEnd {
@@ -76,7 +76,7 @@ impl ShareEnd {
         for (disk, cache) in &leaving {
             give_back(&disk_of(disk), *cache)?;
             PairBook::from_environment(false).forget(*cache);
-            print(&format!("given back: {} is free again\n", disk.path().display()))?;
+            print_done(&format!("given back: {} is free again\n", disk.path().display()))?;
         }
         Ok(())
     }

@@ -1,12 +1,10 @@
 //! `dcd status`: how a running dcd does, for people or as JSON.
 
-use std::path::PathBuf;
-
 use clap::Args;
 use dcd_daemon::control::client::for_people;
 
 use super::status_panel::panel;
-use crate::daemons;
+use crate::daemons::RunningCache;
 use crate::error::CommandError;
 use crate::output::Paint;
 use crate::stdout::{print, print_json};
@@ -18,19 +16,20 @@ use crate::stdout::{print, print_json};
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
+  dcd status sdb
   dcd status --control /run/sdb.ctl
   dcd status --control /run/sdb.ctl --json | jq .dirty_bytes")]
 pub struct StatusArguments {
-    /// Control socket of the running dcd; of a service its name, or the device that it serves.
-    #[arg(long, value_name = "SOCKET|DEVICE|NAME")]
-    pub control: PathBuf,
+    /// Which.
+    #[command(flatten)]
+    pub cache: RunningCache,
     /// Print JSON.
     #[arg(long)]
     pub json: bool,
 }
 
 pub fn run(arguments: &StatusArguments) -> Result<(), CommandError> {
-    let report = daemons::connect(&arguments.control)?.status()?;
+    let report = arguments.cache.connect()?.status()?;
     if arguments.json {
         print_json(&report)
     } else {

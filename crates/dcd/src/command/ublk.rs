@@ -7,7 +7,7 @@ use dcd_daemon::units_text::format_size;
 use serde::Serialize;
 
 use crate::error::CommandError;
-use crate::stdout::{print, print_json};
+use crate::stdout::{print, print_done, print_json};
 
 /// Look at the ublk devices of this machine, and remove those that nobody serves.
 #[derive(Args, Debug)]
@@ -54,7 +54,7 @@ pub fn run(arguments: &UblkArguments) -> Result<(), CommandError> {
     match arguments.what {
         UblkVerb::List { json } => list(json),
         UblkVerb::Remove { number } => match ublk::remove(number).map_err(ServeError::from)? {
-            true => print(&format!("removed ublk device {number}\n")),
+            true => print_done(&format!("removed ublk device {number}\n")),
             false => Err(CommandError::NoUblkDevice { number }),
         },
     }

@@ -20,14 +20,15 @@ use super::create_import::{self, ImportArguments};
 use crate::error::CommandError;
 use crate::output::{Align, Colour, Paint, Table, count};
 use crate::progress::{Progress, Unit};
-use crate::stdout::{print, print_json};
+use crate::stdout::{print, print_done, print_json};
 use crate::volume_client::VolumeClient;
 
 /// Where a volume is served.
 #[derive(Args, Debug)]
 pub struct VolumeControl {
-    /// Control socket of the running dcd; of a service its name, or the device that it serves.
-    #[arg(long, value_name = "SOCKET|DEVICE|NAME")]
+    /// The running cache: the name of its service, its UUID, the device that it serves, or its control
+    /// socket.
+    #[arg(long, value_name = "CACHE")]
     pub control: PathBuf,
 }
 
@@ -258,11 +259,13 @@ pub fn run(arguments: &VolumeArguments) -> Result<(), CommandError> {
             let mut volume = connect(control)?;
             volume.ask(&VolumeCommand::SetPointers { pointers: *pointers })?;
             let VolumeReport { pointers_max, pointers, .. } = volume.status()?;
-            print(&format!("room for {pointers_max} pointers, of which there are {pointers}\n"))
+            print_done(&format!(
+                "room for {pointers_max} pointers, of which there are {pointers}\n"
+            ))
         }
         VolumeWhat::Fail { member, control } => {
             connect(control)?.ask(&VolumeCommand::Fail { member: *member })?;
-            print(&format!("member {member} is treated as failed\n"))
+            print_done(&format!("member {member} is treated as failed\n"))
         }
         VolumeWhat::Rebuild { member, control, follow } => {
             let mut volume = connect(control)?;
@@ -304,7 +307,7 @@ pub fn run(arguments: &VolumeArguments) -> Result<(), CommandError> {
         }
         VolumeWhat::Cancel { control } => {
             connect(control)?.ask(&VolumeCommand::CancelWork)?;
-            print("cancelled\n")
+            print_done("cancelled\n")
         }
     }
 }
@@ -323,7 +326,7 @@ fn follow_work(
     then: &str,
 ) -> Result<(), CommandError> {
     if follow.no_wait {
-        return print(&format!("{what}; `dcd volume status` shows how far it is\n{then}"));
+        return print_done(&format!("{what}; `dcd volume status` shows how far it is\n{then}"));
     }
     let mut progress = Progress::new(what, Unit::Bytes);
     let report = loop {
@@ -334,7 +337,7 @@ fn follow_work(
         let _ = poll(&mut waiting, Some(&Timespec { tv_sec: 0, tv_nsec: INTERVAL_NANOS }));
         if signals.take().is_some() {
             progress.finish();
-            return print(&format!("it goes on; `dcd volume cancel` stops it\n{then}"));
+            return print_done(&format!("it goes on; `dcd volume cancel` stops it\n{then}"));
         }
     };
     progress.finish();
@@ -404,7 +407,7 @@ fn add_spare(mut volume: VolumeClient, absolute: &str, name: &str) -> Result<(),
             _ => break,
         }
     }
-    print(&format!(
+    print_done(&format!(
         "{name} is a spare. Give it to the next start as one more data-disk: --data-disk {absolute}\n"
     ))
 }
@@ -427,7 +430,7 @@ fn remove_spare(mut volume: VolumeClient, disk: &Path) -> Result<(), CommandErro
     while of_that_name(&volume.status()?) >= before.max(1) {
         pause();
     }
-    print(&format!("{} is no spare any more; take it out of the data-disks\n", disk.display()))
+    print_done(&format!("{} is no spare any more; take it out of the data-disks\n", disk.display()))
 }
 
 /// `spare: /dev/sdf, 4 TiB, ready`, and when one is used.

@@ -34,7 +34,7 @@ use super::probe::read_label;
 use crate::error::CommandError;
 use crate::image::CacheImage;
 use crate::progress::{Progress, Unit};
-use crate::stdout::print;
+use crate::stdout::print_done;
 
 /// How long a daemon that has answered may take to let go of its disks.
 pub const PATIENCE: Duration = Duration::from_secs(30);
@@ -148,7 +148,7 @@ impl Wipe {
         for offset in LEG_LABEL_OFFSETS {
             file.write_at(offset, &Buffer::zeroed(LEG_LABEL_BYTES))?;
         }
-        print(&format!("wiped: the witness {} holds zeroes\n", path.display()))
+        print_done(&format!("wiped: the witness {} holds zeroes\n", path.display()))
     }
 }
 
@@ -168,7 +168,7 @@ pub fn overwrite<'d>(disks: impl Iterator<Item = &'d DeviceFile>) -> Result<(), 
         });
         progress.finish();
         match wiped? {
-            Wiped::All => print(&format!("wiped: {} holds zeroes\n", disk.path().display()))?,
+            Wiped::All => print_done(&format!("wiped: {} holds zeroes\n", disk.path().display()))?,
             Wiped::UpTo(done) => {
                 return Err(CommandError::WipeCancelled {
                     path: disk.path().to_owned(),

@@ -12,6 +12,9 @@ pub enum DemoError {
     /// Mounting is for root.
     #[error("the demonstration mounts file systems and makes loop devices, which only root may")]
     NotRoot,
+    /// Somebody has killed it.
+    #[error("the demonstration was killed; what it had made is taken away")]
+    Killed,
     /// A program is not there.
     #[error("{program} is not installed")]
     ProgramMissing {
@@ -128,6 +131,9 @@ impl DemoError {
     /// The next step, where there is one.
     pub fn hint(&self) -> Option<String> {
         Some(match self {
+            DemoError::Killed | DemoError::Interrupted => {
+                "begin again; --quick takes two minutes".into()
+            }
             DemoError::NotRoot => "sudo make demo, or sudo dcd demo".into(),
             DemoError::ProgramMissing { package, .. } => format!("apt-get install {package}"),
             DemoError::NotReady { .. } => {

@@ -116,11 +116,15 @@ impl CommandError {
             CommandError::CachesFailed { .. } => {
                 Some("what they said stands above; the same again serves all of them".into())
             }
+            CommandError::NoPair { .. } => Some("usage: dcd set [--control] CACHE [KEY=VALUE]...".into()),
+            CommandError::NoCacheNamed => {
+                Some("usage: dcd set [--control] CACHE [KEY=VALUE]...; `dcd list` shows the caches".into())
+            }
             CommandError::NoDaemons { .. } => {
                 Some("no service runs; give the --control socket of a dcd that you have started by hand".into())
             }
             CommandError::NoSuchDaemon { .. } => {
-                Some("give the socket of --control; is the daemon running?".into())
+                Some("is the daemon running? `dcd list` shows the caches of this machine; a daemon that was started by hand is named by its --control socket".into())
             }
             _ => None,
         }

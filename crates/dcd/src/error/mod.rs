@@ -26,6 +26,7 @@ use dcd_daemon::units_text::format_size;
 use dcd_engine::format::geometry::GeometryError;
 use dcd_engine::volume::import::ImportError;
 use dcd_engine::{FormatError, OpenError, RequestError, Uuid};
+use dcd_protocol::Code;
 use dhisfs::fuse::FuseError;
 
 use crate::config_file::ConfigFileError;
@@ -39,7 +40,7 @@ use crate::volume_file::VolumeFileError;
 use self::file_blocks::FileBlocksError;
 #[cfg(feature = "lab")]
 use self::lab::LabError;
-pub use report::{report_command_line, report_line};
+pub use report::{know_command_line, report_command_line, report_line};
 
 /// Documented in `dcd --help`.
 pub mod exit_code {
@@ -175,6 +176,15 @@ pub enum CommandError {
         /// Which one.
         key: String,
     },
+    /// A word that sets nothing.
+    #[error("expected a setting and its value, like max-delay=20ms, found {}", word.escape_debug())]
+    NoPair {
+        /// The word.
+        word: String,
+    },
+    /// Nothing says which cache.
+    #[error("there is a word missing: which cache?")]
+    NoCacheNamed,
     /// A mode that was set and is not reached.
     #[error("the mode stays {mode}: {why}")]
     ModeGivenUp {
@@ -781,6 +791,7 @@ impl CommandError {
             CommandError::ModeGivenUp { .. }
             | CommandError::Control(ControlError::Stuck { .. })
             | CommandError::Serve(ServeError::Stuck { .. }) => exit_code::STUCK,
+            CommandError::NoPair { .. } | CommandError::NoCacheNamed => exit_code::COMMAND_LINE,
             CommandError::DhisfsMended { .. } => exit_code::MENDED,
             CommandError::DhisfsFsck(_) => exit_code::CANNOT_CHECK,
             CommandError::Dhisfs(error)
@@ -789,12 +800,17 @@ impl CommandError {
                 exit_code::DEVICE
             }
             CommandError::Serve(error) if is_device_failure_of_serve(error) => exit_code::DEVICE,
+            CommandError::Control(ControlError::Refused { code: Some(Code::Io), .. }) => {
+                exit_code::DEVICE
+            }
             CommandError::Control(
                 ControlError::Connect { .. }
                 | ControlError::Broken { .. }
                 | ControlError::Silent { .. }
                 | ControlError::Stranger { .. },
-            ) => exit_code::NO_DAEMON,
+            )
+            | CommandError::NoSuchDaemon { .. }
+            | CommandError::NoDaemons { .. } => exit_code::NO_DAEMON,
             CommandError::Control(ControlError::Cancelled { .. } | ControlError::Left { .. })
             | CommandError::CreateCancelled
             | CommandError::DetachCancelled { .. }

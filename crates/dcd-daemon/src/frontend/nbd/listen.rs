@@ -124,7 +124,7 @@ impl ListenError {
                     "run as root, or choose a place where your user may write, or a port from 1024 on"
                         .into()
                 }
-                _ => return None,
+                _ => "give an address or a name of this machine: tcp:127.0.0.1:10809, or a unix socket".into(),
             },
         })
     }

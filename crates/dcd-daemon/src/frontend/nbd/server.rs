@@ -433,6 +433,7 @@ impl NbdServer {
         }
         if let Some(client) = self.client(key) {
             client.standing = Standing::Admitted;
+            told!(Debug, "client", "dcd: NBD client connected: {}", client.name);
         }
     }
 
@@ -780,13 +781,13 @@ impl NbdServer {
         let (began, lines, left_out) = &mut self.lines;
         if began.after(Duration::from_secs(1)) <= self.now {
             if *left_out > 0 {
-                eprintln!("dcd: {left_out} more lines about clients were left out");
+                told!(Info, "client", "dcd: {left_out} more lines about clients were left out");
             }
             (*began, *lines, *left_out) = (self.now, 0, 0);
         }
         if *lines < LINES_PER_SECOND_MAX {
             *lines += 1;
-            eprintln!("dcd: {text}");
+            told!(Info, "client", "dcd: {text}");
         } else {
             *left_out += 1;
         }

@@ -19,30 +19,42 @@ pub struct Folders {
     cache: PathBuf,
     memory: PathBuf,
     picture: PathBuf,
+    name: String,
 }
 
 impl Folders {
     /// Makes them.
     pub fn new(arguments: &DemoArguments) -> Result<Folders, DemoError> {
+        let folders = Folders::of(arguments, std::process::id())?;
+        for folder in [&folders.fuse(), &folders.mount_point(), &folders.cache, &folders.memory] {
+            fs::create_dir_all(folder).map_err(DemoError::file("create", folder))?;
+        }
+        Ok(folders)
+    }
+
+    /// Those of the demonstration that this process runs, or ran.
+    pub fn of(arguments: &DemoArguments, process: u32) -> Result<Folders, DemoError> {
         let make = |path: &Path| {
             fs::create_dir_all(path)
                 .and_then(|()| path.canonicalize())
                 .map_err(DemoError::file("create", path))
         };
-        let name = format!("dcd-demo-{}", std::process::id());
+        let name = format!("dcd-demo-{process}");
         let directory = make(&arguments.directory)?;
         let cache = make(arguments.cache_directory.as_ref().unwrap_or(&directory))?;
         let memory = if has_room(Path::new(MEMORY)) { Path::new(MEMORY) } else { &directory };
-        let folders = Folders {
+        Ok(Folders {
             work: directory.join(&name),
             cache: cache.join(format!("{name}-cache")),
             memory: memory.join(format!("{name}-memory")),
             picture: directory.join("untar-copy-remove.svg"),
-        };
-        for folder in [&folders.fuse(), &folders.mount_point(), &folders.cache, &folders.memory] {
-            fs::create_dir_all(folder).map_err(DemoError::file("create", folder))?;
-        }
-        Ok(folders)
+            name,
+        })
+    }
+
+    /// What the names of all of them begin with.
+    pub fn name(&self) -> String {
+        self.name.clone()
     }
 
     /// The image of the slow disk. It is in memory where possible: its slowness is the configured

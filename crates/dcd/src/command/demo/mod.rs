@@ -6,17 +6,20 @@
 //! | `tree.rs` | the source tree, as a tar archive |
 //! | `folders.rs`, `stand.rs` | the slow disk, served and mounted; and that nothing of it stays |
 //! | `programs.rs` | running users side by side, and Ctrl-C |
+//! | `guard.rs` | a second process, which cleans up if the first is killed |
 //! | `phases.rs` | what is timed |
 //! | `kill_run.rs` | what is left after `kill -9` |
 //! | `bound.rs` | how fast it could be at best |
 //! | `report.rs`, `picture.rs` | what is shown |
 
+use std::cell::Cell;
 use std::fs;
 use std::time::{Duration, Instant};
 
 mod arguments;
 mod bound;
 mod folders;
+mod guard;
 mod kill_run;
 mod phases;
 mod picture;
@@ -60,6 +63,9 @@ pub fn run(arguments: &DemoArguments) -> Result<(), CommandError> {
         return Err(DemoError::NotRoot.into());
     }
     check_programs(&PROGRAMS)?;
+    if !guard::is_worker() {
+        match guard::run(arguments)? {}
+    }
     let interrupt = Interrupt::install()?;
     let folders = Folders::new(arguments)?;
     let report = Demo::new(arguments, &folders, &interrupt).run()?;
@@ -89,6 +95,8 @@ struct Demo<'a> {
     weight_left: f64,
     weight_done: f64,
     segment_bytes: u64,
+    /// What was told last of the time that is left.
+    told_left: Cell<f64>,
 }
 
 impl<'a> Demo<'a> {
@@ -99,7 +107,17 @@ impl<'a> Demo<'a> {
     ) -> Demo<'a> {
         let started = Instant::now();
         let (weight_left, weight_done, segment_bytes) = (0.0, 0.0, SEGMENT_BYTES_DEFAULT);
-        Demo { arguments, folders, interrupt, started, weight_left, weight_done, segment_bytes }
+        let told_left = Cell::new(f64::INFINITY);
+        Demo {
+            arguments,
+            folders,
+            interrupt,
+            started,
+            weight_left,
+            weight_done,
+            segment_bytes,
+            told_left,
+        }
     }
 
     fn run(&mut self) -> Result<Report, DemoError> {
@@ -211,7 +229,11 @@ impl<'a> Demo<'a> {
         // The pace so far counts as much as there has been of it.
         let elapsed = self.started.elapsed().as_secs_f64();
         let pace = (elapsed + 30.0) / (self.weight_done + 30.0);
-        tell(&format!("{what} (about {} left)", minutes(self.weight_left * pace)));
+        // It goes down: where this machine is slower than the one on which it was measured, what is
+        // left is told as more than at first only by going down more slowly.
+        let left = (self.weight_left * pace).min(self.told_left.get());
+        self.told_left.set(left);
+        tell(&format!("{what} (about {} left)", minutes(left)));
     }
 }
 

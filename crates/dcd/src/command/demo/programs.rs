@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use dcd_daemon::process::signals::Signals;
 use rustix::process::{Pid, Signal, kill_process};
 
+use super::guard;
 use crate::error::demo::DemoError;
 
 /// How often is looked for Ctrl-C.
@@ -30,15 +31,16 @@ pub struct Interrupt {
 }
 
 impl Interrupt {
-    /// Takes SIGINT and SIGTERM. Before other threads are started.
+    /// Takes SIGINT, SIGTERM and SIGHUP. Before other threads are started.
     pub fn install() -> Result<Interrupt, DemoError> {
-        let signals = Signals::install().map_err(DemoError::system("receive signals"))?;
+        let signals =
+            Signals::install_with_hangup().map_err(DemoError::system("receive signals"))?;
         Ok(Interrupt { signals, came: Cell::new(false) })
     }
 
     /// An error once Ctrl-C has come.
     pub fn check(&self) -> Result<(), DemoError> {
-        if self.signals.take().is_some() {
+        if self.signals.take().is_some() || guard::is_orphan() {
             self.came.set(true);
         }
         if self.came.get() { Err(DemoError::Interrupted) } else { Ok(()) }

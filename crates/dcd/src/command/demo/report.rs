@@ -88,8 +88,7 @@ impl Report {
     pub fn text(&self, paint: Paint) -> String {
         let mut text = self.table(paint);
         text.push('\n');
-        text += &self.formula();
-        text += &self.sizes();
+        text += &self.legend();
         text.push('\n');
         text += &self.kill_text(paint);
         text + &format!("\npicture: {}\n", self.picture.display())
@@ -104,9 +103,6 @@ impl Report {
             right("raw s"),
             right("dcd s"),
             right("faster"),
-            right("bound"),
-            right("share"),
-            right("ceiling"),
             right("paper"),
             right("stalls"),
             right("flushes"),
@@ -120,9 +116,6 @@ impl Report {
                 format!("{:.2}", row.raw_seconds),
                 format!("{:.2}", row.dcd_seconds),
                 format!("{:.1}x", row.ratio),
-                format!("{:.1}x", row.bound.bound),
-                format!("{:.2}", row.share),
-                format!("{:.1}x", row.bound.ceiling),
                 format!("{}x", of_the_paper(row.phase)),
                 row.dcd.stalled_writes.to_string(),
                 row.dcd.flushes.to_string(),
@@ -132,67 +125,21 @@ impl Report {
         table.render(paint)
     }
 
-    fn formula(&self) -> String {
-        let segment = format_size(self.segment_bytes);
-        let mut text = format!(
+    fn legend(&self) -> String {
+        format!(
             "\
 raw, dcd   wall time on a slow disk ({} ms a read, {} ms a write) without and with dcd; the cache
            is {}
-bound      at most so many times faster: 1 / ((1 - w) + w / S), the paper's section 4.2.2
-           w  part of the raw time in which the disk was writing
-           S  time of these writes / time of the same bytes in writes of {segment} on that disk
-share      faster / bound. Above 1 where dcd has spared what the bound leaves as slow as it was:
-           reads, and time lost between one slow request and the next
-ceiling    the bound if nothing but reads and segments took time: no processor, no flushes
+faster     how many times less time it took with dcd
+paper      the same in Figures 7 to 9 of the USENIX paper of 1999
 stalls     writes that waited for room with dcd: all segment buffers on their way, or the cache full
 flushes    what the file system has waited for, with dcd, and how long, on the cache-disk
+--json     has also the paper's bound: how many times faster it could be, from these requests
 ",
             self.slow_read_milliseconds,
             self.slow_write_milliseconds,
             self.cache_disk.display(),
-        );
-        if let Some(row) = self.example() {
-            let (bound, w) =
-                (&row.bound, row.bound.write_seconds / row.bound.raw_seconds.max(1e-9));
-            text += &format!(
-                "for example {}-user {}, {}: {} writes took {:.2} s of {:.2} s (w = {w:.3}); {} \
-                 segments would\n           take {:.2} s (S = {:.0}; by the paper's sum over size \
-                 classes {:.0}); bound {:.1}x\n",
-                row.users,
-                row.phase.name(),
-                row.mount.options(),
-                row.requests.writes,
-                bound.write_seconds,
-                bound.raw_seconds,
-                bound.segment_writes,
-                bound.segment_seconds,
-                bound.write_speed_up,
-                bound.write_speed_up_of_the_paper,
-                bound.bound,
-            );
-        }
-        text
-    }
-
-    /// The one whose figures are told in full: the first with the most users.
-    fn example(&self) -> Option<&Row> {
-        let users = self.rows.iter().map(|row| row.users).max()?;
-        self.rows.iter().find(|row| row.users == users)
-    }
-
-    fn sizes(&self) -> String {
-        let Some(row) = self.example() else { return String::new() };
-        let classes: Vec<String> = row
-            .bound
-            .classes
-            .iter()
-            .map(|class| {
-                let size = format_size(class.size_bytes_max).replace(' ', "");
-                let share = class.share * 100.0;
-                format!("<= {size} {share:.1}% ({:.0}x)", class.speed_up)
-            })
-            .collect();
-        format!("           its writes by size (speed-up in segments): {}\n", classes.join(", "))
+        )
     }
 
     fn kill_text(&self, paint: Paint) -> String {

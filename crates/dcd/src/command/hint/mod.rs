@@ -24,7 +24,7 @@ use crate::error::CommandError;
 use crate::file_blocks::{FileBlocksError, FileSystemStart, blocks_of, file_system_start, open};
 use crate::hint_rules::parse_attributes;
 use crate::output::{Align, Paint, Table, count};
-use crate::stdout::{print, print_json};
+use crate::stdout::{print, print_done, print_json};
 use crate::volume_client::VolumeClient;
 use apply::{Manner, Said, apply};
 
@@ -62,8 +62,9 @@ pub struct HintArguments {
 /// Where the volume is.
 #[derive(Args, Debug)]
 pub struct VolumeArguments {
-    /// Control socket of the running dcd; of a service its name, or the device that it serves.
-    #[arg(long, value_name = "SOCKET|DEVICE|NAME")]
+    /// The running cache: the name of its service, its UUID, the device that it serves, or its control
+    /// socket.
+    #[arg(long, value_name = "CACHE")]
     pub control: PathBuf,
     /// Byte of the volume at which the file system begins, where the system does not tell: behind
     /// device-mapper, say.
@@ -243,7 +244,7 @@ fn set(
     });
     let later = if is_delayed { "; some blocks are chosen later: say it again then" } else { "" };
     if files > 0 || result.is_ok() {
-        print(&format!(
+        print_done(&format!(
             "{}: {attributes}, changed for {} of {}{later}\n",
             count(files, "file"),
             extents.changed,

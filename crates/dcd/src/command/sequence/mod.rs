@@ -26,7 +26,7 @@ use crate::command::trace::for_each_request;
 use crate::daemons;
 use crate::error::CommandError;
 use crate::output::{Align, Paint, Table, count};
-use crate::stdout::{print, print_json};
+use crate::stdout::{print, print_done, print_json};
 
 /// Keep what is read together in the order in which it is read.
 ///
@@ -49,8 +49,9 @@ pub struct SequenceArguments {
 
 #[derive(Args, Debug)]
 struct Control {
-    /// Control socket of the running dcd; of a service its name, or the device that it serves.
-    #[arg(long, value_name = "SOCKET|DEVICE|NAME")]
+    /// The running cache: the name of its service, its UUID, the device that it serves, or its control
+    /// socket.
+    #[arg(long, value_name = "CACHE")]
     control: PathBuf,
 }
 
@@ -227,15 +228,15 @@ pub fn run(arguments: &SequenceArguments) -> Result<(), CommandError> {
         }
         SequenceWhat::Remove { control, name } => {
             ask(control, SequenceCommand::Remove { name: name.clone() })?;
-            print(&format!("removed {name}\n"))
+            print_done(&format!("removed {name}\n"))
         }
         SequenceWhat::Clear { control } => {
             ask(control, SequenceCommand::Clear)?;
-            print("removed all that are not pinned\n")
+            print_done("removed all that are not pinned\n")
         }
         SequenceWhat::Pin { control, name, off } => {
             ask(control, SequenceCommand::Pin { name: name.clone(), pinned: !off })?;
-            print(&format!("{name} is {}pinned\n", if *off { "no longer " } else { "" }))
+            print_done(&format!("{name} is {}pinned\n", if *off { "no longer " } else { "" }))
         }
         SequenceWhat::List { control, json } => list(control, *json),
         #[cfg(feature = "lab")]
@@ -252,15 +253,15 @@ pub fn run(arguments: &SequenceArguments) -> Result<(), CommandError> {
         SequenceWhat::Translate { control, address, json } => translate(control, *address, *json),
         SequenceWhat::Save { control } => {
             ask(control, SequenceCommand::Save)?;
-            print("saved\n")
+            print_done("saved\n")
         }
         SequenceWhat::Start { control } => {
             ask(control, SequenceCommand::Serve { on: true })?;
-            print("sequences are followed\n")
+            print_done("sequences are followed\n")
         }
         SequenceWhat::Stop { control } => {
             ask(control, SequenceCommand::Serve { on: false })?;
-            print("sequences are not followed\n")
+            print_done("sequences are not followed\n")
         }
     }
 }

@@ -38,10 +38,13 @@ Examples:
   dcd top --once
   dcd top --json --interval 10s | jq .interval.writes.per_second")]
 pub struct TopArguments {
-    /// Control sockets of running dcds. Of services: their names, or the devices that they serve
+    /// Running caches: names of services, UUIDs, devices that they serve, or control sockets
     /// [default: all services].
-    #[arg(value_name = "SOCKET|DEVICE|NAME")]
+    #[arg(value_name = "CACHE")]
     pub daemons: Vec<PathBuf>,
+    /// The same. May be given again.
+    #[arg(long, value_name = "CACHE")]
+    pub control: Vec<PathBuf>,
     /// How long an interval is.
     #[arg(long, value_name = "TIME", value_parser = parse_interval, default_value = "1s")]
     pub interval: std::time::Duration,
@@ -179,8 +182,8 @@ struct Watched {
 impl Watched {
     fn of(arguments: &TopArguments) -> Result<Watched, CommandError> {
         let directory = arguments.sockets.clone();
-        let named: Result<Vec<_>, _> =
-            arguments.daemons.iter().map(|named| daemons::find(named, &directory)).collect();
+        let all = arguments.daemons.iter().chain(&arguments.control);
+        let named: Result<Vec<_>, _> = all.map(|named| daemons::find(named, &directory)).collect();
         let watched = Watched {
             named: named?,
             directory,
