@@ -35,7 +35,7 @@ use dcd_engine::volume::attributes::{AttributeChange, Attributes};
 use dcd_engine::volume::growth::Growth;
 use dcd_engine::volume::{GrowthEnd, ReplaceError};
 use dcd_engine::{
-    Buffer, Device, Engine, EngineConfig, Geometry, GrowRefusal, Input, Io, IoDone, MemoryUse,
+    Buffer, DestagePolicyKind, Device, Engine, EngineConfig, Geometry, GrowRefusal, Input, Io, IoDone, MemoryUse,
     Operation, Output, Phase, Reply, Request, RequestError, RequestId, Time, VolumeError,
     VolumeRequest,
 };
@@ -751,6 +751,11 @@ impl<C: Core> EventLoop<C> {
     /// Tells the core what has happened and does what it wants.
     /// Other settings, and what comes of them at once.
     pub(crate) fn configure(&mut self, config: &EngineConfig) -> Result<(), ConfigError> {
+        let is_in_store = self.window_hook.as_ref().is_some_and(WindowHook::is_of_store);
+        if is_in_store && config.destage_policy != DestagePolicyKind::Ordered {
+            let why = "must be ordered for a data-disk in an object store";
+            return Err(ConfigError::new("destage-policy", why));
+        }
         self.core.configure(config)?;
         let io_timeout = std::time::Duration::from_nanos(config.io_timeout.0);
         self.disks.iter_mut().for_each(|disk| disk.set_io_timeout(io_timeout));
@@ -1206,6 +1211,9 @@ impl<C: Core> EventLoop<C> {
     /// under way any more on its disks.
     pub fn close(mut self) -> (C, bool) {
         self.is_closing = true;
+        if let (Some(hook), true) = (&self.window_hook, self.core.is_detached()) {
+            hook.release();
+        }
         // First: the hook reads the data-disk, whose locks go with the disks.
         self.window_hook = None;
         let until = std::time::Instant::now() + CLOSE_PATIENCE;

@@ -20,7 +20,7 @@ use dcd_engine::config::ConfigError;
 use crate::config_file;
 use crate::error::CommandError;
 use crate::running_settings::RunningSettings;
-use crate::settings::Settings;
+use crate::settings::{PolicyArgument, Settings};
 use crate::stdout::print;
 
 /// Serve the cached disk, in the foreground.
@@ -163,6 +163,7 @@ pub fn options(arguments: ServeArguments) -> Result<ServeOptions, CommandError> 
     let one_disk = settings.one_disk();
     let nbd_options = settings.nbd_options()?;
     let nvram = settings.nvram_options()?;
+    check_store(&settings)?;
     let program = std::env::current_exe().ok();
     let window_hook = window_hook_options(&settings, program.clone())?;
     let options = ServeOptions {
@@ -215,6 +216,21 @@ pub fn options(arguments: ServeArguments) -> Result<ServeOptions, CommandError> 
     };
     options.engine.validate()?;
     Ok(options)
+}
+
+/// A data-disk in an object store ends windows by commits of its own.
+fn check_store(settings: &Settings) -> Result<(), CommandError> {
+    let refuse = |key, why| Err(ConfigError::new(key, why).into());
+    if !settings.is_in_store() {
+        return Ok(());
+    }
+    if settings.window_hook.is_some() {
+        return refuse("window-hook", "is not possible with a data-disk in an object store: it keeps each window itself");
+    }
+    match settings.destage_policy {
+        None | Some(PolicyArgument::Ordered) => Ok(()),
+        Some(_) => refuse("destage-policy", "must be ordered for a data-disk in an object store"),
+    }
 }
 
 /// What keeps windows of ordered shipping.
