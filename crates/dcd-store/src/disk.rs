@@ -37,6 +37,8 @@ pub struct StoreDisk {
     uploaded: Arc<Notify>,
     /// One flush, commit or collection at a time.
     pub(crate) order: tokio::sync::Mutex<Committed>,
+    /// Parts of lines are written by one at a time.
+    parts: tokio::sync::RwLock<()>,
     next_object: Mutex<u64>,
     broken: Mutex<Option<StoreFailure>>,
 }
@@ -87,6 +89,7 @@ impl StoreDisk {
             layers: Arc::new(Mutex::new(layers)),
             uploaded: Arc::new(Notify::new()),
             order: tokio::sync::Mutex::new(Committed { next_row, counts, gone, owner }),
+            parts: tokio::sync::RwLock::default(),
             next_object: Mutex::new(0),
             broken: Mutex::new(None),
         });
@@ -246,6 +249,50 @@ impl StoreDisk {
         let found: Vec<_> = found.buffer_unordered(AT_ONCE).try_collect().await?;
         let all = found.into_iter().flatten();
         Ok(all.filter(|(line, _)| lines.contains(line)).collect())
+    }
+
+    /// Bytes, whole sectors of 512.
+    pub async fn read_bytes(&self, offset: u64, length: usize) -> Result<Bytes, StoreFailure> {
+        let (first, end) = lines_around(offset, length as u64);
+        let bytes = self.read(first, (end - first) as usize).await?;
+        let start = (offset - first * LINE_BYTES as u64) as usize;
+        Ok(bytes.slice(start..start + length))
+    }
+
+    /// Writes bytes. What else is in their first and last line stays as it is.
+    pub async fn write_bytes(&self, offset: u64, bytes: Bytes) -> Result<(), StoreFailure> {
+        let (first, end) = lines_around(offset, bytes.len() as u64);
+        let start = (offset - first * LINE_BYTES as u64) as usize;
+        if start == 0 && bytes.len().is_multiple_of(LINE_BYTES) {
+            let _others_may = self.parts.read().await;
+            return self.write(first, bytes).await;
+        }
+        // Nobody else changes what was read, until it is written.
+        let _alone = self.parts.write().await;
+        let mut whole = BytesMut::from(self.read(first, (end - first) as usize).await?);
+        whole[start..start + bytes.len()].copy_from_slice(&bytes);
+        self.write(first, whole.freeze()).await
+    }
+
+    /// Zeroes bytes.
+    pub async fn zero_bytes(&self, offset: u64, length: u64) -> Result<(), StoreFailure> {
+        let unit = LINE_BYTES as u64;
+        let end = offset + length;
+        let (inner, behind) = (offset.next_multiple_of(unit), end / unit * unit);
+        if inner >= behind {
+            return self.write_bytes(offset, vec![0; length as usize].into()).await;
+        }
+        if offset < inner {
+            self.write_bytes(offset, vec![0; (inner - offset) as usize].into()).await?;
+        }
+        {
+            let _others_may = self.parts.read().await;
+            self.zero(inner / unit, (behind - inner) / unit)?;
+        }
+        match behind < end {
+            true => self.write_bytes(behind, vec![0; (end - behind) as usize].into()).await,
+            false => Ok(()),
+        }
     }
 
     // ---- changes -------------------------------------------------------------------------------
@@ -487,6 +534,12 @@ impl StoreDisk {
     pub async fn close(&self) {
         self.map.close().await;
     }
+}
+
+/// The lines that bytes are in: the first, and the one behind the last.
+fn lines_around(offset: u64, length: u64) -> (u64, u64) {
+    let unit = LINE_BYTES as u64;
+    (offset / unit, (offset + length).div_ceil(unit))
 }
 
 /// Counts of objects, and those without a line in use.

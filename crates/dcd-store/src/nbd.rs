@@ -24,6 +24,8 @@ use crate::keeper::Shared;
 
 /// Longest payload of a request.
 const PAYLOAD_MAX: u32 = 8 << 20;
+/// Smallest unit of requests. Parts of a line of 4 KiB are written with the rest of it.
+const SECTOR_BYTES: u32 = 512;
 /// Longest option that is listened to.
 const OPTION_MAX: u32 = 8 << 10;
 /// Requests of a connection that are under way at once.
@@ -135,8 +137,8 @@ async fn negotiate(socket: &mut UnixStream, size_bytes: u64) -> io::Result<()> {
                 };
                 let blocks = InfoBlockSize {
                     kind: info::BLOCK_SIZE.into(),
-                    minimum: (LINE_BYTES as u32).into(),
-                    preferred: (1 << 20).into(),
+                    minimum: SECTOR_BYTES.into(),
+                    preferred: (LINE_BYTES as u32).into(),
                     maximum: PAYLOAD_MAX.into(),
                 };
                 reply(option_reply::INFO, export.as_bytes());
@@ -160,7 +162,7 @@ async fn handle(
     size_bytes: u64,
 ) -> Result<Bytes, ErrorCode> {
     let (offset, length) = (header.offset.get(), u64::from(header.length.get()));
-    let unit = LINE_BYTES as u64;
+    let unit = u64::from(SECTOR_BYTES);
     let kind = header.command.get();
     let end = offset.checked_add(length).ok_or(ErrorCode::Invalid)?;
     let is_aligned = offset.is_multiple_of(unit) && length.is_multiple_of(unit);
@@ -168,16 +170,14 @@ async fn handle(
         return Err(ErrorCode::Invalid);
     }
     let disk = shared.disk().await;
-    let line = offset / unit;
-    let count = length / unit;
     let is_fua = header.flags.get() & command_flag::FUA != 0;
     let done: Result<Bytes, StoreFailure> = async {
         match kind {
             command::READ if length <= u64::from(PAYLOAD_MAX) => {
-                return disk.read(line, count as usize).await;
+                return disk.read_bytes(offset, length as usize).await;
             }
-            command::WRITE => disk.write(line, data).await?,
-            command::TRIM | command::WRITE_ZEROES => disk.zero(line, count)?,
+            command::WRITE => disk.write_bytes(offset, data).await?,
+            command::TRIM | command::WRITE_ZEROES => disk.zero_bytes(offset, length).await?,
             command::FLUSH => disk.flush().await?,
             _ => return Err(crate::objects::failure("a request that is not known", "")),
         }

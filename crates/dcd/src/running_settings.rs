@@ -16,7 +16,7 @@ use dcd_protocol::settings::{SettingOrigin, SettingReport, WantedSettings};
 use dcd_protocol::{Code, Failure};
 
 use crate::config_file::{self, KEYS};
-use crate::settings::Settings;
+use crate::settings::{PolicyArgument, Settings};
 use crate::toml_values::nearest;
 
 /// What may change while a cache is served; the same as in [`dcd_engine::Engine::configure`].
@@ -89,7 +89,12 @@ impl RunningSettings {
             })?;
             assert!(known, "looked up");
         }
-        Ok(on_top.over(self.flags.clone()).over(file.clone()))
+        let mut all = on_top.over(self.flags.clone()).over(file.clone());
+        if all.is_in_store() {
+            // Of its kind the only one there is.
+            all.destage_policy.get_or_insert(PolicyArgument::Ordered);
+        }
+        Ok(all)
     }
 
     /// Hands over what has changed, and tells what. A mode that is asked for again has not changed,
