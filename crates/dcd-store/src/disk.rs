@@ -508,7 +508,7 @@ impl StoreDisk {
                 self.bucket.name(),
                 object.name()
             );
-            failure(problem, "`dcd check` looks at all of it; nothing was changed")
+            failure(problem, "`dcd store check` looks at all of it; nothing was changed")
         })?;
         counts.insert(object, Counts { live: count.live - 1, ..count });
         Ok(())

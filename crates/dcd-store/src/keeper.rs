@@ -18,9 +18,7 @@ use std::time::Duration;
 use dcd_protocol::store::{
     Answer, Ask, Message, STORE_MESSAGE_BYTES_MAX, StoreFacts, StoreFailure, StoreName,
 };
-use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, recvmsg,
-};
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, recvmsg};
 use tokio::io::AsyncWriteExt;
 use tokio::net::UnixStream;
 use tokio::sync::RwLock;
@@ -172,10 +170,8 @@ impl Keeper {
         &self,
         message: &Message,
     ) -> Result<(StoreFacts, Option<Arc<Shared>>), StoreFailure> {
-        let name: StoreName = message
-            .store
-            .parse()
-            .map_err(|error: dcd_protocol::store::StoreNameError| {
+        let name: StoreName =
+            message.store.parse().map_err(|error: dcd_protocol::store::StoreNameError| {
                 failure(error.to_string(), &error.hint())
             })?;
         match &message.ask {
@@ -244,10 +240,7 @@ impl Keeper {
             return Ok(shared.clone());
         }
         let disk = StoreDisk::open(Bucket::open(name)?, &wanted).await?;
-        let shared = Arc::new(Shared {
-            disk: RwLock::new(disk.clone()),
-            told: Mutex::default(),
-        });
+        let shared = Arc::new(Shared { disk: RwLock::new(disk.clone()), told: Mutex::default() });
         if wanted != Access::Read {
             tokio::spawn(keep_house(shared.clone(), disk));
         }

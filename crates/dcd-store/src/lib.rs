@@ -31,6 +31,8 @@ mod format;
 pub mod keeper;
 mod layers;
 mod map;
+#[cfg(test)]
+mod model_tests;
 mod nbd;
 mod objects;
 pub mod offline;

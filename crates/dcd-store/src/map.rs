@@ -12,7 +12,9 @@ use bytes::Bytes;
 use dcd_protocol::store::StoreFailure;
 use futures::StreamExt;
 use object_store::ObjectStore as _;
-use slatedb::config::{CloseOptions, CompactorOptions, FlushOptions, FlushType, Settings};
+use slatedb::config::{
+    CloseOptions, CompactorOptions, FlushOptions, FlushType, GarbageCollectorOptions, Settings,
+};
 use slatedb::{CloseReason, Db, DbReader, DbReaderMode, ErrorKind, WriteBatch};
 
 use crate::format::{FormatError, OWNER_KEY, Owner, STAGED_FROM, STAGED_TO, number_of_staged_key};
@@ -40,7 +42,8 @@ pub struct Map {
 }
 
 fn db_failure(bucket: &Bucket, action: &str, error: &slatedb::Error) -> StoreFailure {
-    let words = format!("{}: cannot {action} the map (map/): {}", bucket.name(), error_words(error));
+    let words =
+        format!("{}: cannot {action} the map (map/): {}", bucket.name(), error_words(error));
     match error.kind() {
         ErrorKind::Closed(CloseReason::Fenced) => failure(
             format!("{}: somebody else has opened it for writing", bucket.name()),
@@ -51,7 +54,10 @@ fn db_failure(bucket: &Bucket, action: &str, error: &slatedb::Error) -> StoreFai
             hint: Some("check that the server answers".into()),
             is_silence: true,
         },
-        _ => failure(words, "`dcd check` looks at all of it"),
+        _ if words.contains("clock tick") => {
+            failure(words, "the clock of this machine is behind that of the last writer: set it")
+        }
+        _ => failure(words, "`dcd store check` looks at all of it"),
     }
 }
 
@@ -64,16 +70,38 @@ async fn is_there(bucket: &Bucket) -> Result<bool, StoreFailure> {
     }
 }
 
+/// Room of SlateDB's own objects is given back after this time, by the clock of this machine: one
+/// that goes wrong by less makes nobody delete what was just written.
+const COLLECT_AFTER: Duration = Duration::from_secs(3600);
+
+fn collector() -> GarbageCollectorOptions {
+    let mut options = GarbageCollectorOptions::default();
+    let directories = [
+        &mut options.manifest_options,
+        &mut options.wal_options,
+        &mut options.wal_fence_options,
+        &mut options.compacted_options,
+        &mut options.compactions_options,
+    ];
+    directories.into_iter().flatten().for_each(|directory| directory.min_age = COLLECT_AFTER);
+    options
+}
+
 async fn open_writer(bucket: &Bucket) -> Result<Db, StoreFailure> {
     let settings = Settings {
         // Each batch is flushed by whoever waits for it.
         flush_interval: Some(Duration::from_millis(100)),
         manifest_poll_interval: Duration::from_secs(5),
         compactor_options: Some(CompactorOptions::default()),
-        garbage_collector_options: Some(slatedb::config::GarbageCollectorOptions::default()),
+        garbage_collector_options: Some(collector()),
         ..Settings::default()
     };
     let db = Db::builder(bucket.path("map"), bucket.store.clone()).with_settings(settings);
+    #[cfg(test)]
+    let db = match &bucket.clock {
+        Some(clock) => db.with_system_clock(clock.clone()),
+        None => db,
+    };
     db.build().await.map_err(|error| db_failure(bucket, "open", &error))
 }
 
@@ -140,9 +168,8 @@ impl Map {
         cache: Option<&str>,
         take_over: bool,
     ) -> Result<Owner, StoreFailure> {
-        let is_free = |owner: &Owner| {
-            take_over || owner.cache.is_none() || owner.cache.as_deref() == cache
-        };
+        let is_free =
+            |owner: &Owner| take_over || owner.cache.is_none() || owner.cache.as_deref() == cache;
         if is_there(bucket).await? {
             let map = Map::open(bucket, &Access::Read).await?;
             map.close().await;

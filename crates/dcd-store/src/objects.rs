@@ -28,6 +28,9 @@ pub struct Bucket {
     name: String,
     prefix: Path,
     pub(crate) store: Arc<dyn ObjectStore>,
+    /// In the place of that of the machine.
+    #[cfg(test)]
+    pub(crate) clock: Option<Arc<dyn slatedb_common::clock::SystemClock>>,
 }
 
 pub(crate) fn failure(problem: impl Into<String>, hint: &str) -> StoreFailure {
@@ -59,9 +62,10 @@ impl Bucket {
                 Ok(Bucket::of(words.clone(), Path::default(), Arc::new(store.with_fsync(true))))
             }
             StoreName::Bucket { bucket, prefix } => {
-                let has_plain_endpoint = ["AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT"]
-                    .iter()
-                    .any(|key| std::env::var(key).is_ok_and(|url| url.starts_with("http://")));
+                let has_plain_endpoint =
+                    ["AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT"]
+                        .iter()
+                        .any(|key| std::env::var(key).is_ok_and(|url| url.starts_with("http://")));
                 let retry = RetryConfig {
                     max_retries: 10,
                     retry_timeout: RETRY_PATIENCE,
@@ -84,7 +88,13 @@ impl Bucket {
 
     /// One that is open already.
     pub fn of(name: String, prefix: Path, store: Arc<dyn ObjectStore>) -> Bucket {
-        Bucket { name, prefix, store }
+        Bucket {
+            name,
+            prefix,
+            store,
+            #[cfg(test)]
+            clock: None,
+        }
     }
 
     /// How the user names it.
@@ -157,7 +167,11 @@ impl Bucket {
     }
 
     /// Data objects have their names once: written again, they are the same.
-    pub(crate) async fn put_data(&self, object: ObjectId, bytes: Bytes) -> Result<(), StoreFailure> {
+    pub(crate) async fn put_data(
+        &self,
+        object: ObjectId,
+        bytes: Bytes,
+    ) -> Result<(), StoreFailure> {
         let name = object.name();
         let put = self.store.put(&self.path(&name), PutPayload::from_bytes(bytes)).await;
         put.map(|_| ()).map_err(|error| self.trouble("write", &name, &error))
@@ -202,7 +216,8 @@ impl Bucket {
         let second = self.put_if_absent(&name, Bytes::from_static(b"second")).await;
         let kept = self.get(&name).await;
         let _ = self.store.delete(&self.path(&name)).await;
-        let refuses = matches!(&second, Err(Error::AlreadyExists { .. } | Error::Precondition { .. }));
+        let refuses =
+            matches!(&second, Err(Error::AlreadyExists { .. } | Error::Precondition { .. }));
         if refuses && kept? == b"first"[..] {
             return Ok(());
         }

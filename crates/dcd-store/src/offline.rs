@@ -50,7 +50,10 @@ pub fn info(name: &StoreName) -> Result<StoreFacts, StoreFailure> {
 /// If something of it cannot be read, or the file cannot be made.
 pub fn copy(name: &StoreName, to: &Path) -> Result<u64, StoreFailure> {
     let file_failed = |error: std::io::Error| {
-        failure(format!("{}: {error}", to.display()), "give the name of a file that is not there yet")
+        failure(
+            format!("{}: {error}", to.display()),
+            "give the name of a file that is not there yet",
+        )
     };
     let file = File::create_new(to).map_err(file_failed)?;
     run(name, async |disk| {

@@ -328,7 +328,9 @@ fn what_is_no_store_is_refused() {
 #[test]
 fn a_server_that_refuses_is_told_of() {
     let Some(mut it) = InStore::in_bucket("a_server_that_refuses_is_told_of") else { return };
-    let line = |store: &str| format!("create --cache-disk c --cache-size 5M --size 4M --data-disk {store}");
+    let line = |store: &str| {
+        format!("create --cache-disk c --cache-size 5M --size 4M --data-disk {store}")
+    };
     it.refused(&line("s3://other/prefix"), &["s3://other/prefix", "NoSuchBucket"]);
     let right = it.site.variables.clone();
     it.site.variables[3].1 = "another".into();

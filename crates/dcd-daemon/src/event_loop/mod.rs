@@ -35,9 +35,9 @@ use dcd_engine::volume::attributes::{AttributeChange, Attributes};
 use dcd_engine::volume::growth::Growth;
 use dcd_engine::volume::{GrowthEnd, ReplaceError};
 use dcd_engine::{
-    Buffer, DestagePolicyKind, Device, Engine, EngineConfig, Geometry, GrowRefusal, Input, Io, IoDone, MemoryUse,
-    Operation, Output, Phase, Reply, Request, RequestError, RequestId, Time, VolumeError,
-    VolumeRequest,
+    Buffer, DestagePolicyKind, Device, Engine, EngineConfig, Geometry, GrowRefusal, Input, Io,
+    IoDone, MemoryUse, Operation, Output, Phase, Reply, Request, RequestError, RequestId, Time,
+    VolumeError, VolumeRequest,
 };
 use rustix::event::PollFlags;
 

@@ -10,8 +10,8 @@ use dcd_engine::volume::format::area::VolumeArea;
 use dcd_engine::volume::format::header::{VOLUME_HEADER_BYTES, VolumeHeader};
 use dcd_engine::volume::{Volume, VolumeParts};
 use dcd_engine::{
-    AckMode, DataDiskInfo, DestagePolicyKind, Device, Engine, EngineConfig, FormatError, MemoryUse, OpenError, Phase,
-    SegmentMemory, Superblock, TieredEngine, Time,
+    AckMode, DataDiskInfo, DestagePolicyKind, Device, Engine, EngineConfig, FormatError, MemoryUse,
+    OpenError, Phase, SegmentMemory, Superblock, TieredEngine, Time,
 };
 
 use crate::clock::Clock;
@@ -486,7 +486,8 @@ impl Below {
             if let Some(operation) = options.not_for_volumes {
                 return Err(ServeError::NotForVolumes { operation });
             }
-            let in_store = |disk: &&Disk| disk.file().network().is_some_and(|it| it.store().is_some());
+            let in_store =
+                |disk: &&Disk| disk.file().network().is_some_and(|it| it.store().is_some());
             if let Some(disk) = data_disks.iter().find(in_store) {
                 return Err(ServeError::NotInStore {
                     path: disk.file().path().to_owned(),

@@ -149,9 +149,9 @@ pub fn looks_like_uri(text: &[u8]) -> bool {
     let Some(end) = text.windows(3).position(|bytes| bytes == b"://") else { return false };
     looks_like_store(text)
         || matches!(
-        &text[..end].to_ascii_lowercase()[..],
-        b"nbd" | b"nbds" | b"nbd+unix" | b"nbds+unix" | b"nbd+vsock" | b"nbds+vsock"
-    )
+            &text[..end].to_ascii_lowercase()[..],
+            b"nbd" | b"nbds" | b"nbd+unix" | b"nbds+unix" | b"nbd+vsock" | b"nbds+vsock"
+        )
 }
 
 impl NbdUri {

@@ -55,11 +55,11 @@ pub mod share_end;
 pub mod simulate;
 pub mod slow_disk;
 pub mod status;
+pub mod status_panel;
 #[cfg(feature = "s3")]
 pub mod store;
 #[cfg(feature = "s3")]
 pub mod store_keeper;
-pub mod status_panel;
 #[cfg(feature = "lab")]
 pub mod sweep;
 pub mod top;

@@ -225,7 +225,10 @@ fn check_store(settings: &Settings) -> Result<(), CommandError> {
         return Ok(());
     }
     if settings.window_hook.is_some() {
-        return refuse("window-hook", "is not possible with a data-disk in an object store: it keeps each window itself");
+        return refuse(
+            "window-hook",
+            "is not possible with a data-disk in an object store: it keeps each window itself",
+        );
     }
     match settings.destage_policy {
         None | Some(PolicyArgument::Ordered) => Ok(()),

@@ -88,7 +88,8 @@ pub fn run(arguments: &StoreArguments) -> Result<(), CommandError> {
                 return print("ok\n");
             }
             let problem = format!("{store}: {} problems: {}", problems.len(), problems.join("; "));
-            let hint = "restore these objects from versions of the bucket; what the log has is newer";
+            let hint =
+                "restore these objects from versions of the bucket; what the log has is newer";
             Err(failed(StoreFailure { problem, hint: Some(hint.into()), is_silence: false }))
         }
     }

@@ -66,4 +66,3 @@ pub fn plug_in() {
         );
     }
 }
-

@@ -346,7 +346,11 @@ fn receive(socket: &OwnedFd, bytes: &mut [u8], deadline: Instant) -> io::Result<
     }
 }
 
-pub(super) fn receive_all(socket: &OwnedFd, mut bytes: &mut [u8], deadline: Instant) -> io::Result<()> {
+pub(super) fn receive_all(
+    socket: &OwnedFd,
+    mut bytes: &mut [u8],
+    deadline: Instant,
+) -> io::Result<()> {
     while !bytes.is_empty() {
         let count = receive(socket, bytes, deadline)?;
         bytes = &mut bytes[count..];

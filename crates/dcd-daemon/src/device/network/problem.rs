@@ -111,13 +111,14 @@ impl NetworkProblem {
     /// Whether nobody answers, so that the disk may be there later.
     pub(crate) fn is_silence(&self) -> bool {
         let is_silent_store = matches!(self, NetworkProblem::Store(failure) if failure.is_silence);
-        is_silent_store || matches!(
-            self,
-            NetworkProblem::Host { .. }
-                | NetworkProblem::Connect { .. }
-                | NetworkProblem::NoAnswer { .. }
-                | NetworkProblem::Closed { .. }
-        )
+        is_silent_store
+            || matches!(
+                self,
+                NetworkProblem::Host { .. }
+                    | NetworkProblem::Connect { .. }
+                    | NetworkProblem::NoAnswer { .. }
+                    | NetworkProblem::Closed { .. }
+            )
     }
 
     /// What to do about it.

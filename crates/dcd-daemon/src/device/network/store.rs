@@ -77,7 +77,9 @@ fn start(name: &StoreName) -> Result<(), StoreFailure> {
     let Some(StoreProgram { program, arguments }) = PROGRAM.get() else {
         return Err(StoreFailure {
             problem: format!("{name}: this dcd was built without object stores"),
-            hint: Some("build it with them: cargo build --release --package dcd --features s3".into()),
+            hint: Some(
+                "build it with them: cargo build --release --package dcd --features s3".into(),
+            ),
             is_silence: false,
         });
     };
@@ -119,12 +121,8 @@ fn ask_at(
         let mut ancillary = SendAncillaryBuffer::new(&mut space);
         let descriptors = [theirs.as_fd()];
         ancillary.push(SendAncillaryMessage::ScmRights(&descriptors));
-        let sent = sendmsg(
-            &keeper.control,
-            &[IoSlice::new(&bytes)],
-            &mut ancillary,
-            SendFlags::NOSIGNAL,
-        );
+        let sent =
+            sendmsg(&keeper.control, &[IoSlice::new(&bytes)], &mut ancillary, SendFlags::NOSIGNAL);
         sent.map_err(|errno| sending(&errno.into()))?;
         message
     };
