@@ -353,9 +353,22 @@ async fn run(seed: u64) {
             if world.random.once_in(8)
                 && let Some(zombie) = zombies.last()
             {
-                let _ = zombie.write(0, content(u64::MAX - life).into()).await;
-                assert!(zombie.flush().await.is_err(), "seed {seed}: it may write no more");
+                if world.random.once_in(2) {
+                    let _ = zombie.write(0, content(u64::MAX - life).into()).await;
+                    assert!(zombie.flush().await.is_err(), "seed {seed}: it may write no more");
+                }
                 assert!(zombie.commit(u64::MAX).await.is_err(), "seed {seed}");
+            }
+            // A cache that was taken over comes back, is refused, and disturbs nobody.
+            if world.cache != "first" && world.random.once_in(8) {
+                let access = Access::Write("first".into());
+                let old = StoreDisk::open(world.bucket.clone(), &access);
+                assert!(world.quietly(old).await.is_err(), "seed {seed}: another owner");
+                world
+                    .quietly(disk.flush())
+                    .await
+                    .unwrap_or_else(|why| panic!("seed {seed}: {why}"));
+                world.settle();
             }
             if !world.step(&disk).await {
                 break;

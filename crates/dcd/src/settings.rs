@@ -704,13 +704,17 @@ pub enum AckArgument {
     Log,
     /// When it survives a power cut
     Durable,
+    /// As memory does; flushes and FUA when a window with all before them was kept: they survive the
+    /// loss of the cache-disk. With --destage-policy ordered
+    Remote,
 }
 
 impl AckArgument {
     /// The engine's.
     pub fn mode(self) -> AckMode {
         match self {
-            AckArgument::Memory => AckMode::Memory,
+            // What waits for windows are flushes: the loop sees to that.
+            AckArgument::Memory | AckArgument::Remote => AckMode::Memory,
             AckArgument::Log => AckMode::Log,
             AckArgument::Durable => AckMode::Durable,
         }

@@ -256,6 +256,46 @@ fn a_store_in_a_bucket_is_a_prefix() {
     the_store_alone_is_a_prefix(&mut it, cycles(8, 40));
 }
 
+/// With `ack remote` a flush, or a write with FUA, that was answered is in the store alone (C80).
+#[test]
+fn what_is_flushed_survives_the_machine() {
+    let it = InStore::in_directory();
+    it.create("--size 4M");
+    let seed = seed() ^ 0x7265;
+    let mut random = Random::new(seed);
+    let mut volume = vec![0; MIX.volume as usize];
+    let mix = Mix { flush_every: 12, fua_every: 30, ..MIX };
+    // Nothing but flushes brings windows about.
+    let flags = FLAGS.replace("--ship-within 200ms", "--ship-within 1h --ack remote");
+    let mut answered = 0;
+    for _ in 0..cycles(3, 10) {
+        let daemon = it.site.serve_disks("c", &it.store, &flags);
+        let mut client = Client::connect(&it.site.socket());
+        let mut later: Vec<Op> = Vec::new();
+        let mut base = volume.clone();
+        for _ in 0..60 + random.below(60) {
+            let op = mix.op(&mut random);
+            client.do_op(&op).unwrap_or_else(|e| panic!("seed {seed}, {op:?}: {e:?}"));
+            op.apply(&mut volume);
+            let is_durable = matches!(&op, Op::Flush | Op::Write { fua: true, .. });
+            later.push(op);
+            if is_durable {
+                (base, answered) = (volume.clone(), answered + 1);
+                later.clear();
+            }
+        }
+        daemon.kill_group();
+        find_prefix(&it.image(), &base, &later).unwrap_or_else(|e| panic!("seed {seed}: {e}"));
+    }
+    println!("{answered} flushes, seed {seed}");
+    let daemon = it.site.serve_disks("c", &it.store, &flags);
+    let refused = it.site.dcd("set --control ctl ack=memory");
+    assert!(refused.code != Some(0) && refused.stderr.contains("restart"), "{}", refused.stderr);
+    daemon.stop();
+    it.site.folder.disk("d", 4 << 20);
+    it.refused("serve --cache-disk c --data-disk d --nbd unix:sock --ack remote", &["ordered"]);
+}
+
 /// Whoever writes with a cache that was taken over: the store tells, and keeps what the new owner
 /// has. What the old one has acknowledged stays in its log.
 #[test]

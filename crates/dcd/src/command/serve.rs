@@ -15,12 +15,13 @@ use dcd_daemon::serve::slow_disk::SlowDiskOptions;
 use dcd_daemon::serve::{Outcome, Ready, ServeError, ServeOptions, serve};
 use dcd_daemon::units_text::{format_duration, format_size};
 use dcd_daemon::window_hook::WindowHookOptions;
+use dcd_engine::DestagePolicyKind;
 use dcd_engine::config::ConfigError;
 
 use crate::config_file;
 use crate::error::CommandError;
 use crate::running_settings::RunningSettings;
-use crate::settings::{PolicyArgument, Settings};
+use crate::settings::{AckArgument, PolicyArgument, Settings};
 use crate::stdout::print;
 
 /// Serve the cached disk, in the foreground.
@@ -160,6 +161,12 @@ pub fn options(arguments: ServeArguments) -> Result<ServeOptions, CommandError> 
     }
     check_frontends(&settings)?;
     let engine = settings.engine_config();
+    let remote_ack = settings.ack == Some(AckArgument::Remote);
+    if remote_ack && engine.destage_policy != DestagePolicyKind::Ordered {
+        return Err(
+            ConfigError::new("ack", "can only be remote with destage-policy ordered").into()
+        );
+    }
     let one_disk = settings.one_disk();
     let nbd_options = settings.nbd_options()?;
     let nvram = settings.nvram_options()?;
@@ -205,6 +212,7 @@ pub fn options(arguments: ServeArguments) -> Result<ServeOptions, CommandError> 
         caretaker: program
             .map(|program| CaretakerProgram { program, arguments: vec!["caretaker".into()] }),
         window_hook,
+        remote_ack,
         pairs: PairBook::from_environment(settings.trust_disks),
         settings_file: settings_file.clone(),
         settings: Some(SharedSettings::new(RunningSettings::new(
