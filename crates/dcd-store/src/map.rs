@@ -30,7 +30,7 @@ pub enum Access {
 }
 
 enum Handle {
-    Reader(DbReader),
+    Reader(Box<DbReader>),
     Writer(Db),
 }
 
@@ -142,7 +142,7 @@ impl Map {
                 "`dcd create --size` makes it",
             ));
         }
-        let reader = Handle::Reader(open_reader(bucket).await?);
+        let reader = Handle::Reader(Box::new(open_reader(bucket).await?));
         let mut map = Map { handle: reader, bucket: bucket.clone(), owner: Owner::default() };
         map.owner = map.read_owner().await?;
         let Access::Write(cache) = access else { return Ok(map) };

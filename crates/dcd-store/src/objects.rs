@@ -241,7 +241,7 @@ impl Bucket {
     /// Tells whether it is new.
     pub(crate) async fn create(&self, size_bytes: u64, nonce: &str) -> Result<bool, StoreFailure> {
         let lines = size_bytes / LINE_BYTES as u64;
-        if size_bytes % LINE_BYTES as u64 != 0 || !(1..=LINES_MAX).contains(&lines) {
+        if !size_bytes.is_multiple_of(LINE_BYTES as u64) || !(1..=LINES_MAX).contains(&lines) {
             return Err(failure(
                 format!("expected a multiple of 4 KiB of at most 4 PiB, found {size_bytes} bytes"),
                 "give such a --size",

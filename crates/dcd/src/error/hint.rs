@@ -49,6 +49,7 @@ impl CommandError {
     /// What was said, or not said.
     fn hint_about_words(&self) -> Option<String> {
         match self {
+            #[cfg(feature = "s3")]
             CommandError::Store(failure) => failure.hint.clone(),
             CommandError::OnlyForStores => {
                 Some("leave them out: the data-disk has a size of its own, and its cache is named by --cache-disk".into())

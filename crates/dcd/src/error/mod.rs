@@ -105,6 +105,7 @@ pub enum CommandError {
         why: String,
     },
     /// An object store, in the words of whoever has it open.
+    #[cfg(feature = "s3")]
     #[error("{0}")]
     Store(dcd_daemon::device::network::StoreFailure),
     /// What an object store alone can do.
