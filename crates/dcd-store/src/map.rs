@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::ops::Range;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -39,6 +40,8 @@ pub struct Map {
     handle: Handle,
     bucket: Bucket,
     pub owner: Owner,
+    /// Batches since the last table of the map was begun.
+    since_table: AtomicU32,
 }
 
 fn db_failure(bucket: &Bucket, action: &str, error: &slatedb::Error) -> StoreFailure {
@@ -70,6 +73,8 @@ async fn is_there(bucket: &Bucket) -> Result<bool, StoreFailure> {
     }
 }
 
+/// Batches that whoever opens the map next reads one by one, each by a request of its own.
+const REPLAYED_MAX: u32 = 32;
 /// Room of SlateDB's own objects is given back after this time, by the clock of this machine: one
 /// that goes wrong by less makes nobody delete what was just written.
 const COLLECT_AFTER: Duration = Duration::from_secs(3600);
@@ -133,6 +138,11 @@ fn belongs_to_other(bucket: &Bucket, owner: &Owner) -> StoreFailure {
 }
 
 impl Map {
+    fn of(handle: Handle, bucket: &Bucket) -> Map {
+        let (bucket, owner) = (bucket.clone(), Owner::default());
+        Map { handle, bucket, owner, since_table: AtomicU32::new(0) }
+    }
+
     /// # Errors
     /// If there is none, or it belongs to somebody else.
     pub async fn open(bucket: &Bucket, access: &Access) -> Result<Map, StoreFailure> {
@@ -143,7 +153,7 @@ impl Map {
             ));
         }
         let reader = Handle::Reader(Box::new(open_reader(bucket).await?));
-        let mut map = Map { handle: reader, bucket: bucket.clone(), owner: Owner::default() };
+        let mut map = Map::of(reader, bucket);
         map.owner = map.read_owner().await?;
         let Access::Write(cache) = access else { return Ok(map) };
         if map.owner.cache.as_ref() != Some(cache) {
@@ -181,7 +191,7 @@ impl Map {
             }
         }
         let handle = Handle::Writer(open_writer(bucket).await?);
-        let mut map = Map { handle, bucket: bucket.clone(), owner: Owner::default() };
+        let mut map = Map::of(handle, bucket);
         map.owner = map.read_owner().await?;
         if !is_free(&map.owner) {
             return Err(belongs_to_other(bucket, &map.owner));
@@ -250,7 +260,17 @@ impl Map {
         };
         let written = db.write(batch).await.map_err(failed)?;
         db.flush_with_options(FlushOptions { flush_type: FlushType::Wal }).await.map_err(failed)?;
-        written.await_durable().await.map_err(failed)
+        written.await_durable().await.map_err(failed)?;
+        if self.since_table.fetch_add(1, Ordering::Relaxed) + 1 >= REPLAYED_MAX {
+            self.since_table.store(0, Ordering::Relaxed);
+            let db = db.clone();
+            // Nobody waits for it: what is in it is durable. If it fails, so does the next batch.
+            tokio::spawn(async move {
+                let options = FlushOptions { flush_type: FlushType::MemTable };
+                let _ = db.flush_with_options(options).await;
+            });
+        }
+        Ok(())
     }
 
     pub async fn close(&self) {
