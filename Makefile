@@ -4,7 +4,7 @@
 
 # make fuzz: the fuzzer's five searches, in a size for every change; a few minutes on two cores.
 
-.PHONY: build deb deny demo bench-nbd bench-starts bench-volumes bench-peers test test-guest test-guest-service test-packages test-python test-long test-power-cut test-kill test-linearizability test-under-load fuzz seeded-build fuzz-seeded fuzz-seeded-long fuzz-bytes coverage mutants lint doc tools
+.PHONY: build deb deny demo bench-nbd bench-starts bench-volumes bench-peers test test-guest test-guest-service test-packages test-python test-long test-power-cut test-s3 test-kill test-linearizability test-under-load fuzz seeded-build fuzz-seeded fuzz-seeded-long fuzz-bytes coverage mutants lint doc tools
 
 # The commit is what `dcd fuzz` prints beside the seed.
 build:
@@ -41,11 +41,11 @@ bench-peers: build
 
 lint:
 	cargo fmt --check
-	cargo clippy --locked --workspace --all-targets -- --deny warnings
+	cargo clippy --locked --workspace --exclude dcd-store --all-targets -- --deny warnings
 	cargo clippy --locked --package dcd-cache --no-default-features -- --deny warnings
 
 doc:
-	RUSTDOCFLAGS="--deny warnings --allow rustdoc::private_intra_doc_links" cargo doc --locked --workspace --no-deps --document-private-items
+	RUSTDOCFLAGS="--deny warnings --allow rustdoc::private_intra_doc_links" cargo doc --locked --workspace --exclude dcd-store --no-deps --document-private-items
 
 # Licences, sources and known vulnerabilities of what is built in: deny.toml. Skipped without cargo-deny.
 deny:
@@ -58,6 +58,14 @@ tools:
 
 test: lint tools
 	scripts/test.sh
+
+# Data-disks in object stores: apart from `make test`, because what they need takes minutes to build. Versitygw, a server of S3, is
+# looked for in PATH, ~/go/bin and DCD_VERSITYGW: go install github.com/versity/versitygw/cmd/versitygw@v1.8.0
+test-s3:
+	cargo clippy --locked --package dcd-store --package dcd --features dcd/s3 --all-targets -- --deny warnings
+	RUSTDOCFLAGS="--deny warnings --allow rustdoc::private_intra_doc_links" cargo doc --locked --package dcd-store --no-deps --document-private-items
+	cargo test --locked --package dcd-store
+	cargo test --locked --package dcd-cache --features s3 --test s3
 
 fuzz: build
 	target/release/dcd fuzz --runs 1000
@@ -111,7 +119,7 @@ test-long: tools
 
 # The real binary, crashed again and again: CYCLES of them, or for FOR (10m). SEED repeats a run.
 CYCLES ?= 500
-test-power-cut test-kill test-linearizability:
+test-power-cut test-s3 test-kill test-linearizability:
 	scripts/crash-cycles.sh $(@:test-%=%) $(CYCLES) "$(FOR)" $(or $(SEED),1999)
 
 # Under fio, which verifies, on an ext4: three hundred legs of a cache-disk, pulled and put back, and the mode switched each second for ten

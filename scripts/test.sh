@@ -17,7 +17,7 @@ run() {
 run scripts/lint-python.sh
 # What is built in: licences, sources, known vulnerabilities.
 run scripts/deny.sh
-run scripts/test-programs build "$programs" --workspace --exclude dcd-fuzz
+run scripts/test-programs build "$programs" --workspace --exclude dcd-fuzz --exclude dcd-store
 # The fuzzer's seeds are far slower without optimisation.
 run scripts/test-programs build "$programs" --release --package dcd-fuzz
 # Mistakes made on purpose, which the fuzzer must find, in a copy of the sources. In a folder of its own: Cargo gives its
@@ -26,13 +26,13 @@ run cargo run --locked --quiet --package dcd-mistakes
 run scripts/test-programs build "$programs" --release --manifest-path target/seeded-src/Cargo.toml --package dcd-fuzz \
     --test seeded --target-dir target/seeded
 run scripts/test-programs run "$programs"
-run cargo test --locked --workspace --exclude dcd-fuzz --doc
+run cargo test --locked --workspace --exclude dcd-fuzz --exclude dcd-store --doc
 
 # Documentation that links to nothing, or says nothing.
 run make doc
 
-# With Parquet, which is off by default; the workspace has its crate already.
-run cargo test --locked --workspace --exclude dcd-fuzz --features dcd-cache/parquet --test parquet
+# With Parquet, which is off by default; the workspace has its crate already. Object stores have a target of their own: make test-s3.
+run cargo test --locked --workspace --exclude dcd-fuzz --exclude dcd-store --features dcd-cache/parquet --test parquet
 
 # A few cases in a guest with ublk, if its kernel has been fetched before.
 run scripts/test-guest --quick --cached --dcd target/debug/dcd

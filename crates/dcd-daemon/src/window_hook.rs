@@ -9,6 +9,9 @@
 //! daemon -> keeper   what to run, how long at most; then the number of each window
 //! keeper -> daemon   how it went: kept, or why not
 //! ```
+//! A data-disk in an object store has no hook: the end of a window is a commit of the store, which a
+//! thread asks for (`device/network/store.rs`).
+//!
 //! The keeper and the hook hold the data-disk open, so that its locks last: when the daemon dies,
 //! the keeper kills the hook, and no other daemon begins to write before that has gone.
 
@@ -26,6 +29,8 @@ use rustix::io::FdFlags;
 use rustix::process::{Pid, Signal};
 use serde::{Deserialize, Serialize};
 
+use crate::device::network::StoreName;
+use crate::device::network::store::Committer;
 use crate::process::signals::{Signals, receive_in_child};
 
 /// Most of what a hook says that is told.
@@ -89,11 +94,15 @@ fn send(to: &mut impl Write, what: &impl Serialize) -> io::Result<()> {
 
 /// The keeper, as the daemon has it. Dropped, it ends, and with it a hook that runs.
 pub(crate) struct WindowHook {
-    orders: Option<ChildStdin>,
-    child: Child,
+    how: How,
     news: Arc<Mutex<HookNews>>,
     /// The window that it was asked for last.
     asked: Arc<AtomicU64>,
+}
+
+enum How {
+    Keeper { orders: Option<ChildStdin>, child: Child },
+    Store(Committer),
 }
 
 /// What there is to be said of a keeper that has ended.
@@ -153,7 +162,47 @@ impl WindowHook {
             // vain, and then it is told.
             ended(last_asked.load(Ordering::Relaxed), false);
         })?;
-        Ok(WindowHook { orders: Some(orders), child, news, asked })
+        Ok(WindowHook { how: How::Keeper { orders: Some(orders), child }, news, asked })
+    }
+
+    /// The same for a data-disk that can do that itself.
+    pub(crate) fn of_store(
+        name: StoreName,
+        ended: impl Fn(u64, bool) + Send + 'static,
+    ) -> io::Result<WindowHook> {
+        let news = Arc::new(Mutex::new(HookNews::default()));
+        let told = news.clone();
+        let committer = Committer::start(name, move |window, done| {
+            let problem = done.err().map(|failure| failure.problem);
+            let is_kept = problem.is_none();
+            let before = std::mem::replace(&mut locked(&told).problem, problem.clone());
+            match (before, problem) {
+                (before, Some(problem)) if before.as_ref() != Some(&problem) => eprintln!(
+                    "dcd: a window cannot be committed: {problem}. Nothing is written to the store \
+                     until it can; it is tried again"
+                ),
+                (Some(_), None) => eprintln!("dcd: windows are committed again"),
+                _ => {}
+            }
+            ended(window, is_kept);
+        })?;
+        Ok(WindowHook { how: How::Store(committer), news, asked: Arc::default() })
+    }
+
+    /// Whether the data-disk is in an object store.
+    pub(crate) fn is_of_store(&self) -> bool {
+        matches!(self.how, How::Store(_))
+    }
+
+    /// The data-disk stands on its own from now on. Whoever is to know that is told.
+    pub(crate) fn release(&self) {
+        let How::Store(committer) = &self.how else { return };
+        if let Err(failure) = committer.release() {
+            eprintln!(
+                "dcd: the store does not know that its cache is detached: {failure}; `dcd create --take-over` takes it all \
+                 the same"
+            );
+        }
     }
 
     /// Has a window kept.
@@ -162,8 +211,12 @@ impl WindowHook {
     /// If the keeper has ended: no window is kept any more.
     pub(crate) fn keep(&mut self, window: u64) -> io::Result<()> {
         self.asked.store(window, Ordering::Relaxed);
-        let orders = self.orders.as_mut().expect("there until it is dropped");
-        let sent = send(orders, &window);
+        let sent = match &mut self.how {
+            How::Keeper { orders, .. } => {
+                send(orders.as_mut().expect("there until it is dropped"), &window)
+            }
+            How::Store(committer) => committer.commit(window),
+        };
         if sent.is_err() {
             let before = locked(&self.news).problem.replace(HAS_ENDED.to_owned());
             if before.as_deref() != Some(HAS_ENDED) {
@@ -181,9 +234,10 @@ impl WindowHook {
 
 impl Drop for WindowHook {
     fn drop(&mut self) {
-        self.orders = None;
+        let How::Keeper { orders, child } = &mut self.how else { return };
+        *orders = None;
         let until = Instant::now() + END_PATIENCE;
-        while matches!(self.child.try_wait(), Ok(None)) && Instant::now() < until {
+        while matches!(child.try_wait(), Ok(None)) && Instant::now() < until {
             std::thread::sleep(LOOK_EVERY);
         }
     }

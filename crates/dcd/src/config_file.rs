@@ -383,7 +383,7 @@ mod tests {
         let (error, _) = problem("bypass-threshold = \"64q\"");
         assert!(error.starts_with("x.toml:1:20: bypass-threshold: "), "{error}");
         let (error, _) = problem("ack = \"disk\"");
-        assert!(error.ends_with("`disk` is none of: memory, log, durable"), "{error}");
+        assert!(error.ends_with("`disk` is none of: memory, log, durable, remote"), "{error}");
         let (error, _) = problem("ack = ");
         assert!(error.starts_with("x.toml:1:"), "{error}");
         assert!(!error.contains('\n'));

@@ -47,6 +47,8 @@ fn main() -> ExitCode {
     dcd_daemon::process::service_manager::inherit_descriptors();
     #[cfg(feature = "lab")]
     dcd_daemon::disk::drive::plug_in_drives(modelled_drive::open);
+    #[cfg(feature = "s3")]
+    command::store_keeper::plug_in();
     std::panic::set_hook(Box::new(report_bug));
     #[cfg(not(feature = "lab"))]
     laboratory::run_if_asked();

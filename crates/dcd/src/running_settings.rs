@@ -11,12 +11,12 @@ use clap::{Args, ValueEnum};
 use dcd_daemon::control::settings::{Apply, ReadAgain, SettingsBook};
 use dcd_daemon::ring::busy_poll::BusyPollMax;
 use dcd_daemon::serve::UblkNumber;
-use dcd_engine::EngineConfig;
+use dcd_engine::{DestagePolicyKind, EngineConfig};
 use dcd_protocol::settings::{SettingOrigin, SettingReport, WantedSettings};
 use dcd_protocol::{Code, Failure};
 
 use crate::config_file::{self, KEYS};
-use crate::settings::Settings;
+use crate::settings::{AckArgument, PolicyArgument, Settings};
 use crate::toml_values::nearest;
 
 /// What may change while a cache is served; the same as in [`dcd_engine::Engine::configure`].
@@ -89,7 +89,12 @@ impl RunningSettings {
             })?;
             assert!(known, "looked up");
         }
-        Ok(on_top.over(self.flags.clone()).over(file.clone()))
+        let mut all = on_top.over(self.flags.clone()).over(file.clone());
+        if all.is_in_store() {
+            // Of its kind the only one there is.
+            all.destage_policy.get_or_insert(PolicyArgument::Ordered);
+        }
+        Ok(all)
     }
 
     /// Hands over what has changed, and tells what. A mode that is asked for again has not changed,
@@ -107,6 +112,16 @@ impl RunningSettings {
         let changed: Vec<String> =
             CHANGEABLE.iter().filter(|key| is_new(key)).map(|key| (*key).to_owned()).collect();
         let mode_asked = self.mode_asked + u64::from(asks_for_mode);
+        let is_remote = |settings: &Settings| settings.ack == Some(AckArgument::Remote);
+        if is_remote(&before) != is_remote(&wanted) {
+            let hint = "start dcd again with it";
+            return Err(refusal(Code::NeedsRestart, "ack=remote takes a restart to change", hint));
+        }
+        if is_remote(&wanted) && wanted.engine_config().destage_policy != DestagePolicyKind::Ordered
+        {
+            let error = "ack can only be remote with destage-policy ordered";
+            return Err(refusal(Code::BadSetting, error, "leave destage-policy as it is"));
+        }
         if !changed.is_empty() || asks_for_mode {
             let config = EngineConfig { mode_asked, ..wanted.engine_config() };
             config.validate().map_err(|error| {

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use dcd_daemon::device::device_spec::{DeviceSpec, DeviceSpecError};
+use dcd_daemon::device::network::store_of;
 use dcd_daemon::frontend::nbd::listen::{NbdAddress, NbdOptions};
 use dcd_daemon::frontend::nbd::server::CONNECTIONS_LIMIT;
 use dcd_daemon::frontend::nbd::tls::TlsAccess;
@@ -634,6 +635,11 @@ impl Settings {
         Ok(NbdOptions { tls, insecure_tcp, tcp_durable, connections_max })
     }
 
+    /// Whether a data-disk is in an object store, which has windows of its own.
+    pub fn is_in_store(&self) -> bool {
+        self.data_disk.iter().any(|disk| store_of(disk.path()).is_some())
+    }
+
     /// The engine's part.
     pub fn engine_config(&self) -> EngineConfig {
         let default = EngineConfig::default();
@@ -644,11 +650,13 @@ impl Settings {
             ack: self.ack.map_or(default.ack, AckArgument::mode),
             max_delay: span(self.max_delay, default.max_delay),
             bypass_threshold_bytes: self.bypass_threshold.unwrap_or(default.bypass_threshold_bytes),
-            destage_policy: self
-                .destage_policy
-                .map_or(default.destage_policy, PolicyArgument::policy),
+            destage_policy: match self.destage_policy {
+                Some(policy) => policy.policy(),
+                None if self.is_in_store() => DestagePolicyKind::Ordered,
+                None => default.destage_policy,
+            },
             ship_within: span(self.ship_within, default.ship_within),
-            keeps_windows: self.window_hook.is_some(),
+            keeps_windows: self.window_hook.is_some() || self.is_in_store(),
             idle_threshold_max: span(self.idle_max, default.idle_threshold_max),
             idle_threshold_min: span(self.idle_min, default.idle_threshold_min),
             dirty_high_percent: self.dirty_high.unwrap_or(default.dirty_high_percent),
@@ -708,13 +716,17 @@ pub enum AckArgument {
     Log,
     /// When it survives a power cut
     Durable,
+    /// As memory does; flushes and FUA when a window with all before them was kept: they survive the
+    /// loss of the cache-disk. With --destage-policy ordered
+    Remote,
 }
 
 impl AckArgument {
     /// The engine's.
     pub fn mode(self) -> AckMode {
         match self {
-            AckArgument::Memory => AckMode::Memory,
+            // What waits for windows are flushes: the loop sees to that.
+            AckArgument::Memory | AckArgument::Remote => AckMode::Memory,
             AckArgument::Log => AckMode::Log,
             AckArgument::Durable => AckMode::Durable,
         }

@@ -4,6 +4,7 @@
 
 use dcd_engine::config::ConfigError;
 use dcd_engine::format::leg_label::LegLabel;
+use dcd_engine::format::superblock::CacheState;
 use dcd_engine::io::LegError;
 use dcd_engine::legs::witness::WitnessParts;
 use dcd_engine::nvram::durable::NvramStatus;
@@ -51,6 +52,10 @@ pub trait Core {
     }
     /// Whether what is being closed holds what its data-disk does not.
     fn holds_newer_data(&self) -> bool {
+        false
+    }
+    /// Whether it is closed for good: its data-disk stands on its own.
+    fn is_detached(&self) -> bool {
         false
     }
     /// Takes over what may change while it runs.
@@ -187,6 +192,10 @@ impl Core for TieredEngine {
         let status = Engine::status(self);
         let in_front = self.nvram_status().map_or(0, |nvram| nvram.blocks);
         in_front + status.dirty_lines + status.zero_ranges > 0
+    }
+
+    fn is_detached(&self) -> bool {
+        *Core::phase(self) == Phase::Closed && self.superblock().state == CacheState::Detached
     }
 
     fn configure(&mut self, config: &EngineConfig) -> Result<(), ConfigError> {

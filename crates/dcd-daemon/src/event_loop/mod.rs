@@ -35,9 +35,9 @@ use dcd_engine::volume::attributes::{AttributeChange, Attributes};
 use dcd_engine::volume::growth::Growth;
 use dcd_engine::volume::{GrowthEnd, ReplaceError};
 use dcd_engine::{
-    Buffer, Device, Engine, EngineConfig, Geometry, GrowRefusal, Input, Io, IoDone, MemoryUse,
-    Operation, Output, Phase, Reply, Request, RequestError, RequestId, Time, VolumeError,
-    VolumeRequest,
+    Buffer, DestagePolicyKind, Device, Engine, EngineConfig, Geometry, GrowRefusal, Input, Io,
+    IoDone, MemoryUse, Operation, Output, Phase, Reply, Request, RequestError, RequestId, Time,
+    VolumeError, VolumeRequest,
 };
 use rustix::event::PollFlags;
 
@@ -114,6 +114,17 @@ struct Pending {
     ticket: Option<DrainTicket>,
     /// What it wants, while somebody records.
     asked: Option<AskedRequest>,
+    /// It waits for a window, too.
+    window: WaitsForWindow,
+}
+
+/// What a request has to do with windows of ordered shipping.
+enum WaitsForWindow {
+    No,
+    /// When it is durable on the cache-disk.
+    Then,
+    /// It does. The buffer goes back with the answer.
+    Now(Option<Buffer>),
 }
 
 /// A request whose answer leaves in this turn.
@@ -145,6 +156,8 @@ pub struct EventLoop<C> {
     core: C,
     /// Keeps windows of ordered shipping. Before the disks: it ends before their locks.
     window_hook: Option<WindowHook>,
+    /// Flushes and FUA of clients are answered when a window with all of it was kept.
+    flushes_wait_for_windows: bool,
     disks: Disks,
     /// Of a data-disk that has a label.
     label: Option<LabelKeeper>,
@@ -333,6 +346,7 @@ impl<C: Core> EventLoop<C> {
             memory,
             may_grow: None,
             window_hook: None,
+            flushes_wait_for_windows: false,
             is_closing: false,
             calendar_told: None,
             growth_noted: 0,
@@ -379,6 +393,11 @@ impl<C: Core> EventLoop<C> {
     /// Memory is bounded: a larger log has to fit, too.
     pub(crate) fn set_may_grow(&mut self, may_grow: MayGrow) {
         self.may_grow = Some(may_grow);
+    }
+
+    /// Whether flushes and FUA of clients wait for windows.
+    pub(crate) fn set_flushes_wait_for_windows(&mut self, wait: bool) {
+        self.flushes_wait_for_windows = wait;
     }
 
     /// Windows of ordered shipping are kept by this.
@@ -432,13 +451,13 @@ impl<C: Core> EventLoop<C> {
     /// Gives the core a request of the loop's owner.
     pub fn request(&mut self, operation: Operation, completion: Completion) {
         let received = self.now;
-        self.start_request(operation, false, received, Origin::Thread(completion));
+        self.start_asked(operation, false, received, Origin::Thread(completion), false);
     }
 
     /// The same for a change that is to be durable when it is answered.
     pub fn request_fua(&mut self, operation: Operation, completion: Completion) {
         let received = self.now;
-        self.start_request(operation, true, received, Origin::Thread(completion));
+        self.start_asked(operation, true, received, Origin::Thread(completion), false);
     }
 
     /// Begins a drain of the loop's owner.
@@ -448,7 +467,14 @@ impl<C: Core> EventLoop<C> {
 
     fn start_drain(&mut self, ticket: DrainTicket, received: Time, completion: Completion) {
         let (origin, kind) = (Origin::Thread(completion), RequestKind::Other);
-        let pending = Pending { origin, kind, received, ticket: Some(ticket), asked: None };
+        let pending = Pending {
+            origin,
+            kind,
+            received,
+            ticket: Some(ticket),
+            asked: None,
+            window: WaitsForWindow::No,
+        };
         self.start(pending, Operation::Drain, false);
     }
 
@@ -475,7 +501,14 @@ impl<C: Core> EventLoop<C> {
         completion: Completion,
     ) {
         let (origin, kind) = (Origin::Thread(completion), RequestKind::Other);
-        let pending = Pending { origin, kind, received, ticket: Some(ticket), asked: None };
+        let pending = Pending {
+            origin,
+            kind,
+            received,
+            ticket: Some(ticket),
+            asked: None,
+            window: WaitsForWindow::No,
+        };
         let disks = self.disks.cache.iter().flat_map(CacheSide::iter);
         let sizes: std::io::Result<Vec<u64>> = disks.map(Disk::size_now).collect();
         let found = sizes.map(|sizes| sizes.into_iter().min().unwrap_or(0));
@@ -751,6 +784,11 @@ impl<C: Core> EventLoop<C> {
     /// Tells the core what has happened and does what it wants.
     /// Other settings, and what comes of them at once.
     pub(crate) fn configure(&mut self, config: &EngineConfig) -> Result<(), ConfigError> {
+        let is_in_store = self.window_hook.as_ref().is_some_and(WindowHook::is_of_store);
+        if is_in_store && config.destage_policy != DestagePolicyKind::Ordered {
+            let why = "must be ordered for a data-disk in an object store";
+            return Err(ConfigError::new("destage-policy", why));
+        }
         self.core.configure(config)?;
         let io_timeout = std::time::Duration::from_nanos(config.io_timeout.0);
         self.disks.iter_mut().for_each(|disk| disk.set_io_timeout(io_timeout));
@@ -977,7 +1015,10 @@ impl<C: Core> EventLoop<C> {
     fn client_event(&mut self, client: ClientKey, event: Event) {
         match event {
             Event::Request { handle, operation, fua } => {
-                self.start_request(operation, fua, self.now, Origin::Nbd { client, handle });
+                // Who may outlive this machine waits until it is durable here, and no longer.
+                let waits = self.waits_for_window(&operation, fua);
+                let fua = fua || changes_data(&operation) && self.nbd.is_durable(client);
+                self.start_asked(operation, fua, self.now, Origin::Nbd { client, handle }, waits);
             }
             Event::BlockStatus { handle, range, pieces_max } => {
                 let pieces = if self.is_closing || !self.core.check_range(range) {
@@ -992,7 +1033,24 @@ impl<C: Core> EventLoop<C> {
     }
 
     /// Gives a request to the core, if it is one that may be given.
+    /// A request of a client.
     fn start_request(&mut self, operation: Operation, fua: bool, received: Time, origin: Origin) {
+        let waits = self.waits_for_window(&operation, fua);
+        self.start_asked(operation, fua, received, origin, waits);
+    }
+
+    fn waits_for_window(&self, operation: &Operation, fua: bool) -> bool {
+        self.flushes_wait_for_windows && (fua || matches!(operation, Operation::Flush))
+    }
+
+    fn start_asked(
+        &mut self,
+        operation: Operation,
+        fua: bool,
+        received: Time,
+        origin: Origin,
+        waits_for_window: bool,
+    ) {
         let kind = RequestKind::of(&operation);
         let asked = match self.recorders.is_empty() {
             true => None,
@@ -1001,7 +1059,13 @@ impl<C: Core> EventLoop<C> {
                 AskedRequest::of(&operation, fua, self.requests_recorded)
             }
         };
-        self.start(Pending { origin, kind, received, ticket: None, asked }, operation, fua);
+        let (operation, window) = match operation {
+            // All that was acknowledged is in a window that was kept, or there is an error.
+            Operation::Flush if waits_for_window => (Operation::Drain, WaitsForWindow::Now(None)),
+            other if waits_for_window => (other, WaitsForWindow::Then),
+            other => (other, WaitsForWindow::No),
+        };
+        self.start(Pending { origin, kind, received, ticket: None, asked, window }, operation, fua);
     }
 
     fn start(&mut self, pending: Pending, operation: Operation, fua: bool) {
@@ -1059,11 +1123,28 @@ impl<C: Core> EventLoop<C> {
         if range.blocks == 0 { Err(Ok(())) } else { Ok(()) }
     }
 
-    fn reply(&mut self, reply: Reply) {
+    fn reply(&mut self, mut reply: Reply) {
         let index = reply.id.0 as usize;
         let pending = self.pending.get_mut(index).and_then(Option::take);
-        let pending = pending.expect("the core answers each request once");
+        let mut pending = pending.expect("the core answers each request once");
         self.pending_free.push(index as u32);
+        match std::mem::replace(&mut pending.window, WaitsForWindow::No) {
+            WaitsForWindow::Then if reply.result.is_ok() => {
+                pending.window = WaitsForWindow::Now(reply.buffer);
+                return self.start(pending, Operation::Drain, false);
+            }
+            WaitsForWindow::Now(buffer) => {
+                let is_refused = |error: &RequestError| {
+                    !matches!(error, RequestError::Io | RequestError::ShuttingDown)
+                };
+                if reply.result.as_ref().is_err_and(is_refused) {
+                    // Whoever flushes knows no other reasons.
+                    reply.result = Err(RequestError::Io);
+                }
+                reply.buffer = buffer;
+            }
+            WaitsForWindow::Then | WaitsForWindow::No => {}
+        }
         if pending.ticket.is_some() {
             self.note_size();
         }
@@ -1206,6 +1287,9 @@ impl<C: Core> EventLoop<C> {
     /// under way any more on its disks.
     pub fn close(mut self) -> (C, bool) {
         self.is_closing = true;
+        if let (Some(hook), true) = (&self.window_hook, self.core.is_detached()) {
+            hook.release();
+        }
         // First: the hook reads the data-disk, whose locks go with the disks.
         self.window_hook = None;
         let until = std::time::Instant::now() + CLOSE_PATIENCE;

@@ -156,6 +156,14 @@ pub enum ServeError {
         /// What was asked for.
         operation: &'static str,
     },
+    /// An object store where something else must be.
+    #[error("{} cannot be {what}: it is an object store", path.display())]
+    NotInStore {
+        /// Its name.
+        path: PathBuf,
+        /// What it was given as.
+        what: &'static str,
+    },
     /// A cache without a volume has one data-disk.
     #[error("the cache has one data-disk, no volume of several")]
     OneDataDisk,
@@ -399,6 +407,10 @@ impl ServeError {
             ServeError::NewLeg(error) => return error.hint(),
             ServeError::LabelledOnLegs => {
                 "a label says which one cache-disk is newer than the disk: create the cache without --labelled".into()
+            }
+            ServeError::NotInStore { .. } => {
+                "an object store is the one data-disk of a cache of its own: `dcd create --cache-disk DISK --data-disk \
+                 s3://BUCKET/PREFIX`".into()
             }
             ServeError::OneDataDisk => {
                 "give the one --data-disk that `dcd inspect superblock` tells of".into()

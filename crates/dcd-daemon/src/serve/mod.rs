@@ -142,6 +142,8 @@ pub struct ServeOptions {
     pub caretaker: Option<CaretakerProgram>,
     /// What keeps windows of ordered shipping.
     pub window_hook: Option<WindowHookOptions>,
+    /// Flushes and FUA are answered when a window with all of it was kept, and not before.
+    pub remote_ack: bool,
     /// What the host remembers of pairs.
     pub pairs: PairBook,
     /// What may be set while it serves, and the file that SIGHUP has read again.
@@ -290,6 +292,7 @@ fn serve_until_end(
     // Links may be others since, and the memory of the last session may be where nobody said.
     mount_place::check(&options, event_loop.memory().map(|memory| memory.directory()))?;
     start_window_hook(&options, event_loop)?;
+    event_loop.set_flushes_wait_for_windows(options.remote_ack);
     // All is open. Threads of before this line may do more; none of them hears a client.
     let fuse_made = match options.give_up_rights {
         true => give_up_rights(&options, event_loop, &mut isolation, &pair.data_disk)?,

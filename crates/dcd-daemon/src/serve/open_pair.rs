@@ -10,15 +10,16 @@ use dcd_engine::volume::format::area::VolumeArea;
 use dcd_engine::volume::format::header::{VOLUME_HEADER_BYTES, VolumeHeader};
 use dcd_engine::volume::{Volume, VolumeParts};
 use dcd_engine::{
-    AckMode, DataDiskInfo, Device, Engine, EngineConfig, FormatError, MemoryUse, OpenError, Phase,
-    SegmentMemory, Superblock, TieredEngine, Time,
+    AckMode, DataDiskInfo, DestagePolicyKind, Device, Engine, EngineConfig, FormatError, MemoryUse,
+    OpenError, Phase, SegmentMemory, Superblock, TieredEngine, Time,
 };
 
 use crate::clock::Clock;
 use crate::device::device_file::{DeviceError, DeviceFile, share_a_disk};
 use crate::device::device_spec::DeviceSpec;
 use crate::device::identity::same_disks;
-use crate::device::network::Mark;
+use crate::device::network::store::claim_store;
+use crate::device::network::{Mark, NetworkProblem, StoreName};
 use crate::device::shares::whole_name;
 use crate::disk::Disk;
 use crate::event_loop::{DataSide, EventLoop, MayGrow, Parts};
@@ -42,6 +43,7 @@ use crate::serve::memory_need::MemoryNeed;
 use crate::serve::open_nvram::{OpenNvram, open_nvram};
 use crate::serve::opening::OpeningTeller;
 use crate::units_text::format_duration;
+use crate::window_hook::WindowHook;
 
 /// Longest read or write of an NBD client.
 const PAYLOAD_MAX: u32 = 32 << 20;
@@ -114,7 +116,20 @@ pub(crate) fn open_pair_on(
     let hash_seed = u64::from_le_bytes(seed);
     let mut config =
         EngineConfig { one_disk, data_disk_read_only, hash_seed, ..options.engine.clone() };
+    let store = below.store().cloned();
+    if store.is_some() {
+        // A window becomes visible by one commit.
+        (config.destage_policy, config.keeps_windows) = (DestagePolicyKind::Ordered, true);
+    }
     config.validate().map_err(OpenError::Config)?;
+    if let (Some(store), false) = (&store, data_disk_read_only || config.read_only) {
+        // Whoever wrote to it before writes no more. Refused, it has changed nothing.
+        claim_store(store, superblock.uuid).map_err(|failure| {
+            let path = store.to_string().into();
+            let source = Box::new(NetworkProblem::Store(failure));
+            ServeError::device("data-disk")(DeviceError::Network { path, source })
+        })?;
+    }
 
     let info = below.info();
     let data_disk_info = match options.size {
@@ -195,6 +210,13 @@ pub(crate) fn open_pair_on(
     })
     .map_err(ServeError::system("make an io_uring"))?;
     may_grow.into_iter().for_each(|may_grow| event_loop.set_may_grow(may_grow));
+    if let Some(store) = store {
+        let submitter = event_loop.submitter();
+        let ended = move |window, is_kept| submitter.window_kept(window, is_kept);
+        let hook = WindowHook::of_store(store, ended);
+        let hook = hook.map_err(ServeError::system("start what commits windows"))?;
+        event_loop.set_window_hook(hook);
+    }
     Ok(Pair {
         event_loop,
         superblock,
@@ -464,6 +486,14 @@ impl Below {
             if let Some(operation) = options.not_for_volumes {
                 return Err(ServeError::NotForVolumes { operation });
             }
+            let in_store =
+                |disk: &&Disk| disk.file().network().is_some_and(|it| it.store().is_some());
+            if let Some(disk) = data_disks.iter().find(in_store) {
+                return Err(ServeError::NotInStore {
+                    path: disk.file().path().to_owned(),
+                    what: "a member of a volume",
+                });
+            }
             let header = Box::new(read_volume_header(cache_disk.file(), superblock)?);
             let mut members = Members::of(data_disks, superblock.uuid, header.config.members)?;
             // Whether the others can do without is for the engine to say: it may be no member any
@@ -486,6 +516,14 @@ impl Below {
         let data_disk = data_disks.pop().ok_or(ServeError::OneDataDisk)?;
         check_serial(superblock, data_disk.file())?;
         Ok(Below::One(Box::new(data_disk)))
+    }
+
+    /// The object store that the data-disk is in.
+    fn store(&self) -> Option<&StoreName> {
+        match self {
+            Below::One(disk) => disk.file().network()?.store(),
+            Below::Volume { .. } => None,
+        }
     }
 
     /// Compares the label of the data-disk, if the cache says that it has one, and leaves it out of

@@ -67,6 +67,7 @@ pub fn options(directory: &Path) -> ServeOptions {
         give_up_rights: false,
         caretaker: None,
         window_hook: None,
+        remote_ack: false,
         pairs: PairBook::default(),
         settings: None,
         settings_file: None,

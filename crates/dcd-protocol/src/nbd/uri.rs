@@ -3,6 +3,7 @@
 //! ```text
 //! nbd://HOST[:PORT][/EXPORT]                  TCP; port 10809 if none is given
 //! nbd+unix://[/EXPORT]?socket=PATH            a unix socket
+//! s3://BUCKET/PREFIX                          an object store, which a process of dcd serves ([`crate::store`])
 //! ```
 //!
 //! The name of the export is what follows the first slash, percent-decoded; none is the empty name,
@@ -15,6 +16,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use super::wire::STRING_MAX;
+use crate::store::{StoreName, StoreNameError, looks_like_store};
 
 /// The port of NBD.
 pub const DEFAULT_PORT: u16 = 10809;
@@ -33,6 +35,8 @@ pub enum Server {
     },
     /// At a unix socket.
     Unix(PathBuf),
+    /// A process of our own, which has an object store open.
+    Store(StoreName),
 }
 
 impl fmt::Display for Server {
@@ -41,6 +45,7 @@ impl fmt::Display for Server {
             Server::Tcp { host, port } if host.contains(':') => write!(f, "[{host}]:{port}"),
             Server::Tcp { host, port } => write!(f, "{host}:{port}"),
             Server::Unix(path) => write!(f, "{}", path.display()),
+            Server::Store(name) => write!(f, "{name}"),
         }
     }
 }
@@ -57,6 +62,9 @@ pub struct NbdUri {
 /// What is wrong with a URI.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum UriError {
+    /// No object store.
+    #[error("{0}")]
+    Store(#[from] StoreNameError),
     /// Encrypted.
     #[error("{scheme}:// is NBD with TLS, which dcd does not speak to a disk")]
     Tls {
@@ -125,6 +133,7 @@ impl UriError {
             UriError::Tls { .. } => "lead the connection through a tunnel (stunnel, WireGuard, ssh -L), and name its near \
                  end with nbd:// or nbd+unix://"
                 .into(),
+            UriError::Store(error) => error.hint(),
             UriError::Encoding { .. } | UriError::Parameter { .. } => {
                 "write ? as %3F, # as %23, % as %25 and a space as %20 in a name".into()
             }
@@ -138,10 +147,11 @@ impl UriError {
 /// Whether a text is meant to be the URI of an export, be it a good one.
 pub fn looks_like_uri(text: &[u8]) -> bool {
     let Some(end) = text.windows(3).position(|bytes| bytes == b"://") else { return false };
-    matches!(
-        &text[..end].to_ascii_lowercase()[..],
-        b"nbd" | b"nbds" | b"nbd+unix" | b"nbds+unix" | b"nbd+vsock" | b"nbds+vsock"
-    )
+    looks_like_store(text)
+        || matches!(
+            &text[..end].to_ascii_lowercase()[..],
+            b"nbd" | b"nbds" | b"nbd+unix" | b"nbds+unix" | b"nbd+vsock" | b"nbds+vsock"
+        )
 }
 
 impl NbdUri {
@@ -151,14 +161,23 @@ impl NbdUri {
             Server::Unix(path) => {
                 Server::Unix(std::path::absolute(path).unwrap_or_else(|_| path.clone()))
             }
-            tcp => tcp.clone(),
+            other => other.clone(),
         };
         NbdUri { server, export: self.export.clone() }
+    }
+
+    /// If it is an object store: that.
+    pub fn store(&self) -> Option<&StoreName> {
+        match &self.server {
+            Server::Store(name) => Some(name),
+            _ => None,
+        }
     }
 
     /// The export in words.
     pub fn export_words(&self) -> String {
         match self.export.as_str() {
+            "" if self.store().is_some() => "the disk in it".into(),
             "" => "the default export".into(),
             name => format!("the export {name:?}"),
         }
@@ -169,6 +188,9 @@ impl FromStr for NbdUri {
     type Err = UriError;
 
     fn from_str(text: &str) -> Result<NbdUri, UriError> {
+        if looks_like_store(text.as_bytes()) {
+            return Ok(NbdUri { server: Server::Store(text.parse()?), export: String::new() });
+        }
         let (scheme, rest) = text.split_once("://").unwrap_or((text, ""));
         let scheme = scheme.to_ascii_lowercase();
         let is_unix = match scheme.as_str() {
@@ -319,6 +341,7 @@ impl fmt::Display for NbdUri {
                 let path = Encoded(Path::as_os_str(path).as_bytes(), b"-._~/:@,+");
                 write!(f, "nbd+unix:///{export}?socket={path}")
             }
+            Server::Store(name) => write!(f, "{name}"),
         }
     }
 }

@@ -108,6 +108,10 @@ pub enum Verb {
     HelpMarkdown(command::help_markdown::HelpMarkdownArguments),
     Caretaker(command::caretaker::CaretakerArguments),
     WindowKeeper(command::window_keeper::WindowKeeperArguments),
+    #[cfg(feature = "s3")]
+    Store(command::store::StoreArguments),
+    #[cfg(feature = "s3")]
+    StoreKeeper(command::store_keeper::StoreKeeperArguments),
 }
 
 /// The whole command line, for completions, manual pages and documents.

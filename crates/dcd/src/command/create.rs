@@ -83,11 +83,19 @@ pub struct CreateArguments {
     /// Name of the share [default: that of the data-disk].
     #[arg(long, value_name = "NAME", requires = "share")]
     pub name: Option<String>,
-    /// The disk the cache is for: a block device, a file, or an export of an NBD server,
-    /// nbd://HOST/EXPORT or nbd+unix:///EXPORT?socket=PATH. With --volume, each member in a --data-disk of its own; they are
+    /// The disk the cache is for: a block device, a file, an export of an NBD server,
+    /// nbd://HOST/EXPORT or nbd+unix:///EXPORT?socket=PATH, or an object store, s3://BUCKET/PREFIX. With --volume, each member in a --data-disk of its own; they are
     /// numbered from 0.
     #[arg(long, value_name = "DISK", required = true)]
     pub data_disk: Vec<DeviceSpec>,
+    /// Make the data-disk, an object store, in this size. One of this size that is there already is
+    /// taken as it is, if it belongs to no cache.
+    #[arg(long, value_name = "SIZE", value_parser = parse_size, conflicts_with_all = ["volume", "labelled"])]
+    pub size: Option<u64>,
+    /// Take the data-disk, an object store, although it belongs to another cache: that one writes
+    /// to it no more, and what it has acknowledged behind its last window is not in the store.
+    #[arg(long)]
+    pub take_over: bool,
     /// Make the data-disks the members of a volume, as this TOML file says; docs/volume.md has all
     /// keys.
     #[arg(long, value_name = "FILE")]
@@ -303,7 +311,7 @@ fn make(arguments: &CreateArguments, stop: &Stop) -> Result<(), CommandError> {
     stop.check()?;
     let witness = arguments.witness.as_deref().map(new_witness);
     let witness = witness.transpose().map_err(ServeError::from)?;
-    write(&disks, witness.as_ref(), &target, options)?;
+    write(&disks, witness.as_ref(), &target, options, arguments.take_over)?;
     rooms.into_iter().for_each(Room::keep);
     let places: Vec<PathBuf> = match &new_shares {
         Some(shares) => shares.paths(),
@@ -631,11 +639,12 @@ fn write(
     witness: Option<&DeviceFile>,
     target: &Target,
     options: CreateOptions,
+    take_over: bool,
 ) -> Result<(), CommandError> {
     // Each write is flushed before the next.
-    // 2. Labels of members, or of the one data-disk. Crash here: no cache, and disks of nothing,
+    // 2. Labels of members, or of the one data-disk; an object store is told whose it is. Crash here: no cache, and disks of nothing,
     //    which may be taken again.
-    target.write_labels(options.uuid)?;
+    target.write_labels(options.uuid, take_over)?;
     // 3. The checkpoint and the tables of a volume; on legs their labels, when all of them have
     //    that; then the superblocks. Crash before the first superblock: no cache. Crash before the
     //    last: a whole cache, of which a start writes all copies, and nothing in it to lose.

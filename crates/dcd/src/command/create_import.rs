@@ -59,6 +59,8 @@ impl ImportArguments {
     /// The creation that it is.
     pub fn creation(&self) -> CreateArguments {
         CreateArguments {
+            size: None,
+            take_over: false,
             witness: None,
             cache_disk: self.cache_disk.clone(),
             cache_size: self.cache_size,

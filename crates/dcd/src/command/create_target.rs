@@ -3,8 +3,10 @@
 
 use std::path::Path;
 
-use dcd_daemon::device::device_file::DeviceFile;
+use dcd_daemon::device::device_file::{DeviceError, DeviceFile};
 use dcd_daemon::device::identity::same_disks;
+use dcd_daemon::device::network::store::{bind_store, create_store, store_facts};
+use dcd_daemon::device::network::{NetworkProblem, StoreFailure, store_of};
 use dcd_daemon::device::shares::Place;
 use dcd_daemon::pair::book::{PairBook, PairProblem};
 use dcd_daemon::serve::ServeError;
@@ -60,6 +62,7 @@ impl Target {
         if file.is_none() && arguments.import.is_none() && paths.len() > 1 {
             return Err(CommandError::VolumeMissing { disks: paths.len() });
         }
+        find_store(arguments)?;
         let mut disks = Vec::new();
         for path in paths {
             if !Place::of(path).exists() {
@@ -175,9 +178,10 @@ impl Target {
 
     /// Writes a label to each disk that gets one, and nothing else where the beginning of another
     /// content may be.
-    pub fn write_labels(&self, uuid: Uuid) -> Result<(), CommandError> {
+    pub fn write_labels(&self, uuid: Uuid, take_over: bool) -> Result<(), CommandError> {
         let volume = match self {
-            Target::Disk(_) | Target::Imported(_) => return Ok(()),
+            Target::Disk(disk) => return bind(disk, uuid, take_over),
+            Target::Imported(_) => return Ok(()),
             Target::Labelled(labelled) => return labelled.write(uuid),
             Target::Volume(volume) => volume,
         };
@@ -260,6 +264,65 @@ impl Target {
             }
         }
     }
+}
+
+fn store_failed(path: &Path, failure: StoreFailure) -> CommandError {
+    let (path, source) = (path.to_owned(), Box::new(NetworkProblem::Store(failure)));
+    ServeError::device("data-disk")(DeviceError::Network { path, source }).into()
+}
+
+/// Makes the object store, if there is to be one, and refuses one that belongs to another cache.
+fn find_store(arguments: &CreateArguments) -> Result<(), CommandError> {
+    let stores: Vec<_> = arguments
+        .data_disk
+        .iter()
+        .filter_map(|disk| store_of(disk.path()).map(|name| (disk.path(), name)))
+        .collect();
+    for disk in &arguments.cache_disk {
+        if store_of(disk.path()).is_some() {
+            let (path, what) = (disk.path().to_owned(), "a cache-disk");
+            return Err(ServeError::NotInStore { path, what }.into());
+        }
+    }
+    let Some((path, name)) = stores.first() else {
+        return match arguments.size.is_some() || arguments.take_over {
+            true => Err(CommandError::OnlyForStores),
+            false => Ok(()),
+        };
+    };
+    let what = match (&arguments.volume, arguments.labelled || arguments.import.is_some()) {
+        (Some(_), _) => Some("a member of a volume"),
+        (None, true) => Some("a disk with a label"),
+        (None, false) => None,
+    };
+    if let Some(what) = what {
+        return Err(ServeError::NotInStore { path: path.to_path_buf(), what }.into());
+    }
+    let facts = match arguments.size {
+        Some(size) => create_store(name, size),
+        None => store_facts(name),
+    };
+    let facts = facts.map_err(|failure| store_failed(path, failure))?;
+    match facts.cache {
+        Some(cache) if !arguments.take_over => Err(store_failed(
+            path,
+            StoreFailure {
+                problem: format!("{name}: it belongs to cache {cache} (epoch {})", facts.epoch),
+                hint: Some(
+                    "serve that cache; if it is lost, add --take-over: the new one begins at the end of the last window"
+                        .into(),
+                ),
+                is_silence: false,
+            },
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// An object store knows whose it is.
+fn bind(disk: &DeviceFile, uuid: Uuid, take_over: bool) -> Result<(), CommandError> {
+    let Some(name) = disk.network().and_then(|network| network.store()) else { return Ok(()) };
+    bind_store(name, uuid, take_over).map_err(|failure| store_failed(disk.path(), failure))
 }
 
 /// Refuses a disk that somebody's cache needs. With --force it says what is given up, and so does

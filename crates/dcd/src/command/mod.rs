@@ -56,6 +56,10 @@ pub mod simulate;
 pub mod slow_disk;
 pub mod status;
 pub mod status_panel;
+#[cfg(feature = "s3")]
+pub mod store;
+#[cfg(feature = "s3")]
+pub mod store_keeper;
 #[cfg(feature = "lab")]
 pub mod sweep;
 pub mod top;
@@ -119,5 +123,9 @@ pub fn run(verb: Verb) -> Result<(), CommandError> {
         Verb::HelpMarkdown(_) => help_markdown::run(),
         Verb::Caretaker(_) => caretaker::run(),
         Verb::WindowKeeper(_) => window_keeper::run(),
+        #[cfg(feature = "s3")]
+        Verb::Store(arguments) => store::run(&arguments),
+        #[cfg(feature = "s3")]
+        Verb::StoreKeeper(arguments) => store_keeper::run(&arguments),
     }
 }

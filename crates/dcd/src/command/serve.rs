@@ -16,12 +16,13 @@ use dcd_daemon::serve::slow_disk::SlowDiskOptions;
 use dcd_daemon::serve::{Outcome, Ready, ServeError, ServeOptions, serve};
 use dcd_daemon::units_text::{format_duration, format_size};
 use dcd_daemon::window_hook::WindowHookOptions;
+use dcd_engine::DestagePolicyKind;
 use dcd_engine::config::ConfigError;
 
 use crate::config_file;
 use crate::error::CommandError;
 use crate::running_settings::RunningSettings;
-use crate::settings::Settings;
+use crate::settings::{AckArgument, PolicyArgument, Settings};
 use crate::stdout::print;
 
 /// Serve the cached disk, in the foreground.
@@ -176,9 +177,16 @@ pub fn options(arguments: ServeArguments) -> Result<ServeOptions, CommandError> 
     }
     check_frontends(&settings)?;
     let engine = settings.engine_config();
+    let remote_ack = settings.ack == Some(AckArgument::Remote);
+    if remote_ack && engine.destage_policy != DestagePolicyKind::Ordered {
+        return Err(
+            ConfigError::new("ack", "can only be remote with destage-policy ordered").into()
+        );
+    }
     let one_disk = settings.one_disk();
     let nbd_options = settings.nbd_options()?;
     let nvram = settings.nvram_options()?;
+    check_store(&settings)?;
     let program = std::env::current_exe().ok();
     let window_hook = window_hook_options(&settings, program.clone())?;
     let options = ServeOptions {
@@ -220,6 +228,7 @@ pub fn options(arguments: ServeArguments) -> Result<ServeOptions, CommandError> 
         caretaker: program
             .map(|program| CaretakerProgram { program, arguments: vec!["caretaker".into()] }),
         window_hook,
+        remote_ack,
         pairs: PairBook::from_environment(settings.trust_disks),
         settings_file: settings_file.clone(),
         settings: Some(SharedSettings::new(RunningSettings::new(
@@ -231,6 +240,24 @@ pub fn options(arguments: ServeArguments) -> Result<ServeOptions, CommandError> 
     };
     options.engine.validate()?;
     Ok(options)
+}
+
+/// A data-disk in an object store ends windows by commits of its own.
+fn check_store(settings: &Settings) -> Result<(), CommandError> {
+    let refuse = |key, why| Err(ConfigError::new(key, why).into());
+    if !settings.is_in_store() {
+        return Ok(());
+    }
+    if settings.window_hook.is_some() {
+        return refuse(
+            "window-hook",
+            "is not possible with a data-disk in an object store: it keeps each window itself",
+        );
+    }
+    match settings.destage_policy {
+        None | Some(PolicyArgument::Ordered) => Ok(()),
+        Some(_) => refuse("destage-policy", "must be ordered for a data-disk in an object store"),
+    }
 }
 
 /// What keeps windows of ordered shipping.

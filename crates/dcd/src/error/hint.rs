@@ -49,6 +49,11 @@ impl CommandError {
     /// What was said, or not said.
     fn hint_about_words(&self) -> Option<String> {
         match self {
+            #[cfg(feature = "s3")]
+            CommandError::Store(failure) => failure.hint.clone(),
+            CommandError::OnlyForStores => {
+                Some("leave them out: the data-disk has a size of its own, and its cache is named by --cache-disk".into())
+            }
             CommandError::VolumeMissing { .. } => {
                 Some("for example --volume raid.toml with two lines: [[set]] and level = 5; docs/volume.md".into())
             }

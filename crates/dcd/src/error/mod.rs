@@ -105,6 +105,13 @@ pub enum CommandError {
         /// Why.
         why: String,
     },
+    /// An object store, in the words of whoever has it open.
+    #[cfg(feature = "s3")]
+    #[error("{0}")]
+    Store(dcd_daemon::device::network::StoreFailure),
+    /// What an object store alone can do.
+    #[error("--size and --take-over are for a data-disk in an object store")]
+    OnlyForStores,
     /// Several data-disks, and nothing that says how they belong together.
     #[error("{disks} data-disks, and no --volume that says which RAID sets are on them")]
     VolumeMissing {

@@ -126,6 +126,8 @@ macro_rules! skip_without {
 /// At the end, also of a test that fails, nothing of it is left.
 pub struct Site {
     pub folder: Folder,
+    /// What `dcd` finds in its environment beside the usual.
+    pub variables: Vec<(String, String)>,
 }
 
 impl Site {
@@ -133,7 +135,7 @@ impl Site {
     pub fn empty() -> Site {
         static SWEEP: Once = Once::new();
         SWEEP.call_once(sweep_left_behind);
-        Site { folder: Folder::new() }
+        Site { folder: Folder::new(), variables: Vec::new() }
     }
 
     /// With a data-disk of zeroes and a cache for it.
@@ -196,6 +198,7 @@ impl Site {
             .args(common::stop_timeout(line))
             .current_dir(self.path(""))
             .env("DCD_STATE_DIRECTORY", self.folder.state_directory())
+            .envs(self.variables.iter().cloned())
             .env("RUST_BACKTRACE", "1")
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
@@ -238,6 +241,7 @@ impl Site {
             .current_dir(self.path(""))
             .env("PATH", search_path())
             .env("DCD_STATE_DIRECTORY", self.folder.state_directory())
+            .envs(self.variables.iter().cloned())
             .env("LC_ALL", "C")
             .stdin(Stdio::null())
             .output()

@@ -14,6 +14,7 @@ use dcd_protocol::nbd::negotiation::{ExportFacts, Negotiation, Step};
 use dcd_protocol::nbd::replies::{Asked, Asks, ReplyReader};
 use dcd_protocol::nbd::uri::{NbdUri, Server};
 use dcd_protocol::nbd::wire::{REQUEST_MAGIC, RequestHeader, command};
+use dcd_protocol::store::StoreFailure;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::sockopt;
@@ -23,7 +24,7 @@ use rustix::net::{
 };
 use zerocopy::IntoBytes;
 
-use super::NetworkProblem;
+use super::{NetworkProblem, store};
 
 /// A peer of which nothing is heard is asked whether it lives after so long, then so often.
 const KEEP_ALIVE_IDLE: Duration = Duration::from_secs(10);
@@ -59,6 +60,7 @@ impl Link {
         };
         let socket = connected(&uri.server, deadline).map_err(|error| match error {
             Unconnected::Host { host, source } => NetworkProblem::Host { host, source },
+            Unconnected::Store(failure) => NetworkProblem::Store(failure),
             Unconnected::System(source) if source.kind() == ErrorKind::TimedOut => {
                 late("a connection")
             }
@@ -74,6 +76,8 @@ impl Link {
                 source,
             },
         };
+        // Finding a store open has its own time.
+        let deadline = deadline.max(Instant::now() + patience / 2);
         let mut negotiation = Negotiation::new(&uri.export);
         loop {
             match negotiation.step() {
@@ -234,6 +238,7 @@ impl Asks for One<'_> {
 enum Unconnected {
     Host { host: String, source: io::Error },
     System(io::Error),
+    Store(StoreFailure),
 }
 
 impl From<Errno> for Unconnected {
@@ -245,6 +250,7 @@ impl From<Errno> for Unconnected {
 fn connected(server: &Server, deadline: Instant) -> Result<OwnedFd, Unconnected> {
     match server {
         Server::Unix(path) => Ok(connected_unix(path, deadline)?),
+        Server::Store(name) => store::connected(name).map_err(Unconnected::Store),
         Server::Tcp { host, port } => {
             let failed = |source| Unconnected::Host { host: host.clone(), source };
             let addresses = (host.as_str(), *port).to_socket_addrs().map_err(failed)?;
@@ -340,7 +346,11 @@ fn receive(socket: &OwnedFd, bytes: &mut [u8], deadline: Instant) -> io::Result<
     }
 }
 
-fn receive_all(socket: &OwnedFd, mut bytes: &mut [u8], deadline: Instant) -> io::Result<()> {
+pub(super) fn receive_all(
+    socket: &OwnedFd,
+    mut bytes: &mut [u8],
+    deadline: Instant,
+) -> io::Result<()> {
     while !bytes.is_empty() {
         let count = receive(socket, bytes, deadline)?;
         bytes = &mut bytes[count..];

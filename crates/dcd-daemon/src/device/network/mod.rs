@@ -7,6 +7,7 @@
 //! | `name_lock.rs` | that no two processes of this machine use one |
 //! | `mark.rs` | whether the disk behind a name is still the same one |
 //! | `connector.rs` | the thread that connects while the event loop runs |
+//! | `store.rs` | the process that serves an object store like an export |
 //!
 //! Until the event loop drives it, and where none does, requests are made one by one over the first
 //! connection. Then the loop takes that over (`disk/network`), and everything that is asked for in
@@ -17,6 +18,7 @@ mod link;
 mod mark;
 mod name_lock;
 mod problem;
+pub mod store;
 
 use std::cell::{Cell, RefCell};
 use std::ffi::OsStr;
@@ -28,6 +30,7 @@ use std::time::Duration;
 use dcd_protocol::nbd::negotiation::ExportFacts;
 pub use dcd_protocol::nbd::uri::{NbdUri, UriError};
 use dcd_protocol::nbd::wire::transmission_flag;
+pub use dcd_protocol::store::{StoreFacts, StoreFailure, StoreName};
 
 use crate::device::device_file::DeviceError;
 
@@ -46,6 +49,11 @@ const READER_PATIENCE: Duration = Duration::from_secs(5);
 /// Whether this is meant to be the name of a network disk, be it a good one.
 pub fn is_network(path: &Path) -> bool {
     dcd_protocol::nbd::uri::looks_like_uri(path.as_os_str().as_bytes())
+}
+
+/// The object store, if a path names one.
+pub fn store_of(path: &Path) -> Option<StoreName> {
+    uri_of(path)?.ok()?.store().cloned()
 }
 
 /// The URI, if a path is one.
@@ -134,6 +142,11 @@ impl NetworkDisk {
 
     pub(crate) fn mark(&self) -> Option<Mark> {
         self.mark.get()
+    }
+
+    /// If it is an object store: that.
+    pub fn store(&self) -> Option<&StoreName> {
+        self.uri.store()
     }
 
     /// The first connection, for the event loop.

@@ -4,6 +4,7 @@ use std::io;
 
 use dcd_protocol::nbd::negotiation::NegotiationError;
 use dcd_protocol::nbd::uri::UriError;
+use dcd_protocol::store::StoreFailure;
 
 /// See the module. Nothing was written.
 #[derive(Debug, thiserror::Error)]
@@ -11,6 +12,9 @@ pub enum NetworkProblem {
     /// The name is none.
     #[error("{0}")]
     Uri(#[from] UriError),
+    /// An object store, in the words of the process that has it open.
+    #[error("{0}")]
+    Store(StoreFailure),
     /// Nobody knows the host.
     #[error("the host {host} is not known: {source}")]
     Host {
@@ -106,19 +110,22 @@ pub enum NetworkProblem {
 impl NetworkProblem {
     /// Whether nobody answers, so that the disk may be there later.
     pub(crate) fn is_silence(&self) -> bool {
-        matches!(
-            self,
-            NetworkProblem::Host { .. }
-                | NetworkProblem::Connect { .. }
-                | NetworkProblem::NoAnswer { .. }
-                | NetworkProblem::Closed { .. }
-        )
+        let is_silent_store = matches!(self, NetworkProblem::Store(failure) if failure.is_silence);
+        is_silent_store
+            || matches!(
+                self,
+                NetworkProblem::Host { .. }
+                    | NetworkProblem::Connect { .. }
+                    | NetworkProblem::NoAnswer { .. }
+                    | NetworkProblem::Closed { .. }
+            )
     }
 
     /// What to do about it.
     pub fn hint(&self) -> Option<String> {
         Some(match self {
             NetworkProblem::Uri(error) => error.hint(),
+            NetworkProblem::Store(failure) => return failure.hint.clone(),
             NetworkProblem::Host { .. } => {
                 "check the name, or give an address: nbd://192.0.2.7/EXPORT".into()
             }

@@ -19,7 +19,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::rc::Rc;
 
 use dcd_engine::patience::Patience;
-use dcd_engine::{Duration, Operation, Reply, Time};
+use dcd_engine::{Duration, Reply, Time};
 use rustix::event::PollFlags;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, Shutdown, SocketFlags};
@@ -304,6 +304,12 @@ impl NbdServer {
         self.places.admitted()
     }
 
+    /// Whether changes of a client are acknowledged only when they are durable; all that came
+    /// before is then, too (C3).
+    pub(crate) fn is_durable(&mut self, client: ClientKey) -> bool {
+        self.client(client).is_some_and(|client| client.durable)
+    }
+
     /// Clients connected.
     pub fn connected(&self) -> usize {
         self.connected
@@ -525,7 +531,7 @@ impl NbdServer {
                     }
                     let event = session.poll_event();
                     client.is_eventful = event.is_some();
-                    event.map(|event| if client.durable { made_durable(event) } else { event })
+                    event
                 }
             };
             match event {
@@ -791,21 +797,6 @@ impl NbdServer {
         } else {
             *left_out += 1;
         }
-    }
-}
-
-/// A change is acknowledged only when it is durable; all that came before it is then, too (C3).
-fn made_durable(event: Event) -> Event {
-    match event {
-        Event::Request {
-            handle,
-            operation:
-                operation @ (Operation::Write { .. }
-                | Operation::WriteZeroes { .. }
-                | Operation::Discard { .. }),
-            ..
-        } => Event::Request { handle, operation, fua: true },
-        other => other,
     }
 }
 

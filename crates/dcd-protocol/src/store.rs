@@ -1,0 +1,234 @@
+//! Object stores: how one is named, and what the process that has one open is asked for.
+//!
+//! ```text
+//! s3://BUCKET/PREFIX          a bucket that speaks S3; endpoint and credentials by the environment
+//! s3+file:///DIRECTORY        the same objects as files of a directory, for trials and tests
+//! ```
+//!
+//! dcd starts a process for each store that it opens, and asks it over a socket of packets. Each
+//! packet is a [`Message`] as JSON and brings one descriptor along, a stream socket: on that the
+//! answer comes as one line of JSON, an [`Answer`], or, for [`Ask::Connect`], the store is served
+//! as a disk by NBD. Nothing is remembered between two messages but what the store itself says, so
+//! a process that has died is replaced by another one.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+/// Longest name of a bucket or prefix.
+const NAME_MAX: usize = 512;
+/// Longest message and answer.
+pub const STORE_MESSAGE_BYTES_MAX: usize = 16 << 10;
+
+/// Where a store is.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub enum StoreName {
+    /// In a bucket.
+    Bucket {
+        /// Its name.
+        bucket: String,
+        /// What all names of objects begin with; never empty.
+        prefix: String,
+    },
+    /// In a directory.
+    Directory(PathBuf),
+}
+
+/// Why a name names no store.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum StoreNameError {
+    /// No bucket, or none that S3 allows.
+    #[error("expected the name of a bucket behind s3://, found {found:?}")]
+    Bucket {
+        /// What stands there.
+        found: String,
+    },
+    /// No prefix, or one that is more than a name.
+    #[error(
+        "expected a prefix of letters, digits and -._/=+ behind the bucket, at most {NAME_MAX} bytes, found {found:?}"
+    )]
+    Prefix {
+        /// What stands there.
+        found: String,
+    },
+    /// Not an absolute path.
+    #[error("expected an absolute path behind s3+file://, found {found:?}")]
+    Directory {
+        /// What stands there.
+        found: String,
+    },
+}
+
+impl StoreNameError {
+    /// What to do about it.
+    pub fn hint(&self) -> String {
+        "a store is written s3://BUCKET/PREFIX, or s3+file:///DIRECTORY for a trial; each has a prefix of its own in a \
+         bucket; the endpoint comes from AWS_ENDPOINT_URL"
+            .into()
+    }
+}
+
+fn is_name(text: &str, also: &[u8]) -> bool {
+    let is_good = |byte: u8| byte.is_ascii_alphanumeric() || also.contains(&byte);
+    !text.is_empty() && text.len() <= NAME_MAX && text.bytes().all(is_good)
+}
+
+impl FromStr for StoreName {
+    type Err = StoreNameError;
+
+    fn from_str(text: &str) -> Result<StoreName, StoreNameError> {
+        let (scheme, rest) = text.split_once("://").unwrap_or((text, ""));
+        if scheme.eq_ignore_ascii_case("s3+file") {
+            let has_odd_parts = rest.split('/').any(|part| part == "..");
+            return match rest.starts_with('/') && rest.len() > 1 && !has_odd_parts {
+                true => Ok(StoreName::Directory(rest.trim_end_matches('/').into())),
+                false => Err(StoreNameError::Directory { found: rest.to_owned() }),
+            };
+        }
+        let (bucket, prefix) = rest.split_once('/').unwrap_or((rest, ""));
+        if !scheme.eq_ignore_ascii_case("s3") || !is_name(bucket, b"-._") {
+            return Err(StoreNameError::Bucket { found: bucket.to_owned() });
+        }
+        let prefix = prefix.strip_suffix('/').unwrap_or(prefix);
+        let are_parts = prefix.split('/').all(|part| !matches!(part, "" | "." | ".."));
+        if !is_name(prefix, b"-._/=+") || !are_parts {
+            return Err(StoreNameError::Prefix { found: prefix.to_owned() });
+        }
+        Ok(StoreName::Bucket { bucket: bucket.to_owned(), prefix: prefix.to_owned() })
+    }
+}
+
+impl fmt::Display for StoreName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            StoreName::Bucket { bucket, prefix } => write!(f, "s3://{bucket}/{prefix}"),
+            StoreName::Directory(path) => write!(f, "s3+file://{}", path.display()),
+        }
+    }
+}
+
+/// Whether a text is meant to name a store, be it a good one.
+pub fn looks_like_store(text: &[u8]) -> bool {
+    let Some(end) = text.windows(3).position(|bytes| bytes == b"://") else { return false };
+    matches!(&text[..end].to_ascii_lowercase()[..], b"s3" | b"s3+file")
+}
+
+/// What the process of a store is asked for.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Ask {
+    /// Serve it as a disk on the descriptor.
+    Connect,
+    /// Tell what it is.
+    Facts,
+    /// Make a new one, unless there is one of this size that belongs to nobody.
+    Create {
+        /// Its size.
+        size_bytes: u64,
+    },
+    /// It belongs to the cache of the message from now on.
+    Bind {
+        /// Even if it belongs to another one, whose changes since its last window are given up.
+        take_over: bool,
+    },
+    /// It belongs to nobody from now on.
+    Release,
+    /// All that is durable becomes visible at once.
+    Commit {
+        /// Which window that is.
+        window: u64,
+    },
+}
+
+/// See the module.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Message {
+    /// Which store.
+    pub store: String,
+    /// The cache that it belongs to, as its UUID, if somebody is to write.
+    pub cache: Option<String>,
+    /// What is wanted.
+    pub ask: Ask,
+}
+
+/// What a store is.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct StoreFacts {
+    /// Of the disk in it.
+    pub size_bytes: u64,
+    /// UUID of the cache that it belongs to.
+    pub cache: Option<String>,
+    /// How often it has changed its writer.
+    pub epoch: u64,
+    /// The last window that was committed, ...
+    pub window: Option<u64>,
+    /// ... and when, in seconds since 1970, by the clock of whoever did.
+    pub committed_unix_seconds: Option<u64>,
+    /// Data objects, ...
+    pub objects: u64,
+    /// ... their lines, ...
+    pub lines: u64,
+    /// ... and how many of these are in use.
+    pub live_lines: u64,
+    /// Lines that a flush has made durable behind the last window.
+    pub staged_lines: u64,
+}
+
+/// How it went.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Answer {
+    /// Well.
+    Done(StoreFacts),
+    /// Not at all.
+    Failed(StoreFailure),
+}
+
+/// Why a store cannot be used, in words.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, thiserror::Error)]
+#[error("{problem}")]
+pub struct StoreFailure {
+    /// What is wrong, with the object or bucket it is about.
+    pub problem: String,
+    /// What to do about it.
+    pub hint: Option<String>,
+    /// Nobody answers: later it may go well.
+    pub is_silence: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_read_and_written() {
+        for (text, written) in [
+            ("s3://bucket/a", "s3://bucket/a"),
+            ("S3://my.bucket-1/a/b_c/", "s3://my.bucket-1/a/b_c"),
+            ("s3://b/a=1", "s3://b/a=1"),
+            ("s3+file:///tmp/x/", "s3+file:///tmp/x"),
+        ] {
+            assert_eq!(text.parse::<StoreName>().unwrap().to_string(), written);
+            assert!(looks_like_store(text.as_bytes()));
+        }
+        for text in [
+            "s3://",
+            "s3://bucket",
+            "s3://bucket/",
+            "s3:///a",
+            "s3://b/a//b",
+            "s3://b/../a",
+            "s3://b/a?x=1",
+            "s3://u@b/a",
+            "s3+file://x",
+            "s3+file:///",
+            "s3+file:///a/../b",
+            "s3",
+        ] {
+            assert!(text.parse::<StoreName>().is_err(), "{text}");
+        }
+        assert!(!looks_like_store(b"./s3://x") && !looks_like_store(b"nbd://x"));
+    }
+}

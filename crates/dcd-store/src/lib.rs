@@ -1,0 +1,42 @@
+//! A data-disk in an object store (S3). The process `dcd store-keeper` is built of this; the daemon
+//! speaks with it by NBD, and knows nothing of objects.
+//!
+//! | file | owns |
+//! |---|---|
+//! | `format.rs` | names, keys and layouts, and the parsers of what comes from a store |
+//! | `objects.rs` | the bucket: opening it, the probe of conditional writes, errors in words |
+//! | `layers.rs` | what was written, from memory to the last commit |
+//! | `map.rs` | the map of lines in SlateDB: claiming it, staging, committing |
+//! | `disk.rs` | reads, writes, flushes and commits of the disk in it |
+//! | `collect.rs` | room of data objects that hold little that is in use |
+//! | `nbd.rs` | the disk on a socket |
+//! | `keeper.rs` | the process: messages of a daemon, and what becomes of them |
+//! | `offline.rs` | what is done with a store without a cache |
+//!
+//! ```text
+//! write   -> memory; what makes up an object of 8 MiB is uploaded
+//! flush   -> 1. all of it is uploaded: data/EPOCH-NUMBER. Crash: objects that nobody knows of.
+//!            2. one row of the map names their lines: *staged*. Durable; the flush is answered.
+//! commit  -> 3. one batch moves what is staged to the map of lines, which anybody may read.
+//!               This is the switch. Crash before it: the same cache finds it staged, another one
+//!               drops it. Crash behind it: the window is there.
+//!            4. objects without a line in use are deleted, a while later.
+//! ```
+//! So the map without what is staged is always the state at the end of a window, and the daemon
+//! has an honest disk with flushes, whatever becomes of this process.
+
+mod collect;
+mod disk;
+mod format;
+pub mod keeper;
+mod layers;
+mod map;
+#[cfg(test)]
+mod model_tests;
+mod nbd;
+mod objects;
+pub mod offline;
+
+pub use disk::StoreDisk;
+pub use map::Access;
+pub use objects::Bucket;

@@ -1,0 +1,427 @@
+//! A disk in a store that answers late, with errors although it has done what was asked, or not at
+//! all, under crashes, with writers that are gone and do not know it, against a model:
+//!
+//! - what is read is what was written, as long as nobody has crashed;
+//! - behind a crash each line is as of the last flush that was answered, or a later write of it;
+//! - the store alone is what it was at the end of the last window, or of one that was in doubt;
+//! - a writer that somebody came after changes nothing any more.
+//!
+//! All that is random comes from the seed, and time is simulated; only the order of tasks of
+//! SlateDB is its own. `DCD_STORE_RUNS` runs more.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use futures::stream::BoxStream;
+use object_store::memory::InMemory;
+use object_store::path::Path;
+use object_store::{
+    CopyOptions, Error, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta,
+    ObjectStore, PutMultipartOptions, PutOptions, PutPayload, PutResult, Result,
+};
+
+use slatedb_common::clock::DefaultSystemClock;
+
+use crate::disk::StoreDisk;
+use crate::format::LINE_BYTES;
+use crate::map::{Access, Map};
+use crate::objects::Bucket;
+
+const LINES: u64 = 96;
+
+/// SplitMix64.
+#[derive(Clone)]
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ z >> 31
+    }
+
+    fn below(&mut self, end: u64) -> u64 {
+        self.next() % end
+    }
+
+    fn once_in(&mut self, count: u64) -> bool {
+        self.below(count) == 0
+    }
+}
+
+/// See the module. Errors are of the kind that says nothing about what was done.
+#[derive(Debug)]
+struct Unreliable {
+    inner: InMemory,
+    random: Mutex<u64>,
+    /// One in so many goes wrong; 0: none.
+    trouble: AtomicU64,
+    puts: AtomicU64,
+}
+
+impl std::fmt::Display for Unreliable {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("a store in memory with troubles")
+    }
+}
+
+#[derive(PartialEq)]
+enum Fate {
+    Well,
+    /// Nothing is done.
+    Nothing,
+    /// It is done, and the answer is lost.
+    Unanswered,
+}
+
+impl Unreliable {
+    async fn fate(&self) -> Fate {
+        let (fate, late) = {
+            let mut state = self.random.lock().unwrap();
+            let mut random = Random(*state);
+            let trouble = self.trouble.load(Ordering::Relaxed);
+            let fate = match trouble {
+                0 => Fate::Well,
+                trouble if random.once_in(trouble) => match random.once_in(2) {
+                    true => Fate::Nothing,
+                    false => Fate::Unanswered,
+                },
+                _ => Fate::Well,
+            };
+            let late = if random.once_in(8) { random.below(300) } else { random.below(3) };
+            *state = random.0;
+            (fate, late)
+        };
+        tokio::time::sleep(Duration::from_millis(late)).await;
+        fate
+    }
+
+    fn broken<T>() -> Result<T> {
+        Err(Error::Generic { store: "test", source: "no answer".into() })
+    }
+}
+
+#[async_trait]
+impl ObjectStore for Unreliable {
+    async fn put_opts(
+        &self,
+        location: &Path,
+        payload: PutPayload,
+        options: PutOptions,
+    ) -> Result<PutResult> {
+        let fate = self.fate().await;
+        if fate == Fate::Nothing {
+            return Unreliable::broken();
+        }
+        self.puts.fetch_add(1, Ordering::Relaxed);
+        let done = self.inner.put_opts(location, payload, options).await;
+        if fate == Fate::Unanswered { Unreliable::broken() } else { done }
+    }
+
+    async fn put_multipart_opts(
+        &self,
+        location: &Path,
+        options: PutMultipartOptions,
+    ) -> Result<Box<dyn MultipartUpload>> {
+        self.inner.put_multipart_opts(location, options).await
+    }
+
+    async fn get_opts(&self, location: &Path, options: GetOptions) -> Result<GetResult> {
+        match self.fate().await {
+            Fate::Well => self.inner.get_opts(location, options).await,
+            _ => Unreliable::broken(),
+        }
+    }
+
+    async fn get_ranges(&self, location: &Path, ranges: &[Range<u64>]) -> Result<Vec<Bytes>> {
+        match self.fate().await {
+            Fate::Well => self.inner.get_ranges(location, ranges).await,
+            _ => Unreliable::broken(),
+        }
+    }
+
+    fn delete_stream(
+        &self,
+        locations: BoxStream<'static, Result<Path>>,
+    ) -> BoxStream<'static, Result<Path>> {
+        self.inner.delete_stream(locations)
+    }
+
+    fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
+        self.inner.list(prefix)
+    }
+
+    async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {
+        self.inner.list_with_delimiter(prefix).await
+    }
+
+    async fn copy_opts(&self, from: &Path, to: &Path, options: CopyOptions) -> Result<()> {
+        self.inner.copy_opts(from, to, options).await
+    }
+}
+
+/// A line by the number of its write; 0 is zeroes.
+fn content(write: u64) -> Vec<u8> {
+    match write {
+        0 => vec![0; LINE_BYTES],
+        write => write.to_be_bytes().repeat(LINE_BYTES / 8),
+    }
+}
+
+fn write_of(bytes: &[u8]) -> u64 {
+    let write = u64::from_be_bytes(bytes[..8].try_into().unwrap());
+    assert_eq!(bytes, content(write), "a whole line");
+    write
+}
+
+type State = BTreeMap<u64, u64>;
+
+struct World {
+    store: Arc<Unreliable>,
+    bucket: Bucket,
+    cache: String,
+    random: Random,
+    writes: u64,
+    /// As it is read.
+    now: State,
+    /// What a line may be behind a crash: as of the last flush, and what came later.
+    possible: BTreeMap<u64, BTreeSet<u64>>,
+    /// The store alone is one of these.
+    committed: Vec<State>,
+    windows: u64,
+}
+
+impl World {
+    fn state_of(bytes: &[u8]) -> State {
+        let lines = bytes.chunks(LINE_BYTES).zip(0..);
+        lines.map(|(line, at)| (at, write_of(line))).filter(|(_, write)| *write > 0).collect()
+    }
+
+    /// Without troubles, which are for who writes.
+    async fn quietly<T>(&self, what: impl Future<Output = T>) -> T {
+        let trouble = self.store.trouble.swap(0, Ordering::Relaxed);
+        let done = what.await;
+        self.store.trouble.store(trouble, Ordering::Relaxed);
+        done
+    }
+
+    async fn opened(&mut self) -> Arc<StoreDisk> {
+        let access = Access::Write(self.cache.clone());
+        let opened = StoreDisk::open(self.bucket.clone(), &access);
+        let disk = self.quietly(opened).await.unwrap_or_else(|why| panic!("{why}"));
+        let whole = self.quietly(disk.read(0, LINES as usize)).await.unwrap();
+        let found = World::state_of(&whole);
+        for line in 0..LINES {
+            let write = found.get(&line).copied().unwrap_or(0);
+            let may_be = self.possible.get(&line);
+            let is_fine = may_be.map_or(write == 0, |may_be| may_be.contains(&write));
+            assert!(is_fine, "line {line} is write {write}, expected one of {may_be:?}");
+            self.possible.insert(line, BTreeSet::from([write]));
+        }
+        self.now = found;
+        self.check_alone().await;
+        disk
+    }
+
+    async fn check_alone(&mut self) {
+        let opened = StoreDisk::open(self.bucket.clone(), &Access::Read);
+        let reader = self.quietly(opened).await.unwrap_or_else(|why| panic!("{why}"));
+        let whole = self.quietly(reader.read_committed(0, LINES as usize)).await.unwrap();
+        let found = World::state_of(&whole);
+        assert!(self.committed.contains(&found), "{found:?} is not among {:?}", self.committed);
+        self.committed = vec![found];
+        let problems = self.quietly(reader.check()).await.unwrap();
+        assert!(problems.is_empty(), "{problems:?}");
+        self.quietly(reader.close()).await;
+    }
+
+    /// One request. `false`: the disk is of no more use.
+    async fn step(&mut self, disk: &Arc<StoreDisk>) -> bool {
+        let line = self.random.below(LINES);
+        let count = (1 + self.random.below(12)).min(LINES - line);
+        match self.random.below(24) {
+            0..=9 => {
+                let mut bytes = Vec::new();
+                for at in line..line + count {
+                    self.writes += 1;
+                    bytes.extend(content(self.writes));
+                    self.possible.entry(at).or_default().insert(self.writes);
+                }
+                let first = self.writes + 1 - count;
+                match disk.write(line, bytes.into()).await {
+                    Ok(()) => {
+                        self.now.extend((line..line + count).zip(first..));
+                    }
+                    // It may wait for room in vain: nothing of it was taken.
+                    Err(_) => return disk.broken().is_none(),
+                }
+            }
+            10..=11 => {
+                if disk.zero(line, count).is_err() {
+                    return false;
+                }
+                for at in line..line + count {
+                    self.now.remove(&at);
+                    self.possible.entry(at).or_default().insert(0);
+                }
+            }
+            12..=15 => {
+                if let Ok(bytes) = disk.read(line, count as usize).await {
+                    for (at, found) in (line..).zip(bytes.chunks(LINE_BYTES)) {
+                        let expected = self.now.get(&at).copied().unwrap_or(0);
+                        assert_eq!(write_of(found), expected, "line {at}");
+                    }
+                }
+            }
+            16..=19 => match disk.flush().await {
+                Ok(()) => self.settle(),
+                Err(_) => return disk.broken().is_none(),
+            },
+            20..=21 => {
+                self.windows += 1;
+                let done = disk.commit(self.windows).await;
+                if done.is_ok() {
+                    self.settle();
+                    self.committed = vec![self.now.clone()];
+                    self.check_alone().await;
+                } else {
+                    // Flushed and committed, or not.
+                    self.committed.push(self.now.clone());
+                    if disk.broken().is_some() {
+                        return false;
+                    }
+                    // Nothing was asked of the map yet, or this is settled by the next one.
+                }
+            }
+            _ => match disk.collect_with(0).await {
+                Ok(_) => {}
+                Err(_) => return disk.broken().is_none(),
+            },
+        }
+        true
+    }
+
+    /// All that is read now is durable.
+    fn settle(&mut self) {
+        for line in 0..LINES {
+            let write = self.now.get(&line).copied().unwrap_or(0);
+            self.possible.insert(line, BTreeSet::from([write]));
+        }
+    }
+}
+
+async fn run(seed: u64) {
+    let mut random = Random(seed);
+    let store = Arc::new(Unreliable {
+        inner: InMemory::new(),
+        random: Mutex::new(random.next()),
+        trouble: AtomicU64::new(0),
+        puts: AtomicU64::new(0),
+    });
+    let mut bucket = Bucket::of("test".into(), Path::from("a/b"), store.clone());
+    bucket.clock = Some(Arc::new(DefaultSystemClock::new()));
+    assert!(bucket.create(LINES * LINE_BYTES as u64, "nonce").await.unwrap());
+    Map::bind(&bucket, None, false).await.unwrap();
+    Map::bind(&bucket, Some("first"), false).await.unwrap();
+    let mut world = World {
+        store,
+        bucket,
+        cache: "first".into(),
+        random,
+        writes: 0,
+        now: State::new(),
+        possible: BTreeMap::new(),
+        committed: vec![State::new()],
+        windows: 0,
+    };
+    let mut zombies: Vec<Arc<StoreDisk>> = Vec::new();
+    for life in 0..6 {
+        let disk = world.opened().await;
+        let swept = world.quietly(disk.sweep()).await;
+        swept.unwrap();
+        let trouble = [0, 40, 12][world.random.below(3) as usize];
+        world.store.trouble.store(trouble, Ordering::Relaxed);
+        for _ in 0..10 + world.random.below(60) {
+            // Those who are gone and do not know it.
+            if world.random.once_in(8)
+                && let Some(zombie) = zombies.last()
+            {
+                if world.random.once_in(2) {
+                    let _ = zombie.write(0, content(u64::MAX - life).into()).await;
+                    assert!(zombie.flush().await.is_err(), "seed {seed}: it may write no more");
+                }
+                assert!(zombie.commit(u64::MAX).await.is_err(), "seed {seed}");
+            }
+            // A cache that was taken over comes back, is refused, and disturbs nobody.
+            if world.cache != "first" && world.random.once_in(8) {
+                let access = Access::Write("first".into());
+                let old = StoreDisk::open(world.bucket.clone(), &access);
+                assert!(world.quietly(old).await.is_err(), "seed {seed}: another owner");
+                world
+                    .quietly(disk.flush())
+                    .await
+                    .unwrap_or_else(|why| panic!("seed {seed}: {why}"));
+                world.settle();
+            }
+            if !world.step(&disk).await {
+                break;
+            }
+        }
+        world.store.trouble.store(0, Ordering::Relaxed);
+        zombies.push(disk);
+        if world.random.once_in(3) {
+            // The cache is lost: what is in no window is gone.
+            world.cache = format!("cache {life}");
+            let refused = Map::bind(&world.bucket, Some(&world.cache), false).await;
+            assert!(refused.unwrap_err().problem.contains("belongs to"));
+            Map::bind(&world.bucket, Some(&world.cache), true).await.unwrap();
+            let is = |state: &State, line| state.get(&line).copied().unwrap_or(0);
+            for line in 0..LINES {
+                let may_be = world.committed.iter().map(|state| is(state, line));
+                world.possible.insert(line, may_be.collect());
+            }
+            let old = StoreDisk::open(world.bucket.clone(), &Access::Write("first".into())).await;
+            assert!(old.is_err(), "seed {seed}: another owner");
+        }
+    }
+    let disk = world.opened().await;
+    disk.commit(u64::MAX).await.unwrap();
+    while disk.collect_with(0).await.unwrap() {}
+    world.committed = vec![world.now.clone()];
+    world.check_alone().await;
+    let facts = disk.facts().await;
+    let (all, live) = (facts.lines, facts.live_lines);
+    assert_eq!(live, world.now.len() as u64, "seed {seed}");
+    assert!((all - live) * 100 <= all * 25, "seed {seed}: {live} of {all} lines in use");
+    disk.sweep().await.unwrap();
+    let objects = disk.bucket.data_objects().await.unwrap();
+    let of_us = objects.iter().filter(|it| it.epoch == disk.map.owner.epoch).count();
+    assert!(objects.len() - of_us <= facts.objects as usize, "seed {seed}: nothing is left over");
+}
+
+fn on_simulated_time(what: impl Future<Output = ()>) {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .start_paused(true)
+        .build()
+        .unwrap();
+    runtime.block_on(what);
+    runtime.shutdown_background();
+}
+
+#[test]
+fn a_store_with_troubles_loses_nothing() {
+    let runs = std::env::var("DCD_STORE_RUNS").map_or(20, |runs| runs.parse().unwrap());
+    let first = std::env::var("DCD_STORE_SEED").map_or(1, |seed| seed.parse().unwrap());
+    for seed in first..first + runs {
+        println!("seed {seed}");
+        on_simulated_time(run(seed));
+    }
+}

@@ -1,0 +1,311 @@
+//! The bucket: opening it, whether it keeps its word, and its errors in words.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use dcd_protocol::store::{StoreFailure, StoreName};
+use futures::StreamExt;
+use object_store::aws::AmazonS3Builder;
+use object_store::local::LocalFileSystem;
+use object_store::path::Path;
+use object_store::{
+    ClientOptions, Error, ObjectStore, ObjectStoreExt, PutMode, PutOptions, PutPayload, RetryConfig,
+};
+
+use crate::format::{FORMAT, FormatError, LINE_BYTES, LINES_MAX, ObjectId, Volume};
+
+/// Until a request is answered. Then it is made again, ...
+const REQUEST_PATIENCE: Duration = Duration::from_secs(10);
+/// ... for so long.
+const RETRY_PATIENCE: Duration = Duration::from_secs(20);
+const CONNECT_PATIENCE: Duration = Duration::from_secs(5);
+
+/// A prefix of a bucket. No object that is in it by another name than ours is ever touched.
+#[derive(Clone)]
+pub struct Bucket {
+    /// For people.
+    name: String,
+    prefix: Path,
+    pub(crate) store: Arc<dyn ObjectStore>,
+    /// In the place of that of the machine.
+    #[cfg(test)]
+    pub(crate) clock: Option<Arc<dyn slatedb_common::clock::SystemClock>>,
+}
+
+pub(crate) fn failure(problem: impl Into<String>, hint: &str) -> StoreFailure {
+    let hint = (!hint.is_empty()).then(|| hint.to_owned());
+    StoreFailure { problem: problem.into(), hint, is_silence: false }
+}
+
+impl Bucket {
+    /// Nothing is asked of it yet.
+    ///
+    /// # Errors
+    /// If settings of the environment make no sense.
+    pub fn open(name: &StoreName) -> Result<Bucket, StoreFailure> {
+        let words = name.to_string();
+        let open_failed = |error: Error| {
+            failure(
+                format!("{words}: {error}"),
+                "check AWS_ENDPOINT_URL, AWS_REGION, AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
+            )
+        };
+        match name {
+            StoreName::Directory(path) => {
+                let missing = |error: std::io::Error| {
+                    let problem = format!("{words}: {}: {error}", path.display());
+                    failure(problem, "make the directory")
+                };
+                std::fs::read_dir(path).map_err(missing)?;
+                let store = LocalFileSystem::new_with_prefix(path).map_err(open_failed)?;
+                Ok(Bucket::of(words.clone(), Path::default(), Arc::new(store.with_fsync(true))))
+            }
+            StoreName::Bucket { bucket, prefix } => {
+                let has_plain_endpoint =
+                    ["AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT"]
+                        .iter()
+                        .any(|key| std::env::var(key).is_ok_and(|url| url.starts_with("http://")));
+                let retry = RetryConfig {
+                    max_retries: 10,
+                    retry_timeout: RETRY_PATIENCE,
+                    ..RetryConfig::default()
+                };
+                let client = ClientOptions::new()
+                    .with_timeout(REQUEST_PATIENCE)
+                    .with_connect_timeout(CONNECT_PATIENCE)
+                    .with_allow_http(has_plain_endpoint);
+                let store = AmazonS3Builder::from_env()
+                    .with_bucket_name(bucket)
+                    .with_client_options(client)
+                    .with_retry(retry)
+                    .build()
+                    .map_err(open_failed)?;
+                Ok(Bucket::of(words.clone(), Path::from(prefix.as_str()), Arc::new(store)))
+            }
+        }
+    }
+
+    /// One that is open already.
+    pub fn of(name: String, prefix: Path, store: Arc<dyn ObjectStore>) -> Bucket {
+        Bucket {
+            name,
+            prefix,
+            store,
+            #[cfg(test)]
+            clock: None,
+        }
+    }
+
+    /// How the user names it.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub(crate) fn path(&self, name: &str) -> Path {
+        let whole = match self.prefix.as_ref() {
+            "" => name.to_owned(),
+            prefix => format!("{prefix}/{name}"),
+        };
+        Path::from(whole)
+    }
+
+    /// What the object store says, in words.
+    pub(crate) fn trouble(&self, action: &str, name: &str, error: &Error) -> StoreFailure {
+        let words = error_words(error);
+        let problem = format!("{}: cannot {action} the object {name}: {words}", self.name);
+        let (hint, is_silence) = match error {
+            Error::NotFound { .. } if name == "volume" => (
+                "check bucket, prefix and AWS_ENDPOINT_URL; `dcd create --data-disk s3://... --size SIZE` makes a new store",
+                false,
+            ),
+            Error::NotFound { .. } => ("check that bucket and object are there", false),
+            Error::Unauthenticated { .. } | Error::PermissionDenied { .. } => (
+                "check AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN, what they may do in this bucket, \
+                 and the clock of this machine",
+                false,
+            ),
+            _ => ("check AWS_ENDPOINT_URL, AWS_REGION and that the server answers", true),
+        };
+        StoreFailure { problem, hint: Some(hint.into()), is_silence }
+    }
+
+    pub(crate) fn nonsense(&self, name: &str, error: &FormatError) -> StoreFailure {
+        failure(
+            format!("{}: {name} is damaged, or not of dcd: {error}", self.name),
+            "restore the object from a version of the bucket, if it keeps versions; nothing was changed",
+        )
+    }
+
+    pub(crate) async fn get(&self, name: &str) -> Result<Bytes, StoreFailure> {
+        let failed = |error| self.trouble("read", name, &error);
+        let found = self.store.get(&self.path(name)).await.map_err(failed)?;
+        found.bytes().await.map_err(failed)
+    }
+
+    /// Some lines of a data object.
+    pub(crate) async fn get_lines(
+        &self,
+        object: ObjectId,
+        index: u32,
+        count: usize,
+    ) -> Result<Bytes, StoreFailure> {
+        let name = object.name();
+        let start = u64::from(index) * LINE_BYTES as u64;
+        let range = start..start + (count * LINE_BYTES) as u64;
+        let wanted = range.clone();
+        let found = self.store.get_range(&self.path(&name), range).await;
+        let bytes = found.map_err(|error| self.trouble("read", &name, &error))?;
+        if bytes.len() as u64 != wanted.end - wanted.start {
+            let (expected, found) = (wanted.end - wanted.start, bytes.len());
+            return Err(failure(
+                format!("{}: {name} has {found} bytes at {start}, expected {expected}", self.name),
+                "restore the object from a version of the bucket, if it keeps versions",
+            ));
+        }
+        Ok(bytes)
+    }
+
+    /// Data objects have their names once: written again, they are the same.
+    pub(crate) async fn put_data(
+        &self,
+        object: ObjectId,
+        bytes: Bytes,
+    ) -> Result<(), StoreFailure> {
+        let name = object.name();
+        let put = self.store.put(&self.path(&name), PutPayload::from_bytes(bytes)).await;
+        put.map(|_| ()).map_err(|error| self.trouble("write", &name, &error))
+    }
+
+    pub(crate) async fn delete(&self, object: ObjectId) -> Result<(), StoreFailure> {
+        let name = object.name();
+        match self.store.delete(&self.path(&name)).await {
+            Ok(()) | Err(Error::NotFound { .. }) => Ok(()),
+            Err(error) => Err(self.trouble("delete", &name, &error)),
+        }
+    }
+
+    /// Data objects that are there.
+    pub(crate) async fn data_objects(&self) -> Result<Vec<ObjectId>, StoreFailure> {
+        let directory = self.path("data");
+        let mut listed = self.store.list(Some(&directory));
+        let mut found = Vec::new();
+        while let Some(meta) = listed.next().await {
+            let meta = meta.map_err(|error| self.trouble("list", "data/", &error))?;
+            found.extend(meta.location.filename().and_then(ObjectId::of_name));
+        }
+        Ok(found)
+    }
+
+    async fn put_if_absent(&self, name: &str, bytes: Bytes) -> Result<(), Error> {
+        let options = PutOptions { mode: PutMode::Create, ..PutOptions::default() };
+        let payload = PutPayload::from_bytes(bytes);
+        self.store.put_opts(&self.path(name), payload, options).await.map(|_| ())
+    }
+
+    /// Whether the server refuses to write over an object when it is asked to: without that two
+    /// writers would not find out about each other.
+    pub(crate) async fn probe(&self, nonce: &str) -> Result<(), StoreFailure> {
+        let name = format!("probe-{nonce}");
+        let trouble = |error| self.trouble("write", &name, &error);
+        // An answer that is lost is asked for again, and then it is there already.
+        match self.put_if_absent(&name, Bytes::from_static(b"first")).await {
+            Ok(()) | Err(Error::AlreadyExists { .. }) => {}
+            Err(error) => return Err(trouble(error)),
+        }
+        let second = self.put_if_absent(&name, Bytes::from_static(b"second")).await;
+        let kept = self.get(&name).await;
+        let _ = self.store.delete(&self.path(&name)).await;
+        let refuses =
+            matches!(&second, Err(Error::AlreadyExists { .. } | Error::Precondition { .. }));
+        if refuses && kept? == b"first"[..] {
+            return Ok(());
+        }
+        let how = match second {
+            Ok(()) => "it writes over an object although If-None-Match says not to".to_owned(),
+            Err(error) => format!("it answers {}", error_words(&error)),
+        };
+        Err(failure(
+            format!("{}: the server has no conditional writes: {how}", self.name),
+            "take a server that has them (AWS S3, MinIO, Ceph, versitygw and others do): without them two writers destroy a store",
+        ))
+    }
+
+    /// What it is.
+    pub(crate) async fn volume(&self) -> Result<Volume, StoreFailure> {
+        let bytes = self.get("volume").await?;
+        Volume::decode(&bytes).map_err(|error| self.nonsense("volume", &error))
+    }
+
+    /// Makes a new one where nothing is. One of this size that is there already is taken as it is.
+    /// Tells whether it is new.
+    pub(crate) async fn create(&self, size_bytes: u64, nonce: &str) -> Result<bool, StoreFailure> {
+        let lines = size_bytes / LINE_BYTES as u64;
+        if !size_bytes.is_multiple_of(LINE_BYTES as u64) || !(1..=LINES_MAX).contains(&lines) {
+            return Err(failure(
+                format!("expected a multiple of 4 KiB of at most 4 PiB, found {size_bytes} bytes"),
+                "give such a --size",
+            ));
+        }
+        self.probe(nonce).await?;
+        let list_failed = |error| self.trouble("list", "", &error);
+        let prefix = (!self.prefix.as_ref().is_empty()).then_some(&self.prefix);
+        let mut there = self.store.list(prefix);
+        let mut strange = None;
+        let mut is_store = false;
+        while let Some(meta) = there.next().await {
+            let meta = meta.map_err(list_failed)?;
+            is_store |= meta.location == self.path("volume");
+            if is_store {
+                break;
+            }
+            strange.get_or_insert(meta.location);
+        }
+        if let (Some(strange), false) = (&strange, is_store) {
+            return Err(failure(
+                format!("{}: something is there that is no store of dcd: {strange}", self.name),
+                "choose another prefix; nothing was changed",
+            ));
+        }
+        let volume = Volume { format: FORMAT, size_bytes, store: nonce.to_owned() };
+        let bytes = serde_json::to_vec(&volume).expect("text and numbers");
+        match self.put_if_absent("volume", bytes.into()).await {
+            Ok(()) => Ok(true),
+            // Perhaps our own write, of which the answer was lost.
+            Err(Error::AlreadyExists { .. } | Error::Precondition { .. }) => {
+                let found = self.volume().await?;
+                match found.size_bytes == size_bytes {
+                    true => Ok(found.store == nonce),
+                    false => Err(failure(
+                        format!(
+                            "{}: a store of {} bytes is there, expected {size_bytes}",
+                            self.name, found.size_bytes
+                        ),
+                        "leave out --size to take it as it is, or choose another prefix",
+                    )),
+                }
+            }
+            Err(error) => Err(self.trouble("write", "volume", &error)),
+        }
+    }
+}
+
+/// All that an error knows, on one line and not too long.
+pub(crate) fn error_words(error: &dyn std::error::Error) -> String {
+    let mut words = error.to_string();
+    let mut source = error.source();
+    while let Some(inner) = source {
+        let text = inner.to_string();
+        if !words.contains(&text) {
+            words += ": ";
+            words += &text;
+        }
+        source = inner.source();
+    }
+    let clean: String = words.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+    let clean = clean.split_whitespace().collect::<Vec<_>>().join(" ");
+    match clean.char_indices().nth(400) {
+        Some((at, _)) => format!("{}...", &clean[..at]),
+        None => clean,
+    }
+}
