@@ -62,7 +62,7 @@ test: lint tools
 # Data-disks in object stores: apart from `make test`, because what they need takes minutes to build. Versitygw, a server of S3, is
 # looked for in PATH, ~/go/bin and DCD_VERSITYGW: go install github.com/versity/versitygw/cmd/versitygw@v1.8.0
 test-s3:
-	cargo clippy --locked --package dcd-store --package dcd --features dcd/s3 --all-targets -- --deny warnings
+	cargo clippy --locked --package dcd-store --package dcd-cache --features dcd-cache/s3 --all-targets -- --deny warnings
 	RUSTDOCFLAGS="--deny warnings --allow rustdoc::private_intra_doc_links" cargo doc --locked --package dcd-store --no-deps --document-private-items
 	cargo test --locked --package dcd-store
 	cargo test --locked --package dcd-cache --features s3 --test s3

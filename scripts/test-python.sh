@@ -57,7 +57,7 @@ count() { grep -oE "[0-9]+ $1" "$log" | tail -1 | grep -oE '[0-9]+' || echo 0; }
 passed=$((passed + $(count passed)))
 skipped=$(count skipped)
 types=(--config-file "$root/python/pyproject.toml")
-step "mypy" "$bin/mypy" "${types[@]}" --package dcd-cache
+step "mypy" "$bin/mypy" "${types[@]}" --package dcd
 step "mypy, tests" "$bin/mypy" "${types[@]}" tests
 step "stubtest" "$bin/python" -m mypy.stubtest dcd._dcd
 for notebook in notebooks/*.ipynb; do

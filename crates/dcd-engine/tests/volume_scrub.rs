@@ -265,6 +265,27 @@ fn what_has_no_checksums_any_more_is_passed_by_and_told() {
     }
 }
 
+#[test]
+fn one_that_could_compare_hardly_anything_is_begun_again() {
+    let mut bench = new_bench();
+    bench.close();
+    // Checksums are read when they are wanted.
+    bench.volume_memory_bytes = 4096;
+    bench.open(false);
+    bench.bad_cache = bench.superblock().volume_offset()..CACHE_BYTES;
+    bench.pass_in_steps(Duration::from_secs(1010));
+    bench.until_idle();
+    let last = bench.volume().status().last_work.unwrap();
+    assert!(last.is_cut_short && last.lines_not_compared > 0, "{last:?}");
+    assert_eq!((ended(&bench), scrubs(&bench).record.ended), (0, 0));
+    // The cache-disk is well again.
+    bench.bad_cache = 0..0;
+    bench.pass_in_steps(Duration::from_secs(7200));
+    bench.until_idle();
+    assert!(ended(&bench) > 0);
+    assert_eq!(bench.volume().status().last_work.unwrap().lines_not_compared, 0);
+}
+
 // Members take 10 ms for each I/O. While something is read from them again and again, the scrub
 // leaves them most of the time; without that it has them to itself.
 #[test]

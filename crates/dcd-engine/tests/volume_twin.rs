@@ -248,6 +248,8 @@ fn what_was_flushed_is_there_at_any_moment() {
                 bypass_threshold_bytes: bench.bypass_threshold_bytes,
                 scrub_every: Duration(0),
                 spare_after: Duration(0),
+                volume_memory_bytes: bench.volume_memory_bytes,
+                bad_cache: 0..0,
                 calendar: None,
                 held: None,
                 moments: None,

@@ -104,6 +104,9 @@ pub fn read(path: &Path) -> Result<Settings, ConfigFileError> {
     parse(path, &text)
 }
 
+/// So many problems of a file are told: the file may be of somebody else, and anything.
+const PROBLEMS_MAX: usize = 50;
+
 /// The settings in `text`, which came from `path`.
 pub fn parse(path: &Path, text: &str) -> Result<Settings, ConfigFileError> {
     let at = |span| Place::new(path, text, span);
@@ -119,6 +122,9 @@ pub fn parse(path: &Path, text: &str) -> Result<Settings, ConfigFileError> {
     let bad_lines: Vec<usize> = problems.iter().map(|(start, _)| line_of(text, *start)).collect();
     let mut settings = Settings::default();
     for (key, value) in table.get_ref() {
+        if problems.len() >= PROBLEMS_MAX {
+            break;
+        }
         let name: &str = key.get_ref();
         let start = key.span().start;
         let problem = match set(&mut settings, name, value.get_ref()) {
@@ -408,6 +414,11 @@ mod tests {
         let lines: Vec<&str> = told.iter().map(|one| &one[..9]).collect();
         assert_eq!(lines, ["x.toml:2:", "x.toml:3:", "x.toml:4:", "x.toml:5:"], "{told:?}");
         assert!(problems.iter().all(|one| one.hint().is_some()), "{told:?}");
+        let many: String = (0..1000).map(|n| format!("zzz{n} = 3\n")).collect();
+        let Err(ConfigFileError::Several(problems)) = parse(Path::new("x.toml"), &many) else {
+            panic!("several");
+        };
+        assert_eq!(problems.len(), PROBLEMS_MAX);
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! The verbs that this program was built without: another one beside it may have them.
 
+use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
@@ -11,7 +12,8 @@ const VERBS: [&str; 9] =
 
 /// Whether the command line begins with one of its verbs; of `sequence`, it has one.
 fn is_asked() -> bool {
-    let mut words = std::env::args_os().skip(1);
+    let is_flag = |word: &OsString| word.as_encoded_bytes().starts_with(b"-");
+    let mut words = std::env::args_os().skip(1).skip_while(is_flag);
     words.next().is_some_and(|word| {
         VERBS.iter().any(|verb| word == *verb)
             || word == "sequence" && words.next().is_some_and(|word| word == "add")

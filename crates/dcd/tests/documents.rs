@@ -82,7 +82,7 @@ fn offered(words: &[&str]) -> Vec<String> {
     let output = std::process::Command::new(env!("CARGO_BIN_EXE_dcd"))
         .args(["--", "dcd"])
         .args(words)
-        .env("COMPLETE", "bash")
+        .env("DCD_COMPLETE", "bash")
         .env("_CLAP_IFS", "\n")
         .env("_CLAP_COMPLETE_INDEX", words.len().to_string())
         .output()
@@ -112,7 +112,7 @@ fn completions_and_manual_pages_come_out() {
     let folder = Folder::new();
     for shell in ["bash", "zsh", "fish"] {
         let script = folder.dcd(&format!("completions {shell}")).ok();
-        assert!(script.contains("COMPLETE") && script.contains("dcd"), "{shell}");
+        assert!(script.contains("DCD_COMPLETE") && script.contains("dcd"), "{shell}");
     }
     std::fs::create_dir(folder.path("man")).unwrap();
     folder.dcd("man man").ok();

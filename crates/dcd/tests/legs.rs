@@ -192,7 +192,7 @@ fn a_leg_is_not_out_before_the_labels_say_so() {
         mended(&site).then_some(())
     });
     let (second, _) = legs(&site)[1].clone();
-    site.dcd(&format!("cache-disk take-out {second} --control ctl")).fails(1, "I/O error", "");
+    site.dcd(&format!("cache-disk take-out {second} --control ctl")).fails(5, "I/O error", "");
     load.compare(&site, &daemon);
     daemon.kill();
     site.faults("first", "");

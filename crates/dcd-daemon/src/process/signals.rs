@@ -74,8 +74,8 @@ impl Signals {
         Signals::receive([])
     }
 
-    /// The same, and SIGHUP, for what would leave something half done when a terminal is closed.
-    /// Not where it is ignored: nohup(1) was told to go on.
+    /// The same, and SIGHUP and SIGQUIT, for what would leave something half done when a terminal
+    /// is closed or Ctrl-\ typed. Not where SIGHUP is ignored: nohup(1) was told to go on.
     pub fn install_with_hangup() -> io::Result<Signals> {
         let mut action = MaybeUninit::<libc::sigaction>::uninit();
         // SAFETY: without a new action it only fills in the one that counts, which is ours.
@@ -83,7 +83,8 @@ impl Signals {
             libc::sigaction(libc::SIGHUP, std::ptr::null(), action.as_mut_ptr()) == 0
                 && action.assume_init().sa_sigaction == libc::SIG_IGN
         };
-        Signals::receive((!is_ignored).then_some(libc::SIGHUP))
+        let hangup = (!is_ignored).then_some(libc::SIGHUP);
+        Signals::receive(hangup.into_iter().chain([libc::SIGQUIT]))
     }
 
     /// Begins to receive all signals that can be received and would end the process, too. To be

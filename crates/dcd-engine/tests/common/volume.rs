@@ -57,6 +57,10 @@ pub struct Bench {
     pub scrub_every: Duration,
     /// From the next start on.
     pub spare_after: Duration,
+    /// From the next start on.
+    pub volume_memory_bytes: u64,
+    /// What of the cache-disk cannot be read.
+    pub bad_cache: Range<u64>,
     /// Seconds since 1970, at each start.
     pub calendar: Option<u64>,
     /// Ends of I/Os of members, when they are held back.
@@ -168,6 +172,8 @@ impl Bench {
             bypass_threshold_bytes: EngineConfig::default().bypass_threshold_bytes,
             scrub_every: Duration(0),
             spare_after: Duration(0),
+            volume_memory_bytes: EngineConfig::default().volume_memory_bytes,
+            bad_cache: 0..0,
             calendar: None,
             held: None,
             moments: None,
@@ -214,6 +220,7 @@ impl Bench {
             bypass_threshold_bytes: self.bypass_threshold_bytes,
             scrub_every: self.scrub_every,
             spare_after: self.spare_after,
+            volume_memory_bytes: self.volume_memory_bytes,
             ..EngineConfig::default()
         };
         let memory = Engine::segment_memory_size(&superblock.geometry, &config);
@@ -289,7 +296,14 @@ impl Bench {
     pub fn perform(&mut self, io: Io) -> IoDone {
         let memory = self.engine().segment_memory().to_vec();
         let disk = match io.device {
-            Device::CacheDisk => &mut self.cache_disk,
+            Device::CacheDisk => {
+                let range = range_of(&io.operation);
+                let is_bad = range.start < self.bad_cache.end && self.bad_cache.start < range.end;
+                if is_bad && matches!(io.operation, IoOperation::Read { .. }) {
+                    return ended(io, Err(IoError::Failed));
+                }
+                &mut self.cache_disk
+            }
             Device::DataDisk | Device::Leg(_) | Device::Witness | Device::Nvram => {
                 unreachable!("there are members")
             }
@@ -390,6 +404,8 @@ impl Bench {
             bypass_threshold_bytes: self.bypass_threshold_bytes,
             scrub_every: self.scrub_every,
             spare_after: self.spare_after,
+            volume_memory_bytes: self.volume_memory_bytes,
+            bad_cache: self.bad_cache.clone(),
             calendar: self.calendar,
             held: None,
             moments: None,

@@ -1,5 +1,5 @@
 //! `dcd completions`: a completion script for a shell. It asks dcd itself what may come next, with
-//! `COMPLETE` in the environment, so it knows the caches, disk profiles and members that there are.
+//! `DCD_COMPLETE` in the environment, so it knows the caches, disk profiles and members that there are.
 
 use std::ffi::OsStr;
 use std::path::Path;
@@ -18,7 +18,7 @@ use crate::stdout::print;
 use crate::{config_file, daemons};
 
 /// By this a shell asks.
-const VARIABLE: &str = "COMPLETE";
+const VARIABLE: &str = "DCD_COMPLETE";
 /// Nobody waits longer for a daemon with a finger on the key.
 const PATIENCE: Duration = Duration::from_millis(500);
 

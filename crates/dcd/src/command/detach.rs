@@ -18,7 +18,7 @@ use dcd_engine::units::{BLOCK_SIZE, LINE_SIZE};
 use dcd_protocol::{Command, DetachAsked};
 use serde_json::json;
 
-use super::drain::{connect, moved_bytes, with_progress};
+use super::drain::{connect, moved_bytes, moved_words, with_progress};
 use super::share_end::ShareEnd;
 use super::wipe::{Wipe, disks_of_served};
 use crate::daemons;
@@ -86,6 +86,7 @@ pub struct DetachArguments {
     /// The share of the cache-disk, if several caches share it: its name, or the UUID of its cache
     /// [default: that of the data-disk].
     #[arg(long, value_name = "NAME|UUID", requires = "cache_disk")]
+    #[arg(conflicts_with_all = ["cache", "control"])]
     pub share: Option<String>,
     /// Its data-disk.
     #[arg(long, value_name = "DISK", requires = "cache_disk", conflicts_with = "control")]
@@ -267,7 +268,7 @@ fn through_daemon(control: &Path, arguments: &DetachArguments) -> Result<(), Com
             let moved = moved_bytes(&answer?);
             let what = match is_uncached {
                 true => DETACHED_UNMARKED.to_owned(),
-                false => format!("detached: {} moved to the data-disk\n", format_size(moved)),
+                false => format!("detached{}\n", moved_words(moved)),
             };
             print_done_with(&format!("{what}{way}"), json!({ "moved_bytes": moved }))?;
             return match (share_end, to_wipe) {

@@ -197,6 +197,7 @@ fn fit(arguments: &FitArguments) -> Result<(), CommandError> {
         let mut text = profile::text_of(name)?;
         for number in &fit.numbers {
             text = profile::with_number(&text, number.field, number.now)
+                .filter(|text| Profile::parse(output, text).is_ok())
                 .ok_or(LabError::ProfileNotChanged { field: number.field })?;
         }
         if output.as_os_str() == "-" {

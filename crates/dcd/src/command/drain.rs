@@ -55,13 +55,20 @@ pub fn run(arguments: &DrainArguments) -> Result<(), CommandError> {
         return Err(CommandError::Lost { error, hint });
     }
     let moved = moved_bytes(&answer?);
-    let words = format!("drained: {} moved to the data-disk\n", format_size(moved));
+    let words = format!("drained{}\n", moved_words(moved));
     print_done_with(&words, json!({ "moved_bytes": moved }))
 }
 
 /// What was brought to the data-disk, as the daemon tells it. An older one does not.
-pub fn moved_bytes(answer: &Value) -> u64 {
-    answer["moved_bytes"].as_u64().unwrap_or(0)
+pub fn moved_bytes(answer: &Value) -> Option<u64> {
+    answer["moved_bytes"].as_u64()
+}
+
+/// `: 34 MiB moved to the data-disk`.
+pub fn moved_words(moved: Option<u64>) -> String {
+    moved.map_or_else(String::new, |bytes| {
+        format!(": {} moved to the data-disk", format_size(bytes))
+    })
 }
 
 /// A client that cancels what it has asked for when a signal comes.

@@ -90,6 +90,9 @@ fn check(arguments: &ServeArguments) -> Result<(), CommandError> {
     }
     let mut caches: Vec<Cache<'_>> = Vec::new();
     for file in &arguments.config {
+        if file.as_os_str() == "-" {
+            return Err(CommandError::OfOneCache { what: "--config -", files });
+        }
         let real = |file: &Path| file.canonicalize().unwrap_or_else(|_| file.to_owned());
         if caches.iter().any(|cache| real(cache.file) == real(file)) {
             return Err(CommandError::SetTwice { key: file.display().to_string() });

@@ -78,7 +78,8 @@ fn start(name: &StoreName) -> Result<(), StoreFailure> {
         return Err(StoreFailure {
             problem: format!("{name}: this dcd was built without object stores"),
             hint: Some(
-                "build it with them: cargo build --release --package dcd --features s3".into(),
+                "build it with them: cargo build --release --package dcd-cache --features s3"
+                    .into(),
             ),
             is_silence: false,
         });

@@ -77,6 +77,7 @@ struct Work {
     bytes_total: u64,
     lines_unreadable: u64,
     lines_not_compared: u64,
+    lines_compared: u64,
     /// Of a scrub: nobody has asked for it.
     is_by_time: bool,
     /// When it began, or went on, and with what.
@@ -349,6 +350,7 @@ impl Volume {
             bytes_total,
             lines_unreadable: 0,
             lines_not_compared: 0,
+            lines_compared: 0,
             is_by_time: false,
             began_at: self.now,
             began_with_bytes: bytes_done,
@@ -619,7 +621,13 @@ impl Volume {
         let Some(work) = &mut self.repair.work else { return };
         // Passed by: else the rest would never be looked at.
         let is_passed = job.is_without_sums && matches!(job.kind, Kind::Scrub);
-        work.lines_not_compared += if is_passed { lines_of_data } else { 0 };
+        match is_passed {
+            true => {
+                work.lines_not_compared += lines_of_data;
+                self.counters.scrubs_not_compared += lines_of_data;
+            }
+            false => work.lines_compared += lines_of_data,
+        }
         work.tries.remove(&job.key);
         if job.result().is_err() && matches!(job.kind, Kind::Copy { .. }) {
             self.give_up_replacement(CutShort::Unreadable);
@@ -752,13 +760,18 @@ impl Volume {
     }
 
     fn scrub_ended(&mut self) {
-        let work = self.repair.work.as_ref().expect("it is ending");
-        let (found, not_compared) = (work.mismatches, work.lines_not_compared);
+        let work = self.repair.work.as_mut().expect("it is ending");
+        let found = work.mismatches;
+        // Where hardly anything could be compared the cache-disk is not well: all of it once more,
+        // later.
+        if work.lines_not_compared > work.lines_compared && work.next != CANCELLED {
+            (work.stopped_at, work.next) = (Some((0, 0)), CANCELLED);
+            work.has_failed = true;
+        }
         if work.next != CANCELLED {
             self.scrubs.ended(self.now, found);
             self.counters.scrubs_ended += 1;
             self.counters.scrubs_found += found;
-            self.counters.scrubs_not_compared += not_compared;
             return;
         }
         self.scrubs.set_aside(work.place(), found);

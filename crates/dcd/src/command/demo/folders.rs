@@ -52,9 +52,9 @@ impl Folders {
         })
     }
 
-    /// What the names of all of them begin with.
-    pub fn name(&self) -> String {
-        self.name.clone()
+    /// The names of all of them.
+    pub fn names(&self) -> [String; 3] {
+        ["", "-cache", "-memory"].map(|what| format!("{}{what}", self.name))
     }
 
     /// The image of the slow disk. It is in memory where possible: its slowness is the configured
@@ -120,7 +120,9 @@ impl Drop for Folders {
             super::tell(&format!("{} could not be unmounted and stays", self.work.display()));
             return;
         }
-        for folder in [&self.work, &self.cache, &self.memory] {
+        // Whether there was room for memory elsewhere, when it began, nobody knows any more.
+        let memory = Path::new(MEMORY).join(format!("{}-memory", self.name));
+        for folder in [&self.work, &self.cache, &self.memory, &memory] {
             let _ = fs::remove_dir_all(folder);
         }
     }

@@ -64,10 +64,18 @@ fn clear(arguments: &DemoArguments, worker: u32) -> Result<(), DemoError> {
     Ok(())
 }
 
+/// Who guards the demonstration that a process belongs to.
+fn guard_of(process: &Path) -> Option<u32> {
+    let variables = fs::read(process.join("environ")).ok()?;
+    let variables = String::from_utf8_lossy(&variables).into_owned();
+    let own = variables.split('\0').find_map(|it| it.strip_prefix(GUARD)?.strip_prefix('='));
+    own?.parse().ok()
+}
+
 /// Its daemon, and programs that work in its folders.
 fn kill_users_of(folders: &Folders) {
     let Ok(processes) = fs::read_dir("/proc") else { return };
-    let name = folders.name();
+    let names = folders.names();
     for process in processes.flatten() {
         let Some(pid) = process.file_name().to_str().and_then(|text| text.parse().ok()) else {
             continue;
@@ -76,9 +84,11 @@ fn kill_users_of(folders: &Folders) {
         let works_there = String::from_utf8_lossy(&words).split('\0').any(|word| {
             Path::new(word.rsplit(['=', ':']).next().unwrap_or(word))
                 .components()
-                .any(|part| part.as_os_str().to_string_lossy().starts_with(&name))
+                .any(|part| names.iter().any(|name| part.as_os_str() == name.as_str()))
         });
-        if let Some(pid) = Pid::from_raw(pid).filter(|_| works_there) {
+        // Somebody may look at a file there.
+        let is_ours = guard_of(&process.path()) == Some(std::process::id());
+        if let Some(pid) = Pid::from_raw(pid).filter(|_| works_there && is_ours) {
             let _ = kill_process(pid, Signal::KILL);
         }
     }

@@ -250,7 +250,12 @@ fn in_use() -> Vec<InUse> {
 /// it has started a process for each.
 fn processes() -> Vec<Process> {
     let serves = |process: &Process| {
-        process.words.get(1).is_some_and(|verb| verb == "serve")
+        process
+            .words
+            .iter()
+            .skip(1)
+            .find(|word| !word.starts_with('-'))
+            .is_some_and(|it| it == "serve")
             && values_of(&process.words, "--config").count() <= 1
     };
     let mut found: Vec<Process> = all_processes().filter(serves).collect();
@@ -299,16 +304,18 @@ fn listed(process: Process) -> Listed {
 
 /// Its control socket: said on its line, or in its file; of another directory than ours.
 fn control_of(process: &Process) -> Option<PathBuf> {
-    let at = |path: &str| {
-        let there = fs::read_link(format!("/proc/{}/cwd", process.id)).unwrap_or_default();
-        there.join(path)
+    let at = |path: &str| match Path::new(path).is_absolute() {
+        true => Some(PathBuf::from(path)),
+        // Of another user it cannot be seen.
+        false => Some(fs::read_link(format!("/proc/{}/cwd", process.id)).ok()?.join(path)),
     };
-    let said = value_of(&process.words, "--control").map(|path| at(&path));
-    said.or_else(|| {
-        let settings =
-            crate::config_file::read(&at(&value_of(&process.words, "--config")?)).ok()?;
-        Some(at(settings.control?.to_str()?))
-    })
+    if let Some(said) = value_of(&process.words, "--control") {
+        return at(&said);
+    }
+    // Its standard input is not ours.
+    let file = value_of(&process.words, "--config").filter(|file| file != "-")?;
+    let settings = crate::config_file::read(&at(&file)?).ok()?;
+    at(settings.control?.to_str()?)
 }
 
 /// `--name value` or `--name=value`.
