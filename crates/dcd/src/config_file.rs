@@ -118,6 +118,10 @@ pub fn parse(path: &Path, text: &str) -> Result<Settings, ConfigFileError> {
             (error.span().unwrap_or(0..0).start, ConfigFileError::Syntax { place, message })
         })
         .collect();
+    // What follows on a line from the first thing that cannot be read is no problem of its own.
+    problems.sort_by_key(|(start, _)| *start);
+    problems.dedup_by_key(|(start, _)| line_of(text, *start));
+    problems.truncate(PROBLEMS_MAX);
     // What could not be read on a line says nothing about that line's key.
     let bad_lines: Vec<usize> = problems.iter().map(|(start, _)| line_of(text, *start)).collect();
     let mut settings = Settings::default();
