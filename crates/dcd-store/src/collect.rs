@@ -16,9 +16,9 @@ use dcd_block::checksum::crc32c;
 use dcd_protocol::store::StoreFailure;
 use slatedb::WriteBatch;
 
-use crate::disk::{StoreDisk, put_counts, unix_seconds};
+use crate::disk::{StoreDisk, Window, put_counts, unix_seconds};
 use crate::format::{
-    Counts, LINE_BYTES, OBJECT_LINES, ObjectId, decode_object, encode_object, line_key,
+    Counts, LINE_BYTES, OBJECT_LINES, ObjectId, Place, decode_object, encode_object, line_key,
 };
 use crate::objects::failure;
 
@@ -158,12 +158,9 @@ impl StoreDisk {
     /// # Errors
     /// If the store does not answer.
     pub async fn check(&self) -> Result<Vec<String>, StoreFailure> {
-        let counts = self.order.lock().await.counts.clone();
-        let nonsense = |error| self.bucket.nonsense("map/ (l)", &error);
-        let mut live: BTreeMap<ObjectId, BTreeMap<u64, crate::format::Place>> = BTreeMap::new();
-        for (key, value) in self.map.scan(b"l", b"m").await? {
-            let line = crate::format::line_of_key(&key, self.lines).map_err(nonsense)?;
-            let place = crate::format::Place::decode(&value).map_err(nonsense)?;
+        let Window { places, counts } = self.window().await?;
+        let mut live: BTreeMap<ObjectId, BTreeMap<u64, Place>> = BTreeMap::new();
+        for (line, place) in places {
             live.entry(place.object).or_default().insert(line, place);
         }
         let mut problems = Vec::new();
@@ -182,7 +179,10 @@ impl StoreDisk {
             let bytes = match self.bucket.get(&name).await {
                 Ok(bytes) => bytes,
                 Err(why) if !why.is_silence => {
-                    problems.push(why.problem);
+                    // A later window may have given it up.
+                    if self.map.get(&object.counts_key()).await?.is_some() {
+                        problems.push(why.problem);
+                    }
                     continue;
                 }
                 Err(why) => return Err(why),

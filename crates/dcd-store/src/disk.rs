@@ -52,6 +52,13 @@ pub(crate) struct Committed {
     pub(crate) owner: crate::format::Owner,
 }
 
+/// What the map has at the end of a window.
+#[derive(Default)]
+pub(crate) struct Window {
+    pub(crate) places: Vec<(u64, Place)>,
+    pub(crate) counts: BTreeMap<ObjectId, Counts>,
+}
+
 pub(crate) fn unix_seconds() -> u64 {
     // Told to people, and only compared with itself.
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
@@ -145,20 +152,6 @@ impl StoreDisk {
 
     /// Lines as they are.
     pub async fn read(&self, line: u64, count: usize) -> Result<Bytes, StoreFailure> {
-        self.read_lines(line, count, false).await
-    }
-
-    /// Lines as they were at the end of the last window.
-    pub async fn read_committed(&self, line: u64, count: usize) -> Result<Bytes, StoreFailure> {
-        self.read_lines(line, count, true).await
-    }
-
-    async fn read_lines(
-        &self,
-        line: u64,
-        count: usize,
-        is_committed: bool,
-    ) -> Result<Bytes, StoreFailure> {
         let mut bytes = BytesMut::zeroed(count * LINE_BYTES);
         let at = |wanted: u64| (wanted - line) as usize * LINE_BYTES;
         let mut places: Vec<(u64, Place)> = Vec::new();
@@ -166,8 +159,7 @@ impl StoreDisk {
         {
             let layers = self.layers();
             for wanted in line..line + count as u64 {
-                let source = if is_committed { Source::Map } else { layers.find(wanted) };
-                match source {
+                match layers.find(wanted) {
                     Source::Memory(found) => {
                         bytes[at(wanted)..at(wanted) + LINE_BYTES].copy_from_slice(&found);
                     }
@@ -186,6 +178,18 @@ impl StoreDisk {
         }
         let known = self.places_of(&in_map).await?;
         places.extend(known);
+        self.fetch(line, places, &mut bytes).await?;
+        Ok(bytes.freeze())
+    }
+
+    /// Reads lines at these places into `bytes`, which begin with `line`.
+    pub(crate) async fn fetch(
+        &self,
+        line: u64,
+        mut places: Vec<(u64, Place)>,
+        bytes: &mut [u8],
+    ) -> Result<(), StoreFailure> {
+        let at = |wanted: u64| (wanted - line) as usize * LINE_BYTES;
         places.sort_unstable_by_key(|(_, place)| (place.object, place.index));
         let neighbours = |(_, one): &(u64, Place), (_, two): &(u64, Place)| {
             one.object == two.object && one.index + 1 == two.index
@@ -213,7 +217,28 @@ impl StoreDisk {
                 bytes[at(wanted)..at(wanted) + LINE_BYTES].copy_from_slice(content);
             }
         }
-        Ok(bytes.freeze())
+        Ok(())
+    }
+
+    /// All lines of the map, in order, and the counts, as of one moment: the end of a window.
+    pub(crate) async fn window(&self) -> Result<Window, StoreFailure> {
+        let mut window = Window::default();
+        // One scan sees one state, whatever a writer does meanwhile.
+        for (key, value) in self.map.scan(b"l", b"p").await? {
+            let decoded = match key.first() {
+                Some(b'l') => line_of_key(&key, self.lines).and_then(|line| {
+                    window.places.push((line, Place::decode(&value)?));
+                    Ok(())
+                }),
+                Some(b'o') => ObjectId::of_key(&key).and_then(|object| {
+                    window.counts.insert(object, Counts::decode(&value)?);
+                    Ok(())
+                }),
+                _ => Ok(()),
+            };
+            decoded.map_err(|error| self.bucket.nonsense("map/ (l, o)", &error))?;
+        }
+        Ok(window)
     }
 
     /// What the map has of these lines.

@@ -233,7 +233,9 @@ impl World {
     async fn check_alone(&mut self) {
         let opened = StoreDisk::open(self.bucket.clone(), &Access::Read);
         let reader = self.quietly(opened).await.unwrap_or_else(|why| panic!("{why}"));
-        let whole = self.quietly(reader.read_committed(0, LINES as usize)).await.unwrap();
+        let mut whole = vec![0; LINES as usize * LINE_BYTES];
+        let window = self.quietly(reader.window()).await.unwrap();
+        self.quietly(reader.fetch(0, window.places, &mut whole)).await.unwrap();
         let found = World::state_of(&whole);
         assert!(self.committed.contains(&found), "{found:?} is not among {:?}", self.committed);
         self.committed = vec![found];
