@@ -12,8 +12,8 @@ use slatedb::WriteBatch;
 use tokio::sync::Notify;
 
 use crate::format::{
-    Counts, LINE_BYTES, OBJECT_LINES, ObjectId, Place, STAGED_FROM, STAGED_TO, Staged,
-    encode_object, line_key, line_of_key, number_of_staged_key, staged_key,
+    Counts, LINE_BYTES, OBJECT_LINES, OWNER_KEY, ObjectId, Owner, Place, STAGED_FROM, STAGED_TO,
+    Staged, encode_object, line_key, line_of_key, number_of_staged_key, staged_key,
 };
 use crate::layers::{Layer, Layers, Source, Upload};
 use crate::map::{Access, Map};
@@ -49,7 +49,7 @@ pub(crate) struct Committed {
     pub(crate) counts: BTreeMap<ObjectId, Counts>,
     /// Without a line in use, since when.
     pub(crate) gone: BTreeMap<ObjectId, u64>,
-    pub(crate) owner: crate::format::Owner,
+    pub(crate) owner: Owner,
 }
 
 /// What the map has at the end of a window.
@@ -464,7 +464,17 @@ impl StoreDisk {
     pub async fn commit(&self, window: u64) -> Result<(), StoreFailure> {
         self.check_writable()?;
         let mut committed = self.order.lock().await;
-        self.flush_in_order(&mut committed).await?;
+        let owner = Owner { window: Some(window), ..committed.owner.clone() };
+        self.commit_in_order(&mut committed, owner).await
+    }
+
+    /// The same, and who the owner is from then on.
+    async fn commit_in_order(
+        &self,
+        committed: &mut Committed,
+        mut owner: Owner,
+    ) -> Result<(), StoreFailure> {
+        self.flush_in_order(committed).await?;
         let (staged, objects, rows) = {
             let layers = self.layers();
             let mut objects = layers.new_objects.clone();
@@ -503,9 +513,8 @@ impl StoreDisk {
             self.give_up(place, &committed.counts, &mut counts)?;
         }
         rows.iter().for_each(|row| batch.delete(staged_key(*row)));
-        let mut owner = committed.owner.clone();
-        (owner.window, owner.committed_unix_seconds) = (Some(window), Some(unix_seconds()));
-        batch.put(crate::format::OWNER_KEY, owner.encode());
+        owner.committed_unix_seconds = Some(unix_seconds());
+        batch.put(OWNER_KEY, owner.encode());
         let gone = put_counts(&mut batch, &counts);
         // 3. The switch.
         self.map.write(batch).await.map_err(|why| self.break_down(why))?;
@@ -539,20 +548,13 @@ impl StoreDisk {
         Ok(())
     }
 
-    /// It belongs to nobody from now on.
+    /// It belongs to nobody from now on. The cache has written all that it can: what is in no
+    /// window yet, as where lines were lost and no window ended any more, is committed with it.
     pub async fn release(&self) -> Result<(), StoreFailure> {
         self.check_writable()?;
         let mut committed = self.order.lock().await;
-        if !self.layers().staged.is_empty() {
-            return Err(failure(
-                format!("{}: some of it is in no window yet", self.bucket.name()),
-                "drain the cache first",
-            ));
-        }
-        committed.owner.cache = None;
-        let mut batch = WriteBatch::new();
-        batch.put(crate::format::OWNER_KEY, committed.owner.encode());
-        self.map.write(batch).await.map_err(|why| self.break_down(why))
+        let owner = Owner { cache: None, ..committed.owner.clone() };
+        self.commit_in_order(&mut committed, owner).await
     }
 
     /// Nothing is asked of it any more.
