@@ -64,13 +64,15 @@ pub(crate) fn unix_seconds() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 
-impl StoreDisk {
-    /// # Errors
-    /// If the store is not there, or belongs to somebody else.
-    pub async fn open(bucket: Bucket, access: &Access) -> Result<Arc<StoreDisk>, StoreFailure> {
-        let volume = bucket.volume().await?;
-        let lines = volume.size_bytes / LINE_BYTES as u64;
-        let map = Map::open(&bucket, access).await?;
+/// What the map has when it is opened.
+struct Found {
+    layers: Layers,
+    counts: BTreeMap<ObjectId, Counts>,
+    gone: BTreeMap<ObjectId, u64>,
+}
+
+impl Found {
+    async fn look(bucket: &Bucket, map: &Map, lines: u64) -> Result<Found, StoreFailure> {
         let mut layers = Layers::default();
         for (key, value) in map.scan(&STAGED_FROM, &STAGED_TO).await? {
             let nonsense = |error| bucket.nonsense("map/ (s)", &error);
@@ -87,9 +89,31 @@ impl StoreDisk {
         let counts = map.rows(b'o', ObjectId::of_key, Counts::decode).await?;
         let time = |bytes: &[u8]| Ok(bytes.try_into().map_or(0, u64::from_be_bytes));
         let gone = map.rows(b'g', ObjectId::of_key, time).await?;
+        Ok(Found { layers, counts, gone })
+    }
+}
+
+impl StoreDisk {
+    /// # Errors
+    /// If the store is not there, or belongs to somebody else.
+    pub async fn open(bucket: Bucket, access: &Access) -> Result<Arc<StoreDisk>, StoreFailure> {
+        let volume = bucket.volume().await?;
+        let lines = volume.size_bytes / LINE_BYTES as u64;
+        let map = Map::open(&bucket, access).await?;
+        match Found::look(&bucket, &map, lines).await {
+            Ok(found) => Ok(StoreDisk::of(bucket, map, lines, found)),
+            Err(why) => {
+                map.close().await;
+                Err(why)
+            }
+        }
+    }
+
+    fn of(bucket: Bucket, map: Map, lines: u64, found: Found) -> Arc<StoreDisk> {
+        let Found { layers, counts, gone } = found;
         let next_row = layers.rows.last().map_or(0, |last| last + 1);
         let owner = map.owner.clone();
-        let disk = Arc::new(StoreDisk {
+        Arc::new(StoreDisk {
             bucket,
             map,
             lines,
@@ -99,8 +123,7 @@ impl StoreDisk {
             parts: tokio::sync::RwLock::default(),
             next_object: Mutex::new(0),
             broken: Mutex::new(None),
-        });
-        Ok(disk)
+        })
     }
 
     pub(crate) fn layers(&self) -> MutexGuard<'_, Layers> {
