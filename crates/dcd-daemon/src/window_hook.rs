@@ -199,8 +199,9 @@ impl WindowHook {
         let How::Store(committer) = &self.how else { return };
         if let Err(failure) = committer.release() {
             eprintln!(
-                "dcd: the store does not know that its cache is detached: {failure}; `dcd create --take-over` takes it all \
-                 the same"
+                "dcd: the store does not know that its cache is detached: {failure}. Serve it with the same cache-disk and \
+                 detach it once more; `dcd create --take-over` takes it without, but gives up what `dcd store info` calls \
+                 staged"
             );
         }
     }

@@ -14,11 +14,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use bytes::Bytes;
 use dcd_block::checksum::crc32c;
 use dcd_protocol::store::StoreFailure;
+use futures::{StreamExt, TryStreamExt, stream};
 use slatedb::WriteBatch;
 
-use crate::disk::{StoreDisk, put_counts, unix_seconds};
+use crate::disk::{StoreDisk, Window, put_counts, unix_seconds};
 use crate::format::{
-    Counts, LINE_BYTES, OBJECT_LINES, ObjectId, decode_object, encode_object, line_key,
+    Counts, LINE_BYTES, OBJECT_LINES, ObjectId, Place, decode_object, encode_object, line_key,
 };
 use crate::objects::failure;
 
@@ -26,6 +27,10 @@ use crate::objects::failure;
 const GARBAGE_PERCENT: u64 = 25;
 /// Objects that are emptied at once.
 const OBJECTS_AT_ONCE: usize = 4;
+/// Objects without a line in use that are deleted before their rows are, ...
+const DELETES_AT_ONCE: usize = 64;
+/// ... so many at the same time.
+const DELETES_UNDER_WAY: usize = 8;
 /// How long an object without a line in use stays, in seconds.
 const GRACE_SECONDS: u64 = 60;
 
@@ -42,19 +47,20 @@ impl StoreDisk {
         if let Some(why) = self.broken() {
             return Err(why);
         }
-        let mut committed = self.order.lock().await;
         let now = unix_seconds();
-        let due: Vec<ObjectId> = committed
-            .gone
-            .iter()
-            .filter(|(_, since)| now.saturating_sub(**since) >= grace_seconds)
-            .map(|(object, _)| *object)
-            .collect();
+        let due: Vec<ObjectId> = {
+            let committed = self.order.lock().await;
+            let gone = committed.gone.iter();
+            gone.filter(|(_, since)| now.saturating_sub(**since) >= grace_seconds)
+                .map(|(object, _)| *object)
+                .take(DELETES_AT_ONCE)
+                .collect()
+        };
+        // Nobody takes them into use again, so flushes need not wait for that.
+        self.delete_all(&due).await?;
+        let mut committed = self.order.lock().await;
         let mut batch = WriteBatch::new();
-        for object in &due {
-            self.bucket.delete(*object).await?;
-            batch.delete(object.gone_key());
-        }
+        due.iter().for_each(|object| batch.delete(object.gone_key()));
         let counts = &committed.counts;
         let lines: u64 = counts.values().map(|it| u64::from(it.lines)).sum();
         let live: u64 = counts.values().map(|it| u64::from(it.live)).sum();
@@ -89,7 +95,12 @@ impl StoreDisk {
         self.map.write(batch).await.map_err(|why| self.break_down(why))?;
         committed.gone.retain(|object, _| !due.contains(object));
         committed.apply(new, gone);
-        Ok(!poorest.is_empty())
+        Ok(!poorest.is_empty() || due.len() == DELETES_AT_ONCE)
+    }
+
+    async fn delete_all(&self, objects: &[ObjectId]) -> Result<(), StoreFailure> {
+        let deletes: Vec<_> = objects.iter().map(|object| self.bucket.delete(*object)).collect();
+        stream::iter(deletes).buffer_unordered(DELETES_UNDER_WAY).try_collect().await
     }
 
     async fn lines_in_use(
@@ -136,20 +147,20 @@ impl StoreDisk {
     /// If the store does not do what is asked.
     pub async fn sweep(&self) -> Result<usize, StoreFailure> {
         let there = self.bucket.data_objects().await?;
-        let committed = self.order.lock().await;
-        let staged: BTreeSet<ObjectId> = self.layers().new_objects.keys().copied().collect();
         let epoch = self.map.owner.epoch;
-        let mut swept = 0;
-        for object in there.into_iter().filter(|object| object.epoch < epoch) {
-            let is_known = committed.counts.contains_key(&object)
-                || committed.gone.contains_key(&object)
-                || staged.contains(&object);
-            if !is_known {
-                self.bucket.delete(object).await?;
-                swept += 1;
-            }
-        }
-        Ok(swept)
+        let unknown: Vec<ObjectId> = {
+            let committed = self.order.lock().await;
+            let layers = self.layers();
+            let is_known = |object: &ObjectId| {
+                committed.counts.contains_key(object)
+                    || committed.gone.contains_key(object)
+                    || layers.new_objects.contains_key(object)
+            };
+            there.into_iter().filter(|object| object.epoch < epoch && !is_known(object)).collect()
+        };
+        // Of these epochs nothing becomes known any more.
+        self.delete_all(&unknown).await?;
+        Ok(unknown.len())
     }
 
     /// Looks at everything: each line of the map against its object, and the counts. Tells what
@@ -158,12 +169,9 @@ impl StoreDisk {
     /// # Errors
     /// If the store does not answer.
     pub async fn check(&self) -> Result<Vec<String>, StoreFailure> {
-        let counts = self.order.lock().await.counts.clone();
-        let nonsense = |error| self.bucket.nonsense("map/ (l)", &error);
-        let mut live: BTreeMap<ObjectId, BTreeMap<u64, crate::format::Place>> = BTreeMap::new();
-        for (key, value) in self.map.scan(b"l", b"m").await? {
-            let line = crate::format::line_of_key(&key, self.lines).map_err(nonsense)?;
-            let place = crate::format::Place::decode(&value).map_err(nonsense)?;
+        let Window { places, counts } = self.window().await?;
+        let mut live: BTreeMap<ObjectId, BTreeMap<u64, Place>> = BTreeMap::new();
+        for (line, place) in places {
             live.entry(place.object).or_default().insert(line, place);
         }
         let mut problems = Vec::new();
@@ -182,7 +190,10 @@ impl StoreDisk {
             let bytes = match self.bucket.get(&name).await {
                 Ok(bytes) => bytes,
                 Err(why) if !why.is_silence => {
-                    problems.push(why.problem);
+                    // A later window may have given it up.
+                    if self.map.get(&object.counts_key()).await?.is_some() {
+                        problems.push(why.problem);
+                    }
                     continue;
                 }
                 Err(why) => return Err(why),

@@ -12,8 +12,8 @@ use slatedb::WriteBatch;
 use tokio::sync::Notify;
 
 use crate::format::{
-    Counts, LINE_BYTES, OBJECT_LINES, ObjectId, Place, STAGED_FROM, STAGED_TO, Staged,
-    encode_object, line_key, line_of_key, number_of_staged_key, staged_key,
+    Counts, LINE_BYTES, OBJECT_LINES, OWNER_KEY, ObjectId, Owner, Place, STAGED_FROM, STAGED_TO,
+    Staged, encode_object, line_key, line_of_key, number_of_staged_key, staged_key,
 };
 use crate::layers::{Layer, Layers, Source, Upload};
 use crate::map::{Access, Map};
@@ -49,7 +49,14 @@ pub(crate) struct Committed {
     pub(crate) counts: BTreeMap<ObjectId, Counts>,
     /// Without a line in use, since when.
     pub(crate) gone: BTreeMap<ObjectId, u64>,
-    pub(crate) owner: crate::format::Owner,
+    pub(crate) owner: Owner,
+}
+
+/// What the map has at the end of a window.
+#[derive(Default)]
+pub(crate) struct Window {
+    pub(crate) places: Vec<(u64, Place)>,
+    pub(crate) counts: BTreeMap<ObjectId, Counts>,
 }
 
 pub(crate) fn unix_seconds() -> u64 {
@@ -57,13 +64,15 @@ pub(crate) fn unix_seconds() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 
-impl StoreDisk {
-    /// # Errors
-    /// If the store is not there, or belongs to somebody else.
-    pub async fn open(bucket: Bucket, access: &Access) -> Result<Arc<StoreDisk>, StoreFailure> {
-        let volume = bucket.volume().await?;
-        let lines = volume.size_bytes / LINE_BYTES as u64;
-        let map = Map::open(&bucket, access).await?;
+/// What the map has when it is opened.
+struct Found {
+    layers: Layers,
+    counts: BTreeMap<ObjectId, Counts>,
+    gone: BTreeMap<ObjectId, u64>,
+}
+
+impl Found {
+    async fn look(bucket: &Bucket, map: &Map, lines: u64) -> Result<Found, StoreFailure> {
         let mut layers = Layers::default();
         for (key, value) in map.scan(&STAGED_FROM, &STAGED_TO).await? {
             let nonsense = |error| bucket.nonsense("map/ (s)", &error);
@@ -80,9 +89,31 @@ impl StoreDisk {
         let counts = map.rows(b'o', ObjectId::of_key, Counts::decode).await?;
         let time = |bytes: &[u8]| Ok(bytes.try_into().map_or(0, u64::from_be_bytes));
         let gone = map.rows(b'g', ObjectId::of_key, time).await?;
+        Ok(Found { layers, counts, gone })
+    }
+}
+
+impl StoreDisk {
+    /// # Errors
+    /// If the store is not there, or belongs to somebody else.
+    pub async fn open(bucket: Bucket, access: &Access) -> Result<Arc<StoreDisk>, StoreFailure> {
+        let volume = bucket.volume().await?;
+        let lines = volume.size_bytes / LINE_BYTES as u64;
+        let map = Map::open(&bucket, access).await?;
+        match Found::look(&bucket, &map, lines).await {
+            Ok(found) => Ok(StoreDisk::of(bucket, map, lines, found)),
+            Err(why) => {
+                map.close().await;
+                Err(why)
+            }
+        }
+    }
+
+    fn of(bucket: Bucket, map: Map, lines: u64, found: Found) -> Arc<StoreDisk> {
+        let Found { layers, counts, gone } = found;
         let next_row = layers.rows.last().map_or(0, |last| last + 1);
         let owner = map.owner.clone();
-        let disk = Arc::new(StoreDisk {
+        Arc::new(StoreDisk {
             bucket,
             map,
             lines,
@@ -92,8 +123,7 @@ impl StoreDisk {
             parts: tokio::sync::RwLock::default(),
             next_object: Mutex::new(0),
             broken: Mutex::new(None),
-        });
-        Ok(disk)
+        })
     }
 
     pub(crate) fn layers(&self) -> MutexGuard<'_, Layers> {
@@ -145,20 +175,6 @@ impl StoreDisk {
 
     /// Lines as they are.
     pub async fn read(&self, line: u64, count: usize) -> Result<Bytes, StoreFailure> {
-        self.read_lines(line, count, false).await
-    }
-
-    /// Lines as they were at the end of the last window.
-    pub async fn read_committed(&self, line: u64, count: usize) -> Result<Bytes, StoreFailure> {
-        self.read_lines(line, count, true).await
-    }
-
-    async fn read_lines(
-        &self,
-        line: u64,
-        count: usize,
-        is_committed: bool,
-    ) -> Result<Bytes, StoreFailure> {
         let mut bytes = BytesMut::zeroed(count * LINE_BYTES);
         let at = |wanted: u64| (wanted - line) as usize * LINE_BYTES;
         let mut places: Vec<(u64, Place)> = Vec::new();
@@ -166,8 +182,7 @@ impl StoreDisk {
         {
             let layers = self.layers();
             for wanted in line..line + count as u64 {
-                let source = if is_committed { Source::Map } else { layers.find(wanted) };
-                match source {
+                match layers.find(wanted) {
                     Source::Memory(found) => {
                         bytes[at(wanted)..at(wanted) + LINE_BYTES].copy_from_slice(&found);
                     }
@@ -186,6 +201,18 @@ impl StoreDisk {
         }
         let known = self.places_of(&in_map).await?;
         places.extend(known);
+        self.fetch(line, places, &mut bytes).await?;
+        Ok(bytes.freeze())
+    }
+
+    /// Reads lines at these places into `bytes`, which begin with `line`.
+    pub(crate) async fn fetch(
+        &self,
+        line: u64,
+        mut places: Vec<(u64, Place)>,
+        bytes: &mut [u8],
+    ) -> Result<(), StoreFailure> {
+        let at = |wanted: u64| (wanted - line) as usize * LINE_BYTES;
         places.sort_unstable_by_key(|(_, place)| (place.object, place.index));
         let neighbours = |(_, one): &(u64, Place), (_, two): &(u64, Place)| {
             one.object == two.object && one.index + 1 == two.index
@@ -213,7 +240,28 @@ impl StoreDisk {
                 bytes[at(wanted)..at(wanted) + LINE_BYTES].copy_from_slice(content);
             }
         }
-        Ok(bytes.freeze())
+        Ok(())
+    }
+
+    /// All lines of the map, in order, and the counts, as of one moment: the end of a window.
+    pub(crate) async fn window(&self) -> Result<Window, StoreFailure> {
+        let mut window = Window::default();
+        // One scan sees one state, whatever a writer does meanwhile.
+        for (key, value) in self.map.scan(b"l", b"p").await? {
+            let decoded = match key.first() {
+                Some(b'l') => line_of_key(&key, self.lines).and_then(|line| {
+                    window.places.push((line, Place::decode(&value)?));
+                    Ok(())
+                }),
+                Some(b'o') => ObjectId::of_key(&key).and_then(|object| {
+                    window.counts.insert(object, Counts::decode(&value)?);
+                    Ok(())
+                }),
+                _ => Ok(()),
+            };
+            decoded.map_err(|error| self.bucket.nonsense("map/ (l, o)", &error))?;
+        }
+        Ok(window)
     }
 
     /// What the map has of these lines.
@@ -439,7 +487,17 @@ impl StoreDisk {
     pub async fn commit(&self, window: u64) -> Result<(), StoreFailure> {
         self.check_writable()?;
         let mut committed = self.order.lock().await;
-        self.flush_in_order(&mut committed).await?;
+        let owner = Owner { window: Some(window), ..committed.owner.clone() };
+        self.commit_in_order(&mut committed, owner).await
+    }
+
+    /// The same, and who the owner is from then on.
+    async fn commit_in_order(
+        &self,
+        committed: &mut Committed,
+        mut owner: Owner,
+    ) -> Result<(), StoreFailure> {
+        self.flush_in_order(committed).await?;
         let (staged, objects, rows) = {
             let layers = self.layers();
             let mut objects = layers.new_objects.clone();
@@ -478,9 +536,8 @@ impl StoreDisk {
             self.give_up(place, &committed.counts, &mut counts)?;
         }
         rows.iter().for_each(|row| batch.delete(staged_key(*row)));
-        let mut owner = committed.owner.clone();
-        (owner.window, owner.committed_unix_seconds) = (Some(window), Some(unix_seconds()));
-        batch.put(crate::format::OWNER_KEY, owner.encode());
+        owner.committed_unix_seconds = Some(unix_seconds());
+        batch.put(OWNER_KEY, owner.encode());
         let gone = put_counts(&mut batch, &counts);
         // 3. The switch.
         self.map.write(batch).await.map_err(|why| self.break_down(why))?;
@@ -514,20 +571,13 @@ impl StoreDisk {
         Ok(())
     }
 
-    /// It belongs to nobody from now on.
+    /// It belongs to nobody from now on. The cache has written all that it can: what is in no
+    /// window yet, as where lines were lost and no window ended any more, is committed with it.
     pub async fn release(&self) -> Result<(), StoreFailure> {
         self.check_writable()?;
         let mut committed = self.order.lock().await;
-        if !self.layers().staged.is_empty() {
-            return Err(failure(
-                format!("{}: some of it is in no window yet", self.bucket.name()),
-                "drain the cache first",
-            ));
-        }
-        committed.owner.cache = None;
-        let mut batch = WriteBatch::new();
-        batch.put(crate::format::OWNER_KEY, committed.owner.encode());
-        self.map.write(batch).await.map_err(|why| self.break_down(why))
+        let owner = Owner { cache: None, ..committed.owner.clone() };
+        self.commit_in_order(&mut committed, owner).await
     }
 
     /// Nothing is asked of it any more.

@@ -137,6 +137,10 @@ fn belongs_to_other(bucket: &Bucket, owner: &Owner) -> StoreFailure {
     }
 }
 
+fn is_free(owner: &Owner, cache: Option<&str>, take_over: bool) -> bool {
+    take_over || owner.cache.is_none() || owner.cache.as_deref() == cache
+}
+
 impl Map {
     fn of(handle: Handle, bucket: &Bucket) -> Map {
         let (bucket, owner) = (bucket.clone(), Owner::default());
@@ -154,22 +158,43 @@ impl Map {
         }
         let reader = Handle::Reader(Box::new(open_reader(bucket).await?));
         let mut map = Map::of(reader, bucket);
-        map.owner = map.read_owner().await?;
-        let Access::Write(cache) = access else { return Ok(map) };
-        if map.owner.cache.as_ref() != Some(cache) {
-            return Err(belongs_to_other(bucket, &map.owner));
+        let looked_at = map.look_at_owner(access).await;
+        if looked_at.is_err() || *access == Access::Read {
+            return map.closed_unless(looked_at).await;
         }
         map.close().await;
         // 1. Whoever has it open writes no more.
         map.handle = Handle::Writer(open_writer(bucket).await?);
-        map.owner = map.read_owner().await?;
-        if map.owner.cache.as_ref() != Some(cache) {
-            return Err(belongs_to_other(bucket, &map.owner));
+        let claimed = map.claim(access).await;
+        map.closed_unless(claimed).await
+    }
+
+    /// A handle that nobody has goes on asking for its manifest.
+    async fn closed_unless(self, done: Result<(), StoreFailure>) -> Result<Map, StoreFailure> {
+        match done {
+            Ok(()) => Ok(self),
+            Err(why) => {
+                self.close().await;
+                Err(why)
+            }
         }
+    }
+
+    async fn look_at_owner(&mut self, access: &Access) -> Result<(), StoreFailure> {
+        self.owner = self.read_owner().await?;
+        match access {
+            Access::Write(cache) if self.owner.cache.as_ref() != Some(cache) => {
+                Err(belongs_to_other(&self.bucket, &self.owner))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    async fn claim(&mut self, access: &Access) -> Result<(), StoreFailure> {
+        self.look_at_owner(access).await?;
         // 2. An epoch of our own, for names of objects. Crash before: nobody has used one.
-        map.owner.epoch += 1;
-        map.put_owner(WriteBatch::new()).await?;
-        Ok(map)
+        self.owner.epoch += 1;
+        self.put_owner(WriteBatch::new()).await
     }
 
     /// Makes the map of a new store, or gives it another owner.
@@ -178,8 +203,7 @@ impl Map {
         cache: Option<&str>,
         take_over: bool,
     ) -> Result<Owner, StoreFailure> {
-        let is_free =
-            |owner: &Owner| take_over || owner.cache.is_none() || owner.cache.as_deref() == cache;
+        let is_free = |owner: &Owner| is_free(owner, cache, take_over);
         if is_there(bucket).await? {
             let map = Map::open(bucket, &Access::Read).await?;
             map.close().await;
@@ -192,22 +216,26 @@ impl Map {
         }
         let handle = Handle::Writer(open_writer(bucket).await?);
         let mut map = Map::of(handle, bucket);
-        map.owner = map.read_owner().await?;
-        if !is_free(&map.owner) {
-            return Err(belongs_to_other(bucket, &map.owner));
+        let given = map.give_to(cache, take_over).await;
+        map.close().await;
+        given.map(|()| map.owner)
+    }
+
+    async fn give_to(&mut self, cache: Option<&str>, take_over: bool) -> Result<(), StoreFailure> {
+        self.owner = self.read_owner().await?;
+        if !is_free(&self.owner, cache, take_over) {
+            return Err(belongs_to_other(&self.bucket, &self.owner));
         }
         // What another cache has staged goes with its log; in the same batch, so that no owner
         // ever has the changes of another.
         let mut batch = WriteBatch::new();
-        for (key, _) in map.scan(&STAGED_FROM, &STAGED_TO).await? {
-            number_of_staged_key(&key).map_err(|error| bucket.nonsense("map/ (s)", &error))?;
+        for (key, _) in self.scan(&STAGED_FROM, &STAGED_TO).await? {
+            number_of_staged_key(&key).map_err(|error| self.bucket.nonsense("map/ (s)", &error))?;
             batch.delete(&key);
         }
-        map.owner.cache = cache.map(str::to_owned);
-        map.owner.epoch += 1;
-        map.put_owner(batch).await?;
-        map.close().await;
-        Ok(map.owner)
+        self.owner.cache = cache.map(str::to_owned);
+        self.owner.epoch += 1;
+        self.put_owner(batch).await
     }
 
     async fn read_owner(&self) -> Result<Owner, StoreFailure> {

@@ -233,7 +233,9 @@ impl World {
     async fn check_alone(&mut self) {
         let opened = StoreDisk::open(self.bucket.clone(), &Access::Read);
         let reader = self.quietly(opened).await.unwrap_or_else(|why| panic!("{why}"));
-        let whole = self.quietly(reader.read_committed(0, LINES as usize)).await.unwrap();
+        let mut whole = vec![0; LINES as usize * LINE_BYTES];
+        let window = self.quietly(reader.window()).await.unwrap();
+        self.quietly(reader.fetch(0, window.places, &mut whole)).await.unwrap();
         let found = World::state_of(&whole);
         assert!(self.committed.contains(&found), "{found:?} is not among {:?}", self.committed);
         self.committed = vec![found];
@@ -392,7 +394,13 @@ async fn run(seed: u64) {
         }
     }
     let disk = world.opened().await;
-    disk.commit(u64::MAX).await.unwrap();
+    if seed.is_multiple_of(2) {
+        // What is in no window yet goes with it.
+        disk.release().await.unwrap();
+        assert_eq!(disk.facts().await.cache, None);
+    } else {
+        disk.commit(u64::MAX).await.unwrap();
+    }
     while disk.collect_with(0).await.unwrap() {}
     world.committed = vec![world.now.clone()];
     world.check_alone().await;
@@ -414,6 +422,44 @@ fn on_simulated_time(what: impl Future<Output = ()>) {
         .unwrap();
     runtime.block_on(what);
     runtime.shutdown_background();
+}
+
+/// Who reads a window reads that, whatever is committed meanwhile; or nothing.
+async fn read_while_it_is_served() {
+    let mut bucket = Bucket::of("test".into(), Path::from("a/b"), Arc::new(InMemory::new()));
+    bucket.clock = Some(Arc::new(DefaultSystemClock::new()));
+    assert!(bucket.create(LINES * LINE_BYTES as u64, "nonce").await.unwrap());
+    Map::bind(&bucket, Some("cache"), false).await.unwrap();
+    let disk = StoreDisk::open(bucket.clone(), &Access::Write("cache".into())).await.unwrap();
+    let write = async |line: u64, number: u64| {
+        disk.write(line, content(number).into()).await.unwrap();
+        disk.commit(number).await.unwrap();
+    };
+    disk.write(0, content(1).into()).await.unwrap();
+    write(1, 1).await;
+    let reader = StoreDisk::open(bucket.clone(), &Access::Read).await.unwrap();
+    let window = reader.window().await.unwrap();
+    write(1, 2).await;
+    // The reader has found the new window by then.
+    tokio::time::sleep(std::time::Duration::from_secs(60)).await;
+    let newer = reader.window().await.unwrap();
+    assert_ne!(newer.places, window.places);
+    let mut bytes = vec![0; 2 * LINE_BYTES];
+    let mut read = async |window: &crate::disk::Window| {
+        let fetched = reader.fetch(0, window.places.clone(), &mut bytes).await;
+        fetched.map(|()| (write_of(&bytes[..LINE_BYTES]), write_of(&bytes[LINE_BYTES..])))
+    };
+    assert_eq!(read(&window).await, Ok((1, 1)));
+    assert_eq!(read(&newer).await, Ok((1, 2)));
+    write(0, 3).await;
+    while disk.collect_with(0).await.unwrap() {}
+    disk.collect_with(0).await.unwrap();
+    assert!(!read(&window).await.unwrap_err().is_silence, "its object was deleted");
+}
+
+#[test]
+fn a_window_is_read_as_a_whole() {
+    on_simulated_time(read_while_it_is_served());
 }
 
 #[test]

@@ -10,12 +10,14 @@ use std::sync::Arc;
 use dcd_protocol::store::{StoreFacts, StoreFailure, StoreName};
 
 use crate::disk::StoreDisk;
-use crate::format::{LINE_BYTES, line_of_key};
+use crate::format::LINE_BYTES;
 use crate::map::Access;
 use crate::objects::{Bucket, failure};
 
 /// Lines that are read at once.
 const LINES_AT_ONCE: usize = 1024;
+const COPY_HINT: &str = "if the store is served, copy it again: what a later window gave up meanwhile is deleted after a \
+                         minute; else restore the object from a version of the bucket";
 
 fn run<T>(
     name: &StoreName,
@@ -47,7 +49,7 @@ pub fn info(name: &StoreName) -> Result<StoreFacts, StoreFailure> {
 /// it were ever written.
 ///
 /// # Errors
-/// If something of it cannot be read, or the file cannot be made.
+/// If something of it cannot be read, or the file cannot be made. There is no file then.
 pub fn copy(name: &StoreName, to: &Path) -> Result<u64, StoreFailure> {
     let file_failed = |error: std::io::Error| {
         failure(
@@ -56,24 +58,33 @@ pub fn copy(name: &StoreName, to: &Path) -> Result<u64, StoreFailure> {
         )
     };
     let file = File::create_new(to).map_err(file_failed)?;
-    run(name, async |disk| {
+    let copied = run(name, async |disk| {
         file.set_len(disk.size_bytes()).map_err(file_failed)?;
-        let nonsense = |error| disk.bucket.nonsense("map/ (l)", &error);
-        let rows = disk.map.scan(b"l", b"m").await?;
-        let lines = rows.iter().map(|(key, _)| line_of_key(key, disk.lines).map_err(nonsense));
-        let lines = lines.collect::<Result<Vec<u64>, _>>()?;
+        let places = disk.window().await?.places;
         let mut copied = 0;
-        for run in lines.chunk_by(|one, next| one + 1 == *next) {
+        for run in places.chunk_by(|(one, _), (next, _)| one + 1 == *next) {
             for piece in run.chunks(LINES_AT_ONCE) {
-                let bytes = disk.read_committed(piece[0], piece.len()).await?;
-                let offset = piece[0] * LINE_BYTES as u64;
+                let first = piece[0].0;
+                let mut bytes = vec![0; piece.len() * LINE_BYTES];
+                let fetched = disk.fetch(first, piece.to_vec(), &mut bytes).await;
+                fetched.map_err(|why| match why.is_silence {
+                    true => why,
+                    // Whoever serves it may have deleted what later windows do not need.
+                    false => StoreFailure { hint: Some(COPY_HINT.into()), ..why },
+                })?;
+                let offset = first * LINE_BYTES as u64;
                 file.write_all_at(&bytes, offset).map_err(file_failed)?;
                 copied += bytes.len() as u64;
             }
         }
         file.sync_all().map_err(file_failed)?;
         Ok(copied)
-    })
+    });
+    if copied.is_err() {
+        // A part of it is no disk.
+        let _ = std::fs::remove_file(to);
+    }
+    copied
 }
 
 /// What is wrong with it; reads all that is in use.

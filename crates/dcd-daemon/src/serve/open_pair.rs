@@ -122,8 +122,9 @@ pub(crate) fn open_pair_on(
         (config.destage_policy, config.keeps_windows) = (DestagePolicyKind::Ordered, true);
     }
     config.validate().map_err(OpenError::Config)?;
-    if let (Some(store), false) = (&store, data_disk_read_only || config.read_only) {
-        // Whoever wrote to it before writes no more. Refused, it has changed nothing.
+    if let (Some(store), false) = (&store, data_disk_read_only) {
+        // Whoever wrote to it before writes no more. Refused, it has changed nothing. So it is for a
+        // cache that is read-only, too: that ends while it is served.
         claim_store(store, superblock.uuid).map_err(|failure| {
             let path = store.to_string().into();
             let source = Box::new(NetworkProblem::Store(failure));

@@ -77,7 +77,10 @@ impl Link {
             },
         };
         // Finding a store open has its own time.
-        let deadline = deadline.max(Instant::now() + patience / 2);
+        let deadline = match uri.store() {
+            Some(_) => deadline.max(Instant::now() + patience / 2),
+            None => deadline,
+        };
         let mut negotiation = Negotiation::new(&uri.export);
         loop {
             match negotiation.step() {
