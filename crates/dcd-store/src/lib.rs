@@ -5,6 +5,7 @@
 //! |---|---|
 //! | `format.rs` | names, keys and layouts, and the parsers of what comes from a store |
 //! | `objects.rs` | the bucket: opening it, the probe of conditional writes, errors in words |
+//! | `patience.rs` | how long a request may take, by its size |
 //! | `layers.rs` | what was written, from memory to the last commit |
 //! | `map.rs` | the map of lines in SlateDB: claiming it, staging, committing |
 //! | `disk.rs` | reads, writes, flushes and commits of the disk in it |
@@ -36,6 +37,7 @@ mod model_tests;
 mod nbd;
 mod objects;
 pub mod offline;
+mod patience;
 
 pub use disk::StoreDisk;
 pub use map::Access;

@@ -14,11 +14,8 @@ use object_store::{
 };
 
 use crate::format::{FORMAT, FormatError, LINE_BYTES, LINES_MAX, ObjectId, Volume};
+use crate::patience::BySize;
 
-/// Until a request is answered. Then it is made again, ...
-const REQUEST_PATIENCE: Duration = Duration::from_secs(10);
-/// ... for so long.
-const RETRY_PATIENCE: Duration = Duration::from_secs(20);
 const CONNECT_PATIENCE: Duration = Duration::from_secs(5);
 
 /// A prefix of a bucket. No object that is in it by another name than ours is ever touched.
@@ -66,21 +63,24 @@ impl Bucket {
                     ["AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT"]
                         .iter()
                         .any(|key| std::env::var(key).is_ok_and(|url| url.starts_with("http://")));
-                let retry = RetryConfig {
-                    max_retries: 10,
-                    retry_timeout: RETRY_PATIENCE,
-                    ..RetryConfig::default()
-                };
-                let client = ClientOptions::new()
-                    .with_timeout(REQUEST_PATIENCE)
-                    .with_connect_timeout(CONNECT_PATIENCE)
-                    .with_allow_http(has_plain_endpoint);
-                let store = AmazonS3Builder::from_env()
-                    .with_bucket_name(bucket)
-                    .with_client_options(client)
-                    .with_retry(retry)
-                    .build()
-                    .map_err(open_failed)?;
+                let store = BySize::new(|once, all| {
+                    let retry = RetryConfig {
+                        max_retries: 10,
+                        retry_timeout: all,
+                        ..RetryConfig::default()
+                    };
+                    let client = ClientOptions::new()
+                        .with_timeout(once)
+                        .with_connect_timeout(CONNECT_PATIENCE)
+                        .with_allow_http(has_plain_endpoint);
+                    let store = AmazonS3Builder::from_env()
+                        .with_bucket_name(bucket)
+                        .with_client_options(client)
+                        .with_retry(retry)
+                        .build()?;
+                    Ok(Arc::new(store))
+                });
+                let store = store.map_err(open_failed)?;
                 Ok(Bucket::of(words.clone(), Path::from(prefix.as_str()), Arc::new(store)))
             }
         }

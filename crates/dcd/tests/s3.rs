@@ -233,7 +233,11 @@ fn the_store_alone_is_a_prefix(it: &mut InStore, kills: u64) {
         &format!("serve --cache-disk old --data-disk {} --nbd unix:sock --memory-lost", it.store),
         &["it belongs to cache"],
     );
-    let mut daemon = it.serve();
+    let old = format!("serve --cache-disk old --data-disk {} --nbd unix:sock", it.store);
+    it.refused(&format!("{old} --memory-lost --read-only"), &["it belongs to cache"]);
+    // What begins read-only has the store, too: it may become writable.
+    let mut daemon = it.site.serve_disks("c", &it.store, &format!("{FLAGS} --read-only"));
+    it.site.dcd("set --control ctl read-only=false").ok();
     let mut client = Client::connect(&it.site.socket());
     assert_eq!(difference(&client.read_all().unwrap(), &shown_to_all), None, "seed {seed}");
     client.write(0, &[7; 4096]).unwrap();
