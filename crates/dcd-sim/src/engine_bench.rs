@@ -41,10 +41,10 @@ pub const CACHE_BYTES: u64 = 1 << 30;
 /// Bursts that touch all memory first and are not counted.
 const WARM_UP_ROUNDS: u32 = 3;
 
-/// Runs `rounds` rounds on a cache of `cache_bytes`, and tells `progress` of each. In each round: a burst
-/// of random 4 KiB writes, drained; four bursts without a pause, drained; a burst that is read
-/// back. A burst has half of the lines that the cache has room for. `clock` tells the time, best
-/// that of the processor.
+/// Runs `rounds` rounds on a cache of `cache_bytes`, and tells `progress` of each. In each round: a
+/// burst of random 4 KiB writes, drained; four bursts without a pause, drained; a burst that is
+/// read back. A burst has half of the lines that the cache has room for. `clock` tells the time,
+/// best that of the processor.
 ///
 /// # Panics
 /// If the engine cannot be opened on disks in memory: the cache is too small, or a bug.

@@ -45,7 +45,7 @@ const NUMBERS: &[Number] = numbers![
     simple.write_us.p99,
 ];
 
-/// The first step, of the number or of this many of its units, whichever is more.
+/// The first step: this part of the number, or of one of its units, whichever is more.
 const FIRST_STEP: f64 = 0.25;
 /// The steps become smaller so often, by half.
 const HALVINGS: u32 = 7;
@@ -84,7 +84,7 @@ pub struct Fit {
 }
 
 /// Changes `profile` so that it is nearer to the first half of `requests`, which are places of that
-/// disk. `go_on` is told how many rounds are over, of how many at most, and may end it: `None`.
+/// disk. `go_on` is told how many rounds are over, of how many, and may end it: `None`.
 ///
 /// # Panics
 /// If there are fewer than two requests, the disk has not all of their places, or the profile
@@ -99,22 +99,21 @@ pub fn fit(
     let before = halves(profile, requests, seed);
     let original = profile.clone();
     let mut error = error_of(profile, first, seed).expect("the profile describes a drive");
-    for halving in 0..HALVINGS {
-        if !go_on(halving, HALVINGS) {
+    let rounds = HALVINGS * NUMBERS.len() as u32;
+    for (round, halving) in (0..HALVINGS).flat_map(|it| [it; NUMBERS.len()]).enumerate() {
+        if !go_on(round as u32, rounds) {
             return None;
         }
-        for number in NUMBERS {
-            let Some(value) = (number.of)(profile).map(|value| *value) else { continue };
-            let step = value.max(1.0) * FIRST_STEP / f64::from(1 << halving);
-            for direction in [step, -step] {
-                let before = error;
-                // As far as it goes.
-                while let Some(better) = try_step(profile, number, direction, error, first, seed) {
-                    error = better;
-                }
-                if error < before {
-                    break;
-                }
+        let number = &NUMBERS[round % NUMBERS.len()];
+        let step = FIRST_STEP / f64::from(1 << halving);
+        for direction in [step, -step] {
+            let before = error;
+            // As far as it goes.
+            while let Some(better) = try_step(profile, number, direction, error, first, seed) {
+                error = better;
+            }
+            if error < before {
+                break;
             }
         }
     }
@@ -128,7 +127,7 @@ pub fn fit(
     Some(Fit { numbers, before, after: halves(profile, requests, seed) })
 }
 
-/// Changes a number if that is better: the error then.
+/// Changes a number by this part of it, or of a unit, if that is better: the error then.
 fn try_step(
     profile: &mut Profile,
     number: &Number,
@@ -140,7 +139,7 @@ fn try_step(
     let value = (number.of)(profile)?;
     let before = *value;
     // A thousandth of a unit is less than anybody measures.
-    *value = ((before + step).max(0.0) * 1e3).round() / 1e3;
+    *value = ((before + before.max(1.0) * step).max(0.0) * 1e3).round() / 1e3;
     let is_changed = *value != before;
     let better = if is_changed { error_of(profile, requests, seed) } else { None };
     let better = better.filter(|found| *found < error);
