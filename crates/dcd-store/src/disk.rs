@@ -529,8 +529,8 @@ impl StoreDisk {
         }
         for (line, place) in &staged.lines {
             batch.put_bytes(line_key(*line), place.encode());
-            let count = counts.get_mut(&place.object).expect("objects of what is staged");
-            count.live += 1;
+            // A row that names an object of our own time was not written by dcd.
+            counts.get_mut(&place.object).ok_or_else(|| self.of_no_flush(place))?.live += 1;
         }
         for place in old.values() {
             self.give_up(place, &committed.counts, &mut counts)?;
@@ -569,6 +569,15 @@ impl StoreDisk {
         })?;
         counts.insert(object, Counts { live: count.live - 1, ..count });
         Ok(())
+    }
+
+    fn of_no_flush(&self, place: &Place) -> StoreFailure {
+        let problem = format!(
+            "{}: what is staged names {}, which no flush has made",
+            self.bucket.name(),
+            place.object.name()
+        );
+        failure(problem, "`dcd store check` looks at all of it; nothing was changed")
     }
 
     /// It belongs to nobody from now on. The cache has written all that it can: what is in no

@@ -118,6 +118,20 @@ struct Pending {
     window: WaitsForWindow,
 }
 
+impl Pending {
+    /// One that can be cancelled.
+    fn of_ticket(ticket: DrainTicket, received: Time, completion: Completion) -> Pending {
+        Pending {
+            origin: Origin::Thread(completion),
+            kind: RequestKind::Other,
+            received,
+            ticket: Some(ticket),
+            asked: None,
+            window: WaitsForWindow::No,
+        }
+    }
+}
+
 /// What a request has to do with windows of ordered shipping.
 enum WaitsForWindow {
     No,
@@ -171,6 +185,8 @@ pub struct EventLoop<C> {
     ublk: Option<UblkServer>,
     pending: Vec<Option<Pending>>,
     pending_free: Vec<u32>,
+    /// Durable on the cache-disk, and now to wait for a window.
+    window_awaited: Vec<Pending>,
     /// Requests answered in this turn, to be timed at its end.
     answered: Vec<Answered>,
     response_times: ResponseTimes,
@@ -334,6 +350,7 @@ impl<C: Core> EventLoop<C> {
             ublk: None,
             pending: Vec::new(),
             pending_free: Vec::new(),
+            window_awaited: Vec::new(),
             answered: Vec::new(),
             response_times: ResponseTimes::default(),
             recorders: Vec::new(),
@@ -466,15 +483,7 @@ impl<C: Core> EventLoop<C> {
     }
 
     fn start_drain(&mut self, ticket: DrainTicket, received: Time, completion: Completion) {
-        let (origin, kind) = (Origin::Thread(completion), RequestKind::Other);
-        let pending = Pending {
-            origin,
-            kind,
-            received,
-            ticket: Some(ticket),
-            asked: None,
-            window: WaitsForWindow::No,
-        };
+        let pending = Pending::of_ticket(ticket, received, completion);
         self.start(pending, Operation::Drain, false);
     }
 
@@ -500,15 +509,7 @@ impl<C: Core> EventLoop<C> {
         received: Time,
         completion: Completion,
     ) {
-        let (origin, kind) = (Origin::Thread(completion), RequestKind::Other);
-        let pending = Pending {
-            origin,
-            kind,
-            received,
-            ticket: Some(ticket),
-            asked: None,
-            window: WaitsForWindow::No,
-        };
+        let pending = Pending::of_ticket(ticket, received, completion);
         let disks = self.disks.cache.iter().flat_map(CacheSide::iter);
         let sizes: std::io::Result<Vec<u64>> = disks.map(Disk::size_now).collect();
         let found = sizes.map(|sizes| sizes.into_iter().min().unwrap_or(0));
@@ -951,6 +952,10 @@ impl<C: Core> EventLoop<C> {
                 Output::Wait { .. } => unreachable!("there is something"),
             }
         }
+        // Not out of a reply, which may be one of thousands: each would be within the one before.
+        for pending in std::mem::take(&mut self.window_awaited) {
+            self.start(pending, Operation::Drain, false);
+        }
     }
 
     /// The answer comes later, also where there is nobody to ask.
@@ -1068,7 +1073,7 @@ impl<C: Core> EventLoop<C> {
         self.start(Pending { origin, kind, received, ticket: None, asked, window }, operation, fua);
     }
 
-    fn start(&mut self, pending: Pending, operation: Operation, fua: bool) {
+    fn start(&mut self, mut pending: Pending, operation: Operation, fua: bool) {
         let checked = if self.is_closing {
             Err(Err(RequestError::ShuttingDown))
         } else {
@@ -1082,7 +1087,10 @@ impl<C: Core> EventLoop<C> {
                     buffer.set_len(0);
                     Some(buffer)
                 }
-                _ => None,
+                _ => match &mut pending.window {
+                    WaitsForWindow::Now(buffer) => buffer.take(),
+                    WaitsForWindow::Then | WaitsForWindow::No => None,
+                },
             };
             return self.answer(pending, Reply { id: RequestId(0), result, buffer, answer: None });
         }
@@ -1131,7 +1139,7 @@ impl<C: Core> EventLoop<C> {
         match std::mem::replace(&mut pending.window, WaitsForWindow::No) {
             WaitsForWindow::Then if reply.result.is_ok() => {
                 pending.window = WaitsForWindow::Now(reply.buffer);
-                return self.start(pending, Operation::Drain, false);
+                return self.window_awaited.push(pending);
             }
             WaitsForWindow::Now(buffer) => {
                 let is_refused = |error: &RequestError| {
