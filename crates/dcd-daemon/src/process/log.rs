@@ -88,9 +88,21 @@ pub fn to_journal(level: Level, event: &str, words: &str) -> bool {
     send(journal, &datagram, SendFlags::NOSIGNAL | SendFlags::DONTWAIT).is_ok()
 }
 
+/// Set for a process whose stderr is read by one that speaks to the journal: what is relayed would
+/// have neither level nor fields.
+pub const OF_JOURNAL: &str = "DCD_JOURNAL";
+
+/// Whether messages go to the journal.
+pub fn is_to_journal() -> bool {
+    matches!(STREAM.get(), Some(Some(_)))
+}
+
 /// `JOURNAL_STREAM` has device and inode of the stream that systemd has made; stderr may have been
 /// led elsewhere since.
 fn is_journal() -> bool {
+    if std::env::var_os(OF_JOURNAL).is_some() {
+        return true;
+    }
     let Some(stream) = std::env::var_os("JOURNAL_STREAM") else { return false };
     let Ok(stat) = rustix::fs::fstat(std::io::stderr().as_fd()) else { return false };
     stream.to_str() == Some(&format!("{}:{}", stat.st_dev, stat.st_ino))

@@ -123,8 +123,8 @@ pub(crate) fn open_pair_on(
     }
     config.validate().map_err(OpenError::Config)?;
     if let (Some(store), false) = (&store, data_disk_read_only) {
-        // Whoever wrote to it before writes no more. Refused, it has changed nothing. So it is for a
-        // cache that is read-only, too: that ends while it is served.
+        // Whoever wrote to it before writes no more. Refused, it has changed nothing. So it is for
+        // a cache that is read-only, too: that ends while it is served.
         claim_store(store, superblock.uuid).map_err(|failure| {
             let path = store.to_string().into();
             let source = Box::new(NetworkProblem::Store(failure));

@@ -26,6 +26,7 @@ use std::time::Instant;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, kill_process, pidfd_open};
 
+use crate::process::log;
 use crate::process::service_manager::Notifier;
 use crate::process::signals::{Signal, Signals};
 use crate::process::supervisor::supervise;
@@ -241,6 +242,9 @@ impl Process {
         }
         for name in OF_SERVICE_MANAGER {
             command.env_remove(name);
+        }
+        if log::is_to_journal() {
+            command.env(log::OF_JOURNAL, "1");
         }
         supervise(&mut command);
         command.args(arguments).process_group(0).stdin(Stdio::null());
