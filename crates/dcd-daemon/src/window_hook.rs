@@ -9,8 +9,8 @@
 //! daemon -> keeper   what to run, how long at most; then the number of each window
 //! keeper -> daemon   how it went: kept, or why not
 //! ```
-//! A data-disk in an object store has no hook: the end of a window is a commit of the store, which a
-//! thread asks for (`device/network/store.rs`).
+//! A data-disk in an object store has no hook: the end of a window is a commit of the store, which
+//! a thread asks for (`device/network/store.rs`).
 //!
 //! The keeper and the hook hold the data-disk open, so that its locks last: when the daemon dies,
 //! the keeper kills the hook, and no other daemon begins to write before that has gone.

@@ -19,8 +19,8 @@
 //! a daemon that says nothing for 15 seconds for one that was stopped. A refusal is a [`Failure`]:
 //! a [`Code`] for programs, and words for people, which may change.
 //!
-//! [`nbd`] has the words of another protocol: those of network disks; [`store`] those of data-disks in
-//! an object store. [`units_text`] has sizes,
+//! [`nbd`] has the words of another protocol: those of network disks; [`store`] those of data-disks
+//! in an object store. [`units_text`] has sizes,
 //! times and shares as people write them.
 
 pub mod commands;

@@ -7,8 +7,8 @@
 //! bypass-threshold = "64k"
 //! ```
 //!
-//! Whatever is wrong is told, all of it at once, each in a line with file, line, column and key. Values go through the
-//! same parsers as flags, so a size means the same in both.
+//! Whatever is wrong is told, all of it at once, each in a line with file, line, column and key.
+//! Values go through the same parsers as flags, so a size means the same in both.
 
 use std::path::{Path, PathBuf};
 

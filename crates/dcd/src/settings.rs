@@ -716,8 +716,8 @@ pub enum AckArgument {
     Log,
     /// When it survives a power cut
     Durable,
-    /// As memory does; flushes and FUA when a window with all before them was kept: they survive the
-    /// loss of the cache-disk. With --destage-policy ordered
+    /// As memory does; flushes and FUA when a window with all before them was kept: they survive
+    /// the loss of the cache-disk. With --destage-policy ordered
     Remote,
 }
 

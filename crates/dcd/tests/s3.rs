@@ -3,8 +3,8 @@
 //! pair and store find together again after any crash; and that what does not belong together, or
 //! keeps no promises, is refused before anything is written.
 //!
-//! The same is done with a directory in the place of a bucket, for which nothing is needed, and with
-//! versitygw, a server of S3, where that is there: `go install
+//! The same is done with a directory in the place of a bucket, for which nothing is needed, and
+//! with versitygw, a server of S3, where that is there: `go install
 //! github.com/versity/versitygw/cmd/versitygw@v1.8.0`.
 
 mod harness;

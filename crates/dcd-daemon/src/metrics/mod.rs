@@ -347,7 +347,7 @@ pub const METRICS: &[Metric] = &[
     volume!("dcd_volume_scrub_found_lines", Gauge, None, "Lines that the last scrub found not as they should have been.", scrub.found),
     volume!("dcd_volume_ended_scrubs", Counter, None, "Scrubs that have read everything.", counters.scrubs_ended),
     volume!("dcd_volume_found_lines", Counter, None, "Lines that these found not as they should have been.", counters.scrubs_found),
-    volume!("dcd_volume_passed_lines", Counter, None, "Lines that these passed by, because their checksums cannot be read.", counters.scrubs_not_compared),
+    volume!("dcd_volume_passed_lines", Counter, None, "Lines that scrubs passed by, because their checksums could not be read.", counters.scrubs_not_compared),
     volume!("dcd_volume_growing", Gauge, None, "1 while the volume grows.", is_growing()),
     volume!("dcd_volume_failed", Gauge, None, "1 if redundant sets take no changes any more.", has_failed),
     volume!("dcd_volume_unreadable_lines", Gauge, None, "Lines that are lost now: reads of them fail until they are written.", lines_lost()),

@@ -50,7 +50,7 @@ pub struct VolumeCounters {
     pub scrubs_ended: u64,
     /// Lines that these found not as they should have been.
     pub scrubs_found: u64,
-    /// Lines that these passed by, because their checksums cannot be read.
+    /// Lines that scrubs passed by, ended or not, because their checksums could not be read.
     pub scrubs_not_compared: u64,
     pub blocks_allocated: u64,
     pub blocks_freed: u64,

@@ -163,8 +163,8 @@ Example:
 
 #[derive(Args, Debug)]
 struct Of {
-    /// The running cache: the name of its service, its UUID, the device that it serves, or its control
-    /// socket.
+    /// The running cache: the name of its service, its UUID, the device that it serves, or its
+    /// control socket.
     #[arg(long, value_name = "CACHE")]
     control: PathBuf,
     /// Print JSON.

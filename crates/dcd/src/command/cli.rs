@@ -46,7 +46,8 @@ UUID, a device that it serves, or its control socket.";
 ///
 /// Small scattered writes become large sequential ones. They are acknowledged as soon as the log
 /// holds them, and moved to the slow disk when that has time. What was flushed survives
-/// a power cut, as long as the cache-disk does, and the slow disk stays an ordinary disk that mounts without dcd once it is detached.
+/// a power cut, as long as the cache-disk does, and the slow disk stays an ordinary disk that
+/// mounts without dcd once it is detached.
 #[derive(Parser, Debug)]
 #[command(name = "dcd", version, styles = STYLES, after_help = EXIT_CODES)]
 #[command(arg_required_else_help = true)]

@@ -1,5 +1,6 @@
 //! `dcd completions`: a completion script for a shell. It asks dcd itself what may come next, with
-//! `DCD_COMPLETE` in the environment, so it knows the caches, disk profiles and members that there are.
+//! `DCD_COMPLETE` in the environment, so it knows the caches, disk profiles and members that there
+//! are.
 
 use std::ffi::OsStr;
 use std::path::Path;

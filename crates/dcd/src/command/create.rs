@@ -84,8 +84,8 @@ pub struct CreateArguments {
     #[arg(long, value_name = "NAME", requires = "share")]
     pub name: Option<String>,
     /// The disk the cache is for: a block device, a file, an export of an NBD server,
-    /// nbd://HOST/EXPORT or nbd+unix:///EXPORT?socket=PATH, or an object store, s3://BUCKET/PREFIX. With --volume, each member in a --data-disk of its own; they are
-    /// numbered from 0.
+    /// nbd://HOST/EXPORT or nbd+unix:///EXPORT?socket=PATH, or an object store, s3://BUCKET/PREFIX.
+    /// With --volume, each member in a --data-disk of its own; they are numbered from 0.
     #[arg(long, value_name = "DISK", required = true)]
     pub data_disk: Vec<DeviceSpec>,
     /// Make the data-disk, an object store, in this size. One of this size that is there already is
@@ -642,8 +642,9 @@ fn write(
     take_over: bool,
 ) -> Result<(), CommandError> {
     // Each write is flushed before the next.
-    // 2. Labels of members, or of the one data-disk; an object store is told whose it is. Crash here: no cache, and disks of nothing,
-    //    which may be taken again.
+    // 2. Labels of members, or of the one data-disk; an object store is told whose it is. Crash
+    //    here: no cache, and disks of nothing, which may be taken again; a store only with
+    //    --take-over, since nobody knows that this cache is none.
     target.write_labels(options.uuid, take_over)?;
     // 3. The checkpoint and the tables of a volume; on legs their labels, when all of them have
     //    that; then the superblocks. Crash before the first superblock: no cache. Crash before the

@@ -65,8 +65,8 @@ Examples:
   dcd detach --cache-disk one.img --cache-disk two.img --witness w --data-disk /dev/sdb --wipe")]
 #[command(group(clap::ArgGroup::new("where").required(true).args(["cache", "control", "cache_disk"])))]
 pub struct DetachArguments {
-    /// The running cache: the name of its service, its UUID, the device that it serves, or its control
-    /// socket.
+    /// The running cache: the name of its service, its UUID, the device that it serves, or its
+    /// control socket.
     #[arg(value_name = "CACHE", conflicts_with_all = ["control", "cache_disk", "data_disk", "witness", "memory_directory",
           "memory_lost", "drain_timeout", "trust_disks"])]
     pub cache: Option<PathBuf>,

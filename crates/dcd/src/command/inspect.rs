@@ -53,8 +53,8 @@ pub struct InspectArguments {
     /// A file on the device that dcd serves.
     #[arg(long, value_name = "PATH", requires = "control")]
     pub file: Option<PathBuf>,
-    /// The running cache: the name of its service, its UUID, the device that it serves, or its control
-    /// socket.
+    /// The running cache: the name of its service, its UUID, the device that it serves, or its
+    /// control socket.
     #[arg(long, value_name = "CACHE", requires = "file")]
     pub control: Option<PathBuf>,
     /// Byte of the volume at which the file system begins, where the system does not tell.

@@ -54,8 +54,8 @@ A configuration file:
   control = \"/run/sdb.ctl\"
   bypass-threshold = \"64k\"")]
 pub struct ServeArguments {
-    /// TOML file with settings; - is standard input. Given again: of another cache, which is served, too; what else
-    /// stands on the command line is for all of them.
+    /// TOML file with settings; - is standard input. Given again: of another cache, which is
+    /// served, too; what else stands on the command line is for all of them.
     #[arg(long, value_name = "FILE")]
     pub config: Vec<PathBuf>,
     /// The settings.

@@ -39,8 +39,8 @@ pub struct SetArguments {
     /// The running cache as the first word, or --control in place of it; then what to set.
     #[arg(value_name = "CACHE|KEY=VALUE", value_parser = parse_word)]
     pub words: Vec<Word>,
-    /// The running cache: the name of its service, its UUID, the device that it serves, or its control
-    /// socket.
+    /// The running cache: the name of its service, its UUID, the device that it serves, or its
+    /// control socket.
     #[arg(long, value_name = "CACHE")]
     pub control: Option<PathBuf>,
     /// Do not wait until a mode is reached; `dcd status` tells how far it is.

@@ -26,8 +26,8 @@ use crate::volume_client::VolumeClient;
 /// Where a volume is served.
 #[derive(Args, Debug)]
 pub struct VolumeControl {
-    /// The running cache: the name of its service, its UUID, the device that it serves, or its control
-    /// socket.
+    /// The running cache: the name of its service, its UUID, the device that it serves, or its
+    /// control socket.
     #[arg(long, value_name = "CACHE")]
     pub control: PathBuf,
 }

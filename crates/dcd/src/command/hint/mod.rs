@@ -62,8 +62,8 @@ pub struct HintArguments {
 /// Where the volume is.
 #[derive(Args, Debug)]
 pub struct VolumeArguments {
-    /// The running cache: the name of its service, its UUID, the device that it serves, or its control
-    /// socket.
+    /// The running cache: the name of its service, its UUID, the device that it serves, or its
+    /// control socket.
     #[arg(long, value_name = "CACHE")]
     pub control: PathBuf,
     /// Byte of the volume at which the file system begins, where the system does not tell: behind

@@ -49,8 +49,8 @@ pub struct SequenceArguments {
 
 #[derive(Args, Debug)]
 struct Control {
-    /// The running cache: the name of its service, its UUID, the device that it serves, or its control
-    /// socket.
+    /// The running cache: the name of its service, its UUID, the device that it serves, or its
+    /// control socket.
     #[arg(long, value_name = "CACHE")]
     control: PathBuf,
 }
