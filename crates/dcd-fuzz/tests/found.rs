@@ -7,6 +7,7 @@ use dcd_engine::Mode::*;
 use dcd_engine::{AckMode, DestagePolicyKind, Limits};
 use dcd_fuzz::corpus::corpus;
 use dcd_fuzz::faults::FaultKind::{self, *};
+use dcd_fuzz::legs::LegOptions;
 use dcd_fuzz::options::Options;
 use dcd_fuzz::run;
 use dcd_fuzz::script::Op::*;
@@ -747,6 +748,47 @@ fn found_by_seed_994504053() {
             Step(Fault(ReadErrorOnce), 2076902733),
             Step(Write { start: 808, blocks: 16, fua: false }, 0),
             Step(Drain, 0),
+            Step(Idle, 0),
+        ],
+    });
+}
+
+// A write of copies had more regions than the labels of this run could mark, and waited without end.
+// Real labels have room for eleven of the largest segments; that it is so is an assertion by now.
+#[test]
+fn found_by_seed_990002261() {
+    replay(Script {
+        options: Options {
+            data_blocks: 4096,
+            copy_pages: 2,
+            limits: Limits {
+                zero_ranges: 8192,
+                poisoned_lines: 8192,
+                recent_witnesses: 16,
+                checkpoint_write_bytes: 1048576,
+                checkpoint_lines: 3,
+                discarded_lines: 2048,
+                announced_ahead: 18446744073709551615,
+                listed_free: 5,
+                checkpoint_part: 2,
+                checkpoint_log_bytes: 268435456,
+            },
+            legs: Some(LegOptions {
+                region_bytes: 65536,
+                marks_max: 16,
+                trouble_one_in: 200,
+                seed: 16389257458194359221,
+                fill_rate: 262144,
+                witness_look_ms: None,
+            }),
+            ..Options::default()
+        },
+        steps: vec![
+            Step(Store { name: 2, line: 392, lines: 300, step: 1, is_detected: false }, 0),
+            Step(Wake, 0),
+            Step(Settle, 0),
+            Step(Write { start: 3144, blocks: 104, fua: false }, 0),
+            Step(Write { start: 56, blocks: 152, fua: false }, 0),
             Step(Idle, 0),
         ],
     });

@@ -378,8 +378,6 @@ fn without_a_cache(site: &Site, ack: &str, salt: u64) -> (harness::Daemon, Clien
     site.dcd("drain --control ctl").ok();
     until("the cache-disk is clean", || (site.status()["cache_disk_clean"] == true).then_some(()));
     site.faults("cache-faults", "gone\n");
-    // The rules are looked at every 50 ms.
-    std::thread::sleep(Duration::from_millis(100));
     (daemon, client, load)
 }
 

@@ -929,8 +929,11 @@ fn a_leg_is_pulled_and_nobody_is_asked() {
     std::fs::copy(site.path("w"), site.path("older")).unwrap();
     // 1. It is pulled; nobody sees that. What is answered then only the other has.
     site.faults("faults", "gone");
+    until("the leg is out", || {
+        load.run(&site, 5);
+        (states(&site) == ["in-sync", "failed"]).then_some(())
+    });
     load.run(&site, 40);
-    assert_eq!(states(&site), ["in-sync", "failed"]);
     daemon.kill();
     let pulled = site.path("pulled");
     std::fs::rename(site.path("e"), &pulled).unwrap();

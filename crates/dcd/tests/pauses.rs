@@ -136,7 +136,7 @@ fn a_late_member_is_given_time_and_told_of() {
     site.faults("faults", "any hang");
     write(&mut client, 8);
     client.flush().unwrap();
-    // The rules are looked at now and then: something must be asked of the disk behind that.
+    // What was asked before the rules changed is not late.
     harness::until("the member is late", || {
         write(&mut client, 8);
         (member(&site, 1).0 == "late").then_some(())

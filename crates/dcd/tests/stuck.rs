@@ -79,8 +79,6 @@ fn faulty_pair() -> Folder {
 
 fn rules(folder: &Folder, rules: &str) {
     std::fs::write(folder.path("faults"), rules).unwrap();
-    // It is looked at every 50 ms.
-    std::thread::sleep(std::time::Duration::from_millis(100));
 }
 
 #[test]

@@ -132,8 +132,6 @@ fn legs_are_pulled_under_a_file_system() {
             site.dcd(&format!("cache-disk take-out {leg} --control ctl")).ok();
         }
         site.faults(&format!("faults{disk}"), "");
-        // Rules are looked at every 50 ms.
-        sleep(Duration::from_millis(70));
         if fill {
             site.dcd(&format!("cache-disk fill {leg} --control ctl")).ok();
         } else {

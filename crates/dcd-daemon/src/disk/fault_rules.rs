@@ -11,18 +11,20 @@
 //! ```
 //!
 //! `any` means read, write and flush. An empty or missing file means no fault. The file is looked
-//! at no more often than every 50 ms, and read again when its time or size has changed.
+//! at for each request, so that rules are in force when the command that wrote them has ended, and
+//! read again when its time, its size or its inode has changed.
 
 use std::fs;
 use std::ops::Range;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use dcd_engine::{Duration, Time};
+use dcd_engine::Duration;
 
 use crate::units_text::{UnitError, parse_size};
 
-/// How often the control file is looked at.
+/// How often the control file is looked at for requests that hang.
 pub const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 /// A control file is small; what is longer is not one.
 const FILE_BYTES_MAX: u64 = 64 << 10;
@@ -178,34 +180,30 @@ pub fn find_fault(
 pub struct FaultFile {
     path: PathBuf,
     rules: Vec<FaultRule>,
-    looked_at: Option<Time>,
-    /// Time and size of the file when it was read; `None`: it was not there.
-    version: Option<(SystemTime, u64)>,
+    /// Time, size and inode of the file when it was read; `None`: it was not there.
+    version: Option<(SystemTime, u64, u64)>,
+    changes: u64,
 }
 
 impl FaultFile {
     /// Rules from `path`, which need not exist yet.
     pub fn new(path: &Path) -> FaultFile {
-        FaultFile { path: path.to_owned(), rules: Vec::new(), looked_at: None, version: None }
+        FaultFile { path: path.to_owned(), rules: Vec::new(), version: None, changes: 0 }
     }
 
-    /// Looks at the file if the last look is long enough ago. Whether the rules have changed.
+    /// Looks at the file. How often the rules have changed until now.
     ///
     /// A file that cannot be read as rules leaves no rule in force and is complained about once.
-    pub fn refresh(&mut self, now: Time) -> bool {
-        if self.looked_at.is_some_and(|then| now.since(then) < LOOK_INTERVAL) {
-            return false;
-        }
-        self.looked_at = Some(now);
+    pub fn refresh(&mut self) -> u64 {
         let version = fs::metadata(&self.path)
             .ok()
             .filter(|m| m.is_file())
-            .and_then(|m| Some((m.modified().ok()?, m.len())));
+            .and_then(|m| Some((m.modified().ok()?, m.len(), m.ino())));
         if version == self.version {
-            return false;
+            return self.changes;
         }
         self.version = version;
-        let size = version.map_or(0, |(_, size)| size);
+        let size = version.map_or(0, |(_, size, _)| size);
         let text = match version {
             Some(_) if size <= FILE_BYTES_MAX => crate::process::small_file::read_text(&self.path),
             Some(_) => Err(std::io::Error::other("the file is longer than 64 KiB")),
@@ -223,7 +221,8 @@ impl FaultFile {
                 Vec::new()
             }
         };
-        true
+        self.changes += 1;
+        self.changes
     }
 
     /// The fault of a request, if any; see [`find_fault`].
@@ -277,13 +276,12 @@ mod tests {
         let path = std::env::temp_dir().join(format!("dcd-fault-test-{}", std::process::id()));
         let _ = fs::remove_file(&path);
         let mut file = FaultFile::new(&path);
-        assert!(!file.refresh(Time(0)));
+        assert_eq!(file.refresh(), 0);
         fs::write(&path, "write eio\n").unwrap();
-        assert!(!file.refresh(Time(1)), "too early to look again");
-        assert!(file.refresh(Time(50_000_000)));
+        assert_eq!([file.refresh(), file.refresh()], [1, 1]);
         assert_eq!(file.find(FaultTarget::Write, Some(0..1)), Some(Fault::Eio));
         fs::remove_file(&path).unwrap();
-        assert!(file.refresh(Time(100_000_000)));
+        assert_eq!(file.refresh(), 2);
         assert_eq!(file.find(FaultTarget::Write, Some(0..1)), None);
     }
 }

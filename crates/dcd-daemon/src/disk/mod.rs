@@ -65,8 +65,8 @@ pub struct Disk {
     /// Where the engine's byte 0 is: behind a label, if the disk has one.
     payload_offset_bytes: u64,
     faults: Option<FaultFile>,
-    /// I/Os that a rule holds back.
-    hung: Vec<Io>,
+    /// I/Os that hang, with how often the rules had changed when they were given.
+    hung: Vec<(u64, Io)>,
     /// I/Os that ended without the ring.
     done: VecDeque<IoDone>,
     /// Ways to zero that have not been refused yet.
@@ -210,12 +210,12 @@ impl Disk {
         ring: &mut Ring<K>,
     ) {
         if let Some(faults) = &mut self.faults {
-            faults.refresh(now);
+            let changes = faults.refresh();
             let (target, bytes) = fault_target(&io.operation);
             match faults.find(target, bytes) {
                 None => {}
                 Some(Fault::Hang) => {
-                    self.hung.push(io);
+                    self.hung.push((changes, io));
                     return;
                 }
                 Some(Fault::Eio) => return self.fail(io, IoError::Failed),
@@ -353,9 +353,12 @@ impl Disk {
         ring: &mut Ring<K>,
     ) -> Option<IoDone> {
         self.move_arm(now, ring);
-        if !self.hung.is_empty() && self.faults.as_mut().is_some_and(|f| f.refresh(now)) {
-            // The rules have changed: those that still hang come back here.
-            for io in std::mem::take(&mut self.hung) {
+        if !self.hung.is_empty() {
+            let changes = self.faults.as_mut().map_or(0, FaultFile::refresh);
+            // Those that hang by the new rules too come back here. A new request may have seen the
+            // change first: those from before it are due all the same.
+            let due = self.hung.extract_if(.., |(then, _)| *then != changes).collect::<Vec<_>>();
+            for (_, io) in due {
                 self.start_in_head(now, io, ring);
             }
         }
@@ -386,7 +389,9 @@ impl Disk {
     pub(crate) fn set_windows<K: Copy>(&self, windows: Windows, ring: &Ring<K>) -> bool {
         let size_bytes = windows.size_bytes();
         let waiting = self.arm.iter().flat_map(SlowArm::jobs);
-        let waiting = waiting.chain(self.model.iter().flat_map(ModelArm::jobs)).chain(&self.hung);
+        let waiting = waiting
+            .chain(self.model.iter().flat_map(ModelArm::jobs))
+            .chain(self.hung.iter().map(|(_, io)| io));
         let ends = waiting.filter_map(|io| fault_target(&io.operation).1).map(|bytes| bytes.end);
         let reached = ends.chain(ring.reach_in(&self.file)).max();
         let is_free = reached.is_none_or(|end| end <= size_bytes);

@@ -88,8 +88,13 @@ impl Marks {
     /// what comes behind regions that are written in order. `is_first`: nothing has waited longer,
     /// so that those that are marked stay while the others come. If all that wait kept theirs,
     /// there could be no room for any.
+    ///
+    /// # Panics
+    /// If they are more than a label lists: they would be waited for without end.
     pub(super) fn may_write(&mut self, regions: RangeInclusive<u32>, is_first: bool) -> bool {
         let last = *regions.end();
+        let count = (last - regions.start()) as usize + 1;
+        assert!(count <= self.most, "a write of {count} regions, and labels list {}", self.most);
         let mut may = true;
         for region in regions.clone() {
             may &= self.is_marked(region);

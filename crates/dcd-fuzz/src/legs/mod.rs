@@ -26,7 +26,7 @@ use self::witness::{Believed, Witness};
 pub struct LegOptions {
     /// Size of a region.
     pub region_bytes: u32,
-    /// Most regions that a label marks.
+    /// Most regions that a label marks, if that is enough for the largest write.
     pub marks_max: usize,
     /// Something happens to one leg once in so many I/Os; 0: nothing does.
     pub trouble_one_in: u64,
@@ -51,6 +51,9 @@ impl LegOptions {
         }
     }
 }
+
+/// What a label has to have marks for at once: the copies of a page are written together.
+const LARGEST_WRITE_BYTES: u64 = 1 << 20;
 
 /// A run in which legs are filled and fail for ever does nothing else.
 const TROUBLES_MAX: u64 = 40;
@@ -451,7 +454,8 @@ impl Legs {
         let witness_parts = self.witness_parts(&choice);
         let mut parts = LegsParts::new(choice, uuids, self.random.bits());
         parts.witness = witness_parts;
-        parts.marks_max = self.options.marks_max;
+        let at_once = LARGEST_WRITE_BYTES.div_ceil(u64::from(self.options.region_bytes)) + 1;
+        parts.marks_max = self.options.marks_max.max(at_once as usize);
         self.current = [0, 1].map(|disk| {
             let leg = places.iter().position(|place| *place == disk);
             leg.map(|leg| LegIndex(leg as u8))

@@ -327,8 +327,8 @@ impl Site {
         (random::sum_of_file(&self.path("c")), random::sum_of_file(&self.path("d")))
     }
 
-    /// Sets the rules of a `faulty:` disk. The next request sees them: the daemon looks every 50 ms
-    /// and a rule file is replaced whole, so the caller waits for the effect, not for the time.
+    /// Sets the rules of a `faulty:` disk. The next request of that disk sees them, whole; those
+    /// that hang see them within 50 ms.
     pub fn faults(&self, control: &str, rules: &str) {
         let new = self.path("faults.new");
         fs::write(&new, rules).unwrap();
