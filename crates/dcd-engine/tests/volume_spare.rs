@@ -104,6 +104,41 @@ fn a_spare_is_found_again_and_can_go() {
     assert!(!bench.volume().uses_disk(spare));
 }
 
+/// A spare that has died, or is another's by now, is known before it is needed.
+#[test]
+fn what_has_become_of_one_that_waits_is_known_within_an_hour() {
+    let pass = |bench: &mut Bench, minutes: u64| {
+        (0..minutes).for_each(|_| bench.pass(Duration::from_secs(60)));
+    };
+    for trouble in 0..4 {
+        let mut bench = new_bench();
+        let slot = add(&mut bench, TAG);
+        pass(&mut bench, 180);
+        assert_eq!(states(&bench), [SpareState::Ready]);
+        let disk = bench.members[slot].as_mut().unwrap();
+        match trouble {
+            0 => bench.failing[slot] = true,
+            1 => LABEL_OFFSETS.iter().for_each(|at| disk[*at as usize..][..4096].fill(0)),
+            // One of two labels.
+            2 => disk[LABEL_OFFSETS[1] as usize] ^= 1,
+            _ => {
+                let first = MemberLabel::first(bench.header.uuid, MemberIndex(0));
+                let other = MemberLabel { standing: Standing::Spare, disk: DiskTag(7), ..first };
+                for at in LABEL_OFFSETS {
+                    disk[at as usize..][..MEMBER_LABEL_BYTES]
+                        .copy_from_slice(other.encode().bytes());
+                }
+            }
+        }
+        pass(&mut bench, 125);
+        assert_eq!(states(&bench), [SpareState::Failed], "trouble {trouble}");
+        // It is not used.
+        bench.volume_request(VolumeRequest::FailMember { member: MemberIndex(2) }).unwrap();
+        pass(&mut bench, 10);
+        assert!(bench.volume().last_spare_use().is_none());
+    }
+}
+
 #[test]
 fn one_takes_the_place_of_a_member_that_has_failed_for_long_enough() {
     for is_gone in [false, true] {

@@ -7,7 +7,6 @@
 
 use std::process::ExitCode;
 
-use clap::Parser;
 use dcd_settings::{
     config_file, hint_rules, nvram_settings, running_settings, settings, static_metadata,
     toml_values, volume_file,
@@ -54,7 +53,7 @@ fn main() -> ExitCode {
     laboratory::run_if_asked();
     error::know_command_line(command::cli::command);
     output::want_json(std::env::args_os().skip(1));
-    let arguments = match command::cli::Cli::try_parse() {
+    let arguments = match command::cli::read(std::env::args_os()) {
         Ok(arguments) => arguments,
         Err(error) if !error.use_stderr() => return help(&error),
         Err(error) => {

@@ -115,6 +115,43 @@ fn what_was_drained_is_there_without_the_cache_disk() {
     site.dcd("check --cache-disk c").ok();
 }
 
+/// Spares, and disks that were let go, are given with the members by whoever gives all there are.
+#[test]
+fn disks_that_are_no_members_are_left_as_they_are() {
+    let site = made("twin = true\n");
+    site.folder.disk("spare", 41 * MIB);
+    site.folder.disk("m4", 41 * MIB);
+    let daemon = serve(&site, "c", "");
+    write(&site, 1);
+    site.dcd("volume replace 1 m4 --control ctl").ok();
+    site.dcd("volume spare add spare --control ctl").ok();
+    site.dcd("drain --control ctl").ok();
+    harness::until("checksums are written", || (twin(&site)["regions_marked"] == 0).then_some(()));
+    until_twin_is_whole(&site);
+    daemon.kill();
+    fs::remove_file(site.path("c")).unwrap();
+    let before = ["spare", "m1"].map(|name| fs::read(site.path(name)).unwrap());
+    let all = format!("{MEMBERS} --data-disk m4 --data-disk spare");
+    let line = format!("volume import --cache-disk c --cache-size 16M {all} --json");
+    let told: Value = serde_json::from_str(&site.dcd(&line).ok()).unwrap();
+    let others = &told["volume"]["no_members"];
+    assert_eq!(
+        (&others[0]["is"], &others[1]["is"]),
+        (&"no member any more".into(), &"a spare".into())
+    );
+    assert_eq!(told["volume"]["lines_lost"], 0, "{told}");
+    assert!(before == ["spare", "m1"].map(|name| fs::read(site.path(name)).unwrap()));
+    let line = format!(
+        "serve --cache-disk c {all} --nbd unix:sock --control ctl --memory-directory . --quiet"
+    );
+    let daemon = site.start_line(&line).ready();
+    verify(&site, 1, "after the import");
+    let status = site.dcd("volume status --control ctl --json").ok();
+    let status: Value = serde_json::from_str(&status).unwrap();
+    assert_eq!(status["spares"][0]["state"], "ready", "{status}");
+    daemon.stop();
+}
+
 #[test]
 fn what_was_flushed_past_the_log_is_there_after_each_kill() {
     let site = made("twin = true\n");

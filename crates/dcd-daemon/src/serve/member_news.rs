@@ -23,6 +23,8 @@ pub(crate) struct MemberNews {
     spare: u64,
     /// It has not come to its end.
     spare_used: Option<SpareUse>,
+    /// Spares that were told to have failed.
+    spares_failed: Vec<MemberIndex>,
 }
 
 /// How a member was when something was said of it.
@@ -38,7 +40,8 @@ enum Told {
 impl MemberNews {
     /// Nothing has been said. `names`: of the disks of the members.
     pub(crate) fn new(names: MemberNames) -> MemberNews {
-        MemberNews { names, told: Vec::new(), spare: 0, spare_used: None }
+        let (told, spares_failed) = (Vec::new(), Vec::new());
+        MemberNews { names, told, spare: 0, spare_used: None, spares_failed }
     }
 
     /// Says what is new.
@@ -93,6 +96,13 @@ impl MemberNews {
             (self.spare, self.spare_used) = (of.number, Some(of));
             lines.push(self.spare_begins(of));
         }
+        let failed = volume.spare_statuses().filter(|spare| spare.state == SpareState::Failed);
+        for spare in failed {
+            if !self.spares_failed.contains(&spare.disk) {
+                self.spares_failed.push(spare.disk);
+                lines.push(self.spare_failed(spare.disk));
+            }
+        }
         lines
     }
 
@@ -107,6 +117,14 @@ impl MemberNews {
             of.member.0,
             format_duration(failed_for),
             self.disk(of.disk)
+        )
+    }
+
+    fn spare_failed(&self, disk: MemberIndex) -> String {
+        format!(
+            "the spare {} has FAILED: its label is not there, or it does not take what is written. It is not used before the \
+             next start. Another one: dcd volume spare add DISK",
+            self.disk(disk)
         )
     }
 
@@ -221,6 +239,7 @@ mod tests {
         );
         let in_vain = news.spare_ended(of, false, Some(CutShort::NewDisk));
         assert!(in_vain.ends_with("the place of member 1: the new disk failed"), "{in_vain}");
+        assert!(news.spare_failed(MemberIndex(2)).starts_with("the spare /dev/s has FAILED"));
     }
 
     #[test]

@@ -32,6 +32,9 @@ use crate::log::index_run::{IndexRun, RunBuilder};
 use crate::log::lookup_table::Walker;
 use crate::units::{Duration, SegmentIndex, SegmentSerial, Time};
 
+/// Lines of a part while requests follow one another closely. At 106 million lines 512 took 0.3 ms
+/// and more, behind each of some three inputs of 32 requests: 44 ms in place of 13.
+const BUSY_LINES_MAX: usize = 64;
 /// Within a budget a part is gathered so long after the one before: some 4 million lines in a
 /// second, half of which is left for requests.
 pub(super) const PART_EVERY: Duration = Duration::from_micros(500);
@@ -134,6 +137,10 @@ impl Engine {
         // index is small then (`may_gather`): it is gathered at once.
         let mut lines = match self.destage.zeroes_under_way() {
             true => usize::MAX,
+            // Each request that waits is behind a part for each input before it.
+            false if self.requests_come() => {
+                self.config.limits.checkpoint_lines.min(BUSY_LINES_MAX)
+            }
             false => self.config.limits.checkpoint_lines,
         };
         let total = self.log.segments.total();

@@ -7,6 +7,8 @@
 use super::Engine;
 use crate::units::{Duration, Time};
 
+/// No longer apart, and requests follow one another closely.
+const REQUESTS_CLOSE: Duration = Duration::from_millis(1);
 /// How long after a foreground read of the data-disk another one is expected.
 const READS_RECENT: Duration = Duration::from_millis(100);
 /// How long the disk's cache is kept from filling with destage writes, because another may come.
@@ -92,6 +94,11 @@ impl Pace {
 }
 
 impl Engine {
+    /// Whether requests follow one another closely. None does behind one that ends it all.
+    pub(super) fn requests_come(&self) -> bool {
+        self.close.is_none() && self.now.since(self.pace.last_request) < REQUESTS_CLOSE
+    }
+
     /// Share of the segments that hold something, in percent.
     pub(super) fn utilisation_percent(&self) -> u64 {
         let total = u64::from(self.log.segments.limit());

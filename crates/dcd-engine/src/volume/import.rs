@@ -269,11 +269,17 @@ impl FoundVolume {
             let member = label.member;
             return Err(ImportError::Damaged { member, problem: VolumeOpenError::Header });
         }
-        for label in &self.labels {
+        for label in std::mem::take(&mut self.labels) {
             let (member, epoch) = (label.member, label.epoch);
-            if !self.volume.is_disk_of(member, label) {
-                return Err(ImportError::Replaced { member });
+            if !self.volume.is_disk_of(member, &label) {
+                if !label.standing.is_spare() {
+                    return Err(ImportError::Replaced { member });
+                }
+                // A spare that had got all, and was not the member yet when all ended.
+                self.present = self.present.without(MemberMask::of(member));
+                continue;
             }
+            self.labels.push(label);
             let known = self.volume.members.get(member).label_epoch;
             if epoch >= known {
                 continue;

@@ -155,6 +155,8 @@ enum Purpose {
     Replace(replace::Step),
     /// A label, or a flush, of the spare of this number.
     Spare(u8),
+    /// A label of one that waits.
+    SpareLook(u8),
 }
 
 /// The device of an I/O of a disk that is no member yet, or not any more. A volume has no
@@ -509,6 +511,7 @@ impl Volume {
             Purpose::Echo(of) => self.echo_done(of, result),
             Purpose::Replace(step) => self.replace_io_done(step, result),
             Purpose::Spare(slot) => self.spare_io_done(slot, result),
+            Purpose::SpareLook(slot) => self.spare_looked_at(slot, result, buffer),
         }
     }
 
@@ -545,6 +548,7 @@ impl Volume {
             moved |= self.advance_repair();
             moved |= self.advance_replacement();
             moved |= self.advance_spares();
+            moved |= self.look_at_spares();
             moved |= self.advance_labels();
             moved |= self.advance_flushes();
             moved |= self.advance_checkpoint();

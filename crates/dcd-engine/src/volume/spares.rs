@@ -12,6 +12,8 @@ use crate::units::{Duration, MemberIndex, Time};
 pub const SPARES_MAX: usize = 16;
 /// When one was used in vain, the next try is this much later.
 const RETRY: Duration = Duration::from_secs(3600);
+/// How often the label of one that waits is read: that it has died is known before it is needed.
+const LOOK_INTERVAL: Duration = Duration::from_secs(3600);
 
 /// How a spare is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -24,7 +26,8 @@ pub enum SpareState {
     InUse(MemberIndex),
     /// Its label is being taken away.
     Leaving,
-    /// It has not taken what was written to it: not used before the next start.
+    /// It has not taken what was written to it, or its label is not there any more: not used before
+    /// the next start.
     Failed,
 }
 
@@ -46,6 +49,10 @@ pub(super) struct Spare {
     pub(super) state: SpareState,
     step: Step,
     has_failed: bool,
+    /// When its label was read last, or known.
+    looked: Time,
+    looks: usize,
+    is_looked_at: bool,
 }
 
 /// What comes next for a spare that has done what it was told.
@@ -57,16 +64,43 @@ pub(super) enum Next {
 }
 
 impl Spare {
+    fn new(slot: u8, tag: DiskTag, bytes: u64, state: SpareState, now: Time) -> Spare {
+        Spare {
+            slot,
+            tag,
+            bytes,
+            state,
+            step: Step::Idle,
+            has_failed: false,
+            looked: now,
+            looks: 0,
+            is_looked_at: false,
+        }
+    }
+
     /// One that gets so many labels.
-    pub(super) fn labelled(slot: u8, tag: DiskTag, bytes: u64, labels: usize) -> Spare {
+    pub(super) fn labelled(slot: u8, tag: DiskTag, bytes: u64, labels: usize, now: Time) -> Spare {
         let step = Step::Labels { left: labels as u32 };
-        Spare { slot, tag, bytes, state: SpareState::Labelling, step, has_failed: false }
+        Spare { step, ..Spare::new(slot, tag, bytes, SpareState::Labelling, now) }
     }
 
     /// One that a start has found.
-    pub(super) fn found(slot: u8, tag: DiskTag, bytes: u64) -> Spare {
-        let (state, step) = (SpareState::Ready, Step::Idle);
-        Spare { slot, tag, bytes, state, step, has_failed: false }
+    pub(super) fn found(slot: u8, tag: DiskTag, bytes: u64, now: Time) -> Spare {
+        Spare::new(slot, tag, bytes, SpareState::Ready, now)
+    }
+
+    /// When its label is to be read again; `None` while it does not wait.
+    fn look_due(&self) -> Option<Time> {
+        let waits = self.state == SpareState::Ready && !self.is_looked_at;
+        waits.then(|| self.looked.after(LOOK_INTERVAL))
+    }
+
+    /// Its label was read, and is what it was, or not. What it has begun meanwhile tells by itself.
+    pub(super) fn looked_at(&mut self, is_good: bool, now: Time) {
+        (self.is_looked_at, self.looked) = (false, now);
+        if self.state == SpareState::Ready && !is_good {
+            self.state = SpareState::Failed;
+        }
     }
 
     /// So many labels are to be taken away.
@@ -205,6 +239,15 @@ impl Spares {
         })
     }
 
+    /// The next whose label is to be read now, and which look that is.
+    pub(super) fn look_at_next(&mut self, now: Time) -> Option<(u8, usize)> {
+        let is_due = |spare: &&mut Spare| spare.look_due().is_some_and(|due| now >= due);
+        let spare = self.spares.iter_mut().find(is_due)?;
+        spare.is_looked_at = true;
+        spare.looks += 1;
+        Some((spare.slot, spare.looks))
+    }
+
     /// One that has room for so much: the smallest.
     pub(super) fn ready(&self, bytes: u64) -> Option<&Spare> {
         let ready = self.spares.iter().filter(|spare| spare.state == SpareState::Ready);
@@ -243,11 +286,12 @@ impl Spares {
         self.last_use
     }
 
-    /// When one may be used.
+    /// When one may be used, or is to be looked at.
     pub(super) fn wake_up(&self, now: Time) -> Option<Time> {
+        let looks = self.spares.iter().filter_map(Spare::look_due);
         let has_any = self.spares.iter().any(|spare| spare.state == SpareState::Ready);
-        let later = self.wanting_at().map(|(at, _, _)| at).filter(|at| *at > now);
-        later.min().filter(|_| has_any)
+        let uses = self.wanting_at().map(|(at, _, _)| at).filter(|_| has_any);
+        looks.chain(uses).filter(|at| *at > now).min()
     }
 }
 
@@ -264,8 +308,8 @@ mod tests {
     fn spares() -> Spares {
         let mut spares = Spares::new(3, Vec::new());
         spares.set_after(Duration(5 * MINUTE.0));
-        spares.add(Spare::found(3, DiskTag(7), 100));
-        spares.add(Spare::found(4, DiskTag(8), 50));
+        spares.add(Spare::found(3, DiskTag(7), 100, at(0)));
+        spares.add(Spare::found(4, DiskTag(8), 50, at(0)));
         spares
     }
 
@@ -287,7 +331,7 @@ mod tests {
         assert_eq!(spares.ready(60).map(|spare| spare.slot), Some(3));
         assert!(spares.ready(101).is_none());
         spares.set_after(Duration(0));
-        assert_eq!((spares.wanting(at(100)), spares.wake_up(at(6))), (None, None));
+        assert_eq!((spares.wanting(at(50)), spares.wake_up(at(6))), (None, Some(at(60))));
     }
 
     #[test]
@@ -302,7 +346,7 @@ mod tests {
         assert_eq!(spares.last_use().unwrap().number, 2);
         spares.ended(3, false, at(7));
         assert_eq!(spares.wanting(at(8)), None);
-        assert_eq!(spares.wake_up(at(8)), Some(at(67)));
+        assert_eq!(spares.wake_up(at(61)), Some(at(67)));
         assert!(spares.wanting(at(67)).is_some());
         // Nobody else waits for that.
         spares.note(MemberIndex(0), true, at(1));
@@ -311,8 +355,29 @@ mod tests {
     }
 
     #[test]
+    fn labels_of_those_that_wait_are_read_each_hour() {
+        let mut spares = spares();
+        assert_eq!((spares.look_at_next(at(59)), spares.wake_up(at(0))), (None, Some(at(60))));
+        assert_eq!(
+            [(); 3].map(|()| spares.look_at_next(at(60))),
+            [Some((3, 1)), Some((4, 1)), None]
+        );
+        // It is used meanwhile, and what was read of it says nothing any more.
+        spares.note(MemberIndex(1), true, at(0));
+        spares.begins(4, MemberIndex(1), Duration(60 * MINUTE.0));
+        spares.get_mut(3).unwrap().looked_at(true, at(61));
+        spares.get_mut(4).unwrap().looked_at(false, at(61));
+        assert_eq!(spares.get_mut(4).unwrap().state, SpareState::InUse(MemberIndex(1)));
+        assert_eq!(spares.look_at_next(at(120)), None);
+        assert_eq!(spares.look_at_next(at(121)), Some((3, 2)));
+        spares.get_mut(3).unwrap().looked_at(false, at(122));
+        assert_eq!(spares.get_mut(3).unwrap().state, SpareState::Failed);
+        assert_eq!(spares.look_at_next(at(1000)), None);
+    }
+
+    #[test]
     fn a_spare_is_one_when_its_labels_are_durable() {
-        let mut spare = Spare::labelled(5, DiskTag(1), 10, 2);
+        let mut spare = Spare::labelled(5, DiskTag(1), 10, 2, at(0));
         assert!(matches!(spare.did(true), Next::Nothing));
         assert!(matches!(spare.did(true), Next::Flush));
         assert_eq!(spare.state, SpareState::Labelling);
@@ -321,7 +386,7 @@ mod tests {
         spare.leaves(2);
         assert!(matches!(spare.did(true), Next::Nothing) && matches!(spare.did(true), Next::Flush));
         assert!(matches!(spare.did(true), Next::Gone));
-        let mut bad = Spare::labelled(6, DiskTag(1), 10, 2);
+        let mut bad = Spare::labelled(6, DiskTag(1), 10, 2, at(0));
         assert!(matches!(bad.did(false), Next::Nothing));
         assert_eq!(bad.state, SpareState::Labelling, "another write is on its way");
         assert!(matches!(bad.did(true), Next::Nothing));

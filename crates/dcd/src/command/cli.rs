@@ -4,10 +4,13 @@
 //! What a verb may be asked for stands beside the verb, in `command/`. `docs/cli.md` has all of it
 //! in words; `tests/documents.rs` compares the two.
 
+use std::ffi::OsString;
+
 use clap::builder::styling::{AnsiColor, Styles};
-use clap::{CommandFactory, Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use super as command;
+use super::cache_word;
 
 /// Width of the help text where it does not follow the terminal: in `docs/cli.md`.
 pub const HELP_WIDTH: usize = 100;
@@ -38,9 +41,9 @@ Examples:
   dcd status --control /run/sdb.ctl
 
 Results go to stdout, progress and errors to stderr. Sizes take units (4k, 16M, 16Mi, 16MiB; powers of 1024),
-durations too (50ms, 2s). `dcd help VERB` is `dcd VERB --help`. A running cache is named by --control, or
-as the first word of status, metrics, top, set, flush, drain and detach: the name of its service, its
-UUID, a device that it serves, or its control socket.";
+durations too (50ms, 2s). `dcd help VERB` is `dcd VERB --help`. A running cache is the first word of each verb
+that needs one, or given by --control: the name of its service, its UUID, a device that it serves, or its
+control socket.";
 
 /// Disk caching disk: a small, fast, append-only log in front of a slow disk.
 ///
@@ -117,7 +120,15 @@ pub enum Verb {
 
 /// The whole command line, for completions, manual pages and documents.
 pub fn command() -> clap::Command {
-    Cli::command()
+    cache_word::with_usage(Cli::command())
+}
+
+/// Reads a command line, the program's name first.
+pub fn read(words: impl IntoIterator<Item = OsString>) -> Result<Cli, clap::Error> {
+    let mut command = command();
+    let words = cache_word::with_flag(&command, words.into_iter().collect());
+    let mut matches = command.try_get_matches_from_mut(words)?;
+    Cli::from_arg_matches_mut(&mut matches).map_err(|error| error.format(&mut command))
 }
 
 #[cfg(test)]
@@ -154,7 +165,7 @@ mod tests {
 
     #[test]
     fn detach_wants_a_socket_or_two_disks() {
-        let parse = |line: &str| Cli::try_parse_from(line.split(' '));
+        let parse = |line: &str| read(line.split(' ').map(OsString::from));
         assert!(parse("dcd detach --control s").is_ok());
         assert!(parse("dcd detach --cache-disk c --data-disk d").is_ok());
         assert!(parse("dcd detach --cache-disk c").is_err());

@@ -2,7 +2,7 @@
 //! `DCD_COMPLETE` in the environment, so it knows the caches, disk profiles and members that there
 //! are.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::path::Path;
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use clap_complete::engine::{
 use clap_complete::env::{CompleteEnv, Shells};
 use dcd_daemon::control::client::ControlClient;
 
-use crate::command::cli;
+use crate::command::{cache_word, cli};
 use crate::error::CommandError;
 use crate::stdout::print;
 use crate::{config_file, daemons};
@@ -58,6 +58,8 @@ pub fn answer_a_shell() {
 
 /// The command line, with values that only a look around tells.
 fn with_values(command: Command) -> Command {
+    let line: Vec<OsString> = std::env::args_os().skip_while(|word| word != "--").collect();
+    let command = cache_word::with_word(command, &line);
     let command = command.mut_args(|argument| {
         let names = argument.get_value_names().unwrap_or_default();
         match names.first().map(|name| name.as_str()) {
@@ -102,7 +104,7 @@ fn profiles(current: &OsStr) -> Vec<CompletionCandidate> {
     found
 }
 
-/// Of the volume that the rest of the line names with `--control`.
+/// Of the volume that the rest of the line names, with `--control` or before the member.
 fn members(current: &OsStr) -> Vec<CompletionCandidate> {
     let count = members_of_the_line().unwrap_or(0);
     beginning_with(current, (0..count).map(|number| number.to_string()))
@@ -110,9 +112,13 @@ fn members(current: &OsStr) -> Vec<CompletionCandidate> {
 
 fn members_of_the_line() -> Option<usize> {
     let words: Vec<_> = std::env::args_os().collect();
-    let at = words.iter().position(|word| word == "--control")?;
-    let socket =
-        daemons::find(Path::new(words.get(at + 1)?), Path::new(daemons::DIRECTORY)).ok()?;
+    let found =
+        |at: usize| daemons::find(Path::new(words.get(at)?), Path::new(daemons::DIRECTORY)).ok();
+    let socket = match words.iter().position(|word| word == "--control") {
+        Some(at) => found(at + 1)?,
+        // The member is being typed: the last word, and the cache the one before.
+        None => found(words.len().checked_sub(2)?)?,
+    };
     let mut client = ControlClient::connect_within(&socket, PATIENCE).ok()?;
     Some(client.status().ok()?.volume?.members.len())
 }

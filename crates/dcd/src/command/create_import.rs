@@ -4,6 +4,7 @@
 //! It is a creation ([`super::create`]) whose tables are not empty, with the UUID that the volume had.
 
 use std::cell::Cell;
+use std::path::PathBuf;
 
 use clap::Args;
 use dcd_daemon::device::device_file::{DeviceError, DeviceFile};
@@ -13,6 +14,7 @@ use dcd_daemon::pair::members::{MemberError, read_label_of};
 use dcd_daemon::units_text::{format_size, parse_size};
 use dcd_engine::units::{LINE_SIZE, MemberIndex};
 use dcd_engine::volume::format::header::VolumeHeader;
+use dcd_engine::volume::format::label::Standing;
 use dcd_engine::volume::import::{self, FoundVolume, ImportDisks, ImportError, ImportReport};
 use dcd_engine::{Buffer, IoError, Uuid};
 use serde_json::{Value, json};
@@ -96,6 +98,8 @@ pub struct Imported {
     header: VolumeHeader,
     area_bytes: u64,
     holder: MemberIndex,
+    /// Disks of it that were given, and are no members.
+    others: Vec<(PathBuf, &'static str)>,
     found: Cell<Option<FoundVolume>>,
     report: Cell<Option<ImportReport>>,
 }
@@ -109,10 +113,16 @@ impl Imported {
     ) -> Result<Imported, CommandError> {
         let mut labels = Vec::new();
         let mut members: Vec<(MemberIndex, DeviceFile)> = Vec::new();
+        let mut others = Vec::new();
         for disk in disks {
             let path = disk.path().to_owned();
             let label = read_label_of(&disk)?;
-            let label = label.map_err(|problem| CommandError::NotAMember { path, problem })?;
+            let label = label
+                .map_err(|problem| CommandError::NotAMember { path: path.clone(), problem })?;
+            if let Some(what) = no_member(label.standing) {
+                others.push((path, what));
+                continue;
+            }
             if let Some((_, first)) = members.iter().find(|(member, _)| *member == label.member) {
                 let (first, second) = (first.path().to_owned(), disk.path().to_owned());
                 let member = label.member.0;
@@ -135,6 +145,7 @@ impl Imported {
             holder: found.holder,
             disks: members,
             header,
+            others,
             found: Cell::new(Some(found)),
             report: Cell::new(None),
         })
@@ -178,6 +189,7 @@ impl Imported {
             "lines_believed": report.lines_believed,
             "lines_mended": report.lines_mended,
             "lines_lost": report.lines_lost,
+            "no_members": self.others.iter().map(|(disk, what)| json!({ "disk": disk, "is": what })).collect::<Value>(),
         })
     }
 
@@ -204,7 +216,20 @@ impl Imported {
         if report.lines_lost > 0 {
             text += &format!("; {} lost: reads fail until it is written", size(report.lines_lost));
         }
+        for (disk, what) in &self.others {
+            text += &format!("; {} is {what}, and was left as it is", disk.display());
+        }
         text
+    }
+}
+
+/// What a disk of the volume is whose label alone says that it is no member.
+fn no_member(standing: Standing) -> Option<&'static str> {
+    match standing {
+        // Of the last the tables tell whether it is one.
+        Standing::Member | Standing::Incoming | Standing::SpareMember => None,
+        Standing::Spare | Standing::SpareIncoming => Some("a spare"),
+        Standing::Released => Some("no member any more"),
     }
 }
 

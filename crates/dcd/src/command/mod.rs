@@ -8,6 +8,7 @@ pub mod advise;
 #[cfg(feature = "lab")]
 pub mod bench;
 pub mod cache_disk;
+pub mod cache_word;
 pub mod caretaker;
 pub mod check;
 pub mod cli;

@@ -265,9 +265,9 @@ mod tests {
     #[test]
     fn bad_command_lines_take_one_line_and_a_hint() {
         know_command_line(crate::command::cli::command);
-        use clap::Parser;
         let words = |line: &str| {
-            let error = crate::command::cli::Cli::try_parse_from(line.split(' ')).unwrap_err();
+            let given = line.split(' ').map(Into::into);
+            let error = crate::command::cli::read(given).unwrap_err();
             command_line_words(&error)
         };
         let (text, hint) = words("dcd create --cache-disk c --cache-size 5q --data-disk d");

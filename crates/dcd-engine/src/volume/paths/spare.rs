@@ -12,6 +12,7 @@
 //!      not know any more is left out, should it be back.
 //! 3. If it has not taken the place it is a spare as before, also with the labels of step 2. One
 //!    that does not take what is written to it is not used again before the next start.
+//!    While it waits its label is read once an hour, from one place and the other by turns.
 //! 4. From a disk that is to go the labels are taken away, flushed.
 //!      Crash before: it is a spare, or blank.
 //! ```
@@ -53,7 +54,7 @@ impl Volume {
                 let found = self.members.get_mut(member);
                 (found.slot, found.standing) = (slot, label.standing);
             } else if label.standing.is_spare() && info.bytes >= largest && !self.spares.is_full() {
-                self.spares.add(Spare::found(slot, label.disk, info.bytes));
+                self.spares.add(Spare::found(slot, label.disk, info.bytes, self.now));
             } else if is_known && label.standing == Standing::Released {
                 released.push(member);
             }
@@ -85,7 +86,8 @@ impl Volume {
         }
         let slot = self.next_slot as u8;
         self.next_slot += 1;
-        self.spares.add(Spare::labelled(slot, new.tag, new.bytes, LABEL_OFFSETS.len()));
+        let labels = LABEL_OFFSETS.len();
+        self.spares.add(Spare::labelled(slot, new.tag, new.bytes, labels, self.now));
         let first = MemberLabel::first(self.header.uuid, MemberIndex(0));
         let standing = Standing::Spare;
         let label = MemberLabel { epoch: self.epoch, disk: new.tag, standing, ..first };
@@ -127,6 +129,41 @@ impl Volume {
             }
             Next::Gone => self.spares.remove(slot),
         }
+    }
+
+    // ---- one waits ----------------------------------------------------------------------------
+
+    /// Reads the labels of those that have waited for long. Whether there were any.
+    pub(in crate::volume) fn look_at_spares(&mut self) -> bool {
+        if self.is_closing() {
+            return false;
+        }
+        let mut has_any = false;
+        while let Some((slot, look)) = self.spares.look_at_next(self.now) {
+            let (offset, buffer) =
+                (LABEL_OFFSETS[look % LABEL_OFFSETS.len()], Buffer::zeroed(MEMBER_LABEL_BYTES));
+            let read = IoOperation::Read { offset, buffer };
+            self.start_io_elsewhere(slot, read, Purpose::SpareLook(slot));
+            has_any = true;
+        }
+        has_any
+    }
+
+    pub(in crate::volume) fn spare_looked_at(
+        &mut self,
+        slot: u8,
+        result: Result<(), IoError>,
+        buffer: Option<Buffer>,
+    ) {
+        let uuid = self.header.uuid;
+        let label = buffer.filter(|_| result.is_ok());
+        let label = label.and_then(|label| MemberLabel::decode(label.bytes()).ok());
+        let Some(spare) = self.spares.get_mut(slot) else { return };
+        let is_its_own = |label: &MemberLabel| {
+            label.uuid == uuid && label.disk == spare.tag && label.standing.is_spare()
+        };
+        let is_good = label.is_some_and(|label| is_its_own(&label));
+        spare.looked_at(is_good, self.now);
     }
 
     // ---- one is used --------------------------------------------------------------------------
