@@ -146,7 +146,8 @@ pub enum OpenError {
     },
     /// A record that was durable cannot be read, and what it covered is not known.
     #[error(
-        "{records} log record(s) from number {first} on that were durable are damaged (segment {segment:?}); the blocks they held are not known"
+        "{records} log record(s) from number {first} on that were durable are damaged (segment {}); the blocks they held are not known",
+        segment.0
     )]
     RecordsLost {
         /// Number of the first damaged record.

@@ -250,3 +250,56 @@ fn a_shutdown_ends_it() {
     assert_eq!(segments(&d), before);
     assert!((0..1000).all(|line| d.read(line) == 1));
 }
+
+/// Zeroes on their way to the data-disk wait for readers, and checkpoints for the zeroes: those that
+/// have not been begun wait for the checkpoint, and no reader holds up a new size.
+#[test]
+fn readers_beside_discards_hold_up_no_checkpoint() {
+    for is_larger in [false, true] {
+        let mut d = Driver::with(|options| {
+            options.segments = 40;
+            options.data_disk.blocks = 8 * 4096;
+            // An index that is gathered in parts.
+            options.engine.limits.checkpoint_lines = 4;
+        });
+        fill(&mut d, 0..100, 1);
+        d.drain();
+        for range in 0..40 {
+            let asked = d.discard(8 * (1000 + range * 20), 8);
+            d.expect_ok(asked);
+        }
+        let mark = d.started.len();
+        let mut ticks = 0;
+        // As many as may be under way at a time are, and no more.
+        d.hold(|seen| seen.is(Device::DataDisk, Kind::WriteZeroes));
+        while d.count_since(mark, Device::DataDisk, Kind::WriteZeroes) == 0 {
+            d.advance_time(Duration::from_millis(20));
+            ticks += 1;
+            assert!(ticks < 1000, "zeroes are on their way when it is quiet");
+        }
+        let bytes = match is_larger {
+            true => 16 * MIB,
+            false => d.superblock().geometry.end() - 10 * LINES_PER_SEGMENT * 4096,
+        };
+        if is_larger {
+            d.cache_disk.set_length(bytes);
+        }
+        let before = segments(&d);
+        assert!(d.count_since(mark, Device::DataDisk, Kind::WriteZeroes) < 40);
+        fill(&mut d, 100..120, 2);
+        d.read(200);
+        let asked = resize(&mut d, bytes);
+        d.release();
+        for read in 0..2000 {
+            if d.is_answered(asked) {
+                break;
+            }
+            d.read(200 + read % 500);
+            d.advance_time(Duration::from_millis(5));
+        }
+        assert!(d.is_answered(asked), "larger: {is_larger}");
+        assert_eq!((segments(&d) > before, segments(&d) < before), (is_larger, !is_larger));
+        d.advance_time(Duration::from_secs(100));
+        d.drain();
+    }
+}

@@ -130,9 +130,9 @@ fn an_error_of_the_new_disk_or_a_cancel_changes_nothing() {
     let written = fill(&mut bench, 1);
     bench.drain();
     let slot = begin(&mut bench, 2, false).unwrap();
-    assert_eq!(bench.volume().status().members[2].disk, MemberIndex(slot as u8));
-    // That was quick. Another one fails at once.
     bench.until_idle();
+    assert_eq!(bench.volume().status().members[2].disk, MemberIndex(slot as u8));
+    // Another one fails at once.
     bench.held = Some(Vec::new());
     bench.holds = vec![dcd_engine::Device::Member(MemberIndex(slot as u8 + 1))];
     let next = begin(&mut bench, 2, false);

@@ -377,3 +377,24 @@ fn what_fails_of_the_log_does_not_end_a_checkpoint() {
     assert!(bench.volume().status().counters.checkpoints > checkpoints);
     assert_eq!(bench.read(0), 100);
 }
+
+/// Of stripes in which nothing lies some are looked at behind each input, however many there are:
+/// who asks for anything else has his turn between.
+#[test]
+fn stripes_in_which_nothing_lies_take_no_turn_of_others() {
+    let set = set(RaidLevel::Raid1, 4, 2, 0, 4 << 10);
+    let mut bench = Bench::new(config(4, vec![set], 16 << 10));
+    bench.start(Operation::Volume(VolumeRequest::Scrub));
+    let (mut turns, mut done) = (0, 0);
+    while let Some(work) = bench.volume().status().work {
+        // A turn is two inputs, and what they lead to.
+        assert!(work.stripes_total > 900 && work.stripes_done <= done + 3 * 64, "{work:?}");
+        done = work.stripes_done;
+        assert_eq!(bench.read(turns), 0);
+        turns += 1;
+        bench.pass(Duration::from_micros(10));
+    }
+    assert!(turns > 4, "{turns}");
+    bench.until_idle();
+    assert_eq!(ended(&bench), 1);
+}

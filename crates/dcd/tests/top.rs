@@ -31,7 +31,7 @@ fn running_daemons_are_shown() {
     std::thread::sleep(std::time::Duration::from_millis(50));
     let text = folder.dcd("top --interval 500ms --sockets run").ok();
     for words in
-        ["sdb serves for", "dead does not answer: ", "  writes ", "unix:sock", "80 KiB dirty"]
+        ["sdb serves; process ", "dead does not answer: ", "  writes ", "unix:sock", "80 KiB dirty"]
     {
         assert!(text.contains(words), "{words}: {text}");
     }

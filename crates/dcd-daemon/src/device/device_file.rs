@@ -404,6 +404,8 @@ pub struct DeviceFile {
     pub size_bytes: u64,
     /// A file that has fewer was cut off.
     needed_bytes: AtomicU64,
+    /// A file that had a name when it was opened: without one it is gone when it is closed.
+    has_name: bool,
     /// A block device (otherwise a regular file).
     pub is_block_device: bool,
     /// Whether I/O goes past the page cache.
@@ -672,6 +674,7 @@ impl DeviceFile {
             identity: DiskIdentity { pieces: Vec::new() },
             size_bytes,
             needed_bytes: AtomicU64::new(size_bytes),
+            has_name: false,
             is_block_device: false,
             is_direct: true,
             logical_block_size,
@@ -749,6 +752,7 @@ impl DeviceFile {
             path: disk_of(&self.path),
             size_bytes: windows.size_bytes(),
             needed_bytes: AtomicU64::new(windows.size_bytes()),
+            has_name: self.has_name,
             identity: self.whole_identity.within(&windows),
             windows: RefCell::new(Some(windows)),
             share: None,
@@ -888,6 +892,7 @@ impl DeviceFile {
             identity,
             size_bytes: stat.st_size as u64,
             needed_bytes: AtomicU64::new(stat.st_size as u64),
+            has_name: stat.st_nlink > 0,
             is_block_device,
             is_direct,
             logical_block_size: 512,
@@ -935,7 +940,9 @@ impl DeviceFile {
         self.check_size()
     }
 
-    /// Whether a file is shorter than it was when it was opened, or than what of it is needed.
+    /// Whether a file is shorter than it was when it was opened, or than what of it is needed; or
+    /// somebody has deleted it, or put another in its place: what is written to it then is gone when
+    /// it is closed.
     pub(crate) fn is_cut_off(&self) -> bool {
         let needed = self.needed_bytes.load(Ordering::Relaxed);
         let end = match &*self.windows.borrow() {
@@ -944,7 +951,9 @@ impl DeviceFile {
         };
         !self.is_block_device
             && self.network.is_none()
-            && rustix::fs::fstat(&self.file).is_ok_and(|stat| (stat.st_size as u64) < end)
+            && rustix::fs::fstat(&self.file).is_ok_and(|stat| {
+                (stat.st_size as u64) < end || self.has_name && stat.st_nlink == 0
+            })
     }
 
     /// So much of it is needed from now on.

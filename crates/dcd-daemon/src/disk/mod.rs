@@ -224,7 +224,7 @@ impl Disk {
             }
         }
         // What makes durable proves nothing on a file of which somebody has cut the end off: writes
-        // would only make it longer again.
+        // would only make it longer again. Nor on one that has been deleted.
         let makes_durable =
             matches!(io.operation, IoOperation::Flush | IoOperation::Write { fua: true, .. });
         if makes_durable && self.file.is_cut_off() {

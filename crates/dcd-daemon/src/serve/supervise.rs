@@ -107,6 +107,8 @@ pub(crate) struct Manner {
     pub(crate) settings: Option<SharedSettings>,
 }
 
+/// A signal so soon behind another is the same one.
+const SIGNAL_ECHO: Duration = Duration::from_millis(100);
 /// How often users are looked for.
 const LOOK_INTERVAL: Duration = Duration::from_millis(250);
 /// How long the last sync of their file systems may take.
@@ -130,8 +132,15 @@ pub(crate) fn run_until_stopped<C: Core>(
     disks: &mut DiskNews,
     manner: Manner,
 ) -> Result<Outcome, ServeError> {
-    let mut supervisor =
-        Supervisor { event_loop, frontends, manner, draining: None, stop: None, hold: None };
+    let mut supervisor = Supervisor {
+        event_loop,
+        frontends,
+        manner,
+        draining: None,
+        stop: None,
+        hold: None,
+        signalled: None,
+    };
     let mut is_stopping = false;
     let (mut failure, mut mode) = (None, None);
     let mut volume = VolumeTeller::default();
@@ -290,6 +299,8 @@ struct Supervisor<'a, C> {
     draining: Option<Draining>,
     stop: Option<Stop>,
     hold: Option<Hold>,
+    /// What the last signal asked for, and when.
+    signalled: Option<(StopKind, Instant)>,
 }
 
 impl<C: Core> Supervisor<'_, C> {
@@ -320,6 +331,11 @@ impl<C: Core> Supervisor<'_, C> {
             Some(stop) => stop.kind == StopKind::Detach && !stop.cancelled,
             None => self.draining.is_some(),
         };
+        // Who signals a process and its group means one signal (`timeout` does).
+        let before = self.signalled.replace((kind, Instant::now()));
+        if before.is_some_and(|(of, then)| of == kind && then.elapsed() < SIGNAL_ECHO) {
+            return false;
+        }
         if self.stop.is_some() && !is_detaching {
             return true;
         }

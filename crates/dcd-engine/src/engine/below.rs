@@ -34,6 +34,13 @@ impl Below {
         }
     }
 
+    /// What happens comes from outside.
+    pub(super) fn input_came(&mut self) {
+        if let Below::Volume(volume) = self {
+            volume.input_came();
+        }
+    }
+
     pub(super) fn set_patience(&mut self, patience: Patience) {
         if let Below::Volume(volume) = self {
             volume.set_patience(patience);

@@ -64,6 +64,9 @@ pub(super) struct Checkpointing {
     last_serial: SegmentSerial,
     /// Make one even if nothing asks for it.
     forced: bool,
+    /// One is due, and begins when the zeroes that are on their way are there: the rest of them
+    /// waits, or readers that hold it back would hold back the checkpoint for as long as they like.
+    waits_for_zeroes: bool,
     /// Those who wait for the next that is begun, and for the one under way.
     waiting: [Vec<RequestId>; 2],
     /// Writes of it that have not ended, and whether one has failed.
@@ -203,6 +206,11 @@ impl Checkpointing {
         self.forced = true;
     }
 
+    /// Whether zeroes that are not on their way yet have to wait.
+    pub(super) fn goes_before_zeroes(&self) -> bool {
+        self.is_gathering() || self.waits_for_zeroes
+    }
+
     pub(super) fn force(&mut self) {
         self.forced = true;
     }
@@ -312,6 +320,7 @@ impl Engine {
             || self.zero_ranges_want_checkpoint()
             || self.copies.wants_checkpoint();
         let begins = due && self.may_gather();
+        self.checkpoint.waits_for_zeroes = due && !begins && self.destage.zeroes_under_way();
         if begins {
             self.begin_checkpoint();
         }

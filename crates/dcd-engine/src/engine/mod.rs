@@ -460,6 +460,7 @@ impl Engine {
         self.resize.input_came();
         self.go_on_searching();
         self.index.go_on();
+        self.below.input_came();
         if let Some(recovery) = &mut self.recovery {
             recovery.input_came();
         }

@@ -407,6 +407,11 @@ impl Volume {
         }
     }
 
+    /// Another part of what takes long may be done.
+    pub(crate) fn input_came(&mut self) {
+        self.repair.input_came();
+    }
+
     /// What counts of the time, and whether all that has ended is known.
     pub(crate) fn set_patience(&mut self, patience: Patience) {
         self.patience = patience;
@@ -575,8 +580,8 @@ impl Volume {
     pub(crate) fn next_wake_up(&self) -> Option<Time> {
         let late = self.lateness_wake_up();
         let others = [self.migration_wake_up(), self.checkpoint_wake_up(), self.jobs_wake_up()];
-        let more =
-            [late, self.twin_wake_up(), self.scrubs_wake_up(), self.spares.wake_up(self.now)];
+        let (spares, repair) = (self.spares.wake_up(self.now), self.repair.wake_up(self.now));
+        let more = [late, self.twin_wake_up(), self.scrubs_wake_up(), spares, repair];
         others.into_iter().chain(more).flatten().min()
     }
 

@@ -45,11 +45,11 @@ fn facts(report: &StatusReport, paint: Paint) -> String {
     let (words, colour) = state(report);
     let uptime = Duration::from_secs(report.uptime_seconds as u64);
     let mut text = format!(
-        "{} {} for {}, process {}\n",
+        "{} {}; process {}, up for {}\n",
         paint.paint(Colour::Title, "dcd"),
         paint.paint(colour, &words),
-        format_duration(uptime),
-        report.pid
+        report.pid,
+        format_duration(uptime)
     );
     let one = if report.one_disk { " (one disk with the data)" } else { "" };
     text += &line("cache", &format!("{} on {}{one}", report.uuid, report.cache_disk));

@@ -69,7 +69,7 @@ impl ZeroWork {
 
 impl Engine {
     pub(super) fn start_zero_work(&mut self) -> bool {
-        if self.checkpoint.is_gathering() {
+        if self.checkpoint.goes_before_zeroes() {
             return false;
         }
         // Their flush would wait for records of a volume that grows, that for a checkpoint of the
@@ -212,7 +212,7 @@ impl Engine {
 
     pub(super) fn advance_zero_work(&mut self) -> bool {
         let go = self.may_destage(self.destage.ios_in_flight());
-        let stop = self.close_wants_no_destage();
+        let stop = self.close_wants_no_destage() || self.checkpoint.goes_before_zeroes();
         let Work::Zero(work) = &mut self.destage.work else {
             unreachable!("called for zero work");
         };

@@ -35,7 +35,7 @@ use super::job::{ChunkKey, Job, Kind, TRIES_MAX};
 use super::journal::Then;
 use super::replace::CutShort;
 use crate::io::{Device, IoError, IoOperation, VolumeError};
-use crate::units::{LINE_SIZE, MemberIndex, Time};
+use crate::units::{Duration, LINE_SIZE, MemberIndex, Time};
 use crate::volume::raid::{Location, SetLine};
 
 /// Stripes at a time, while nothing else is wanted, and else.
@@ -43,8 +43,11 @@ const WINDOW_IDLE: usize = 8;
 const WINDOW_BUSY: usize = 1;
 /// Stripes after which progress is recorded.
 const PROGRESS_STRIPES: u64 = 4096;
-/// Stripes begun in one go: nothing else is done meanwhile.
-const STRIPES_AT_ONCE_MAX: usize = 256;
+/// Stripes taken behind one input: those in which nothing is placed end at once, and a large volume
+/// has millions of them. Some 10 us each.
+const STRIPES_AT_ONCE_MAX: usize = 64;
+/// When the next are taken if nothing else happens: whoever waits has his turn between.
+const PAUSE: Duration = Duration::from_micros(1);
 
 /// The next stripe of work that is not to go on.
 const CANCELLED: (u8, u64) = (u8::MAX, 0);
@@ -133,6 +136,8 @@ pub struct WorkStatus {
 #[derive(Default)]
 pub(in crate::volume) struct Repair {
     work: Option<Work>,
+    /// Stripes, and sets, that were looked at since the last input.
+    taken: usize,
     /// To be rebuilt as soon as that can be.
     next: BTreeSet<MemberIndex>,
     /// The last that has ended.
@@ -140,6 +145,17 @@ pub(in crate::volume) struct Repair {
 }
 
 impl Repair {
+    /// The next stripes may be taken.
+    pub(in crate::volume) fn input_came(&mut self) {
+        self.taken = 0;
+    }
+
+    /// When the next stripes may be taken, if as many as may be were.
+    pub(in crate::volume) fn wake_up(&self, now: Time) -> Option<Time> {
+        let has_paused = self.work.is_some() && self.taken >= STRIPES_AT_ONCE_MAX;
+        has_paused.then(|| now.after(PAUSE))
+    }
+
     /// Whether a stripe is being rebuilt.
     pub(in crate::volume) fn is_at(&self, set: u8, stripe: u64) -> bool {
         self.work.as_ref().is_some_and(|work| {
@@ -487,11 +503,12 @@ impl Volume {
         }
         let limit = self.window_limit();
         let mut moved = false;
-        for _ in 0..STRIPES_AT_ONCE_MAX {
+        while self.repair.taken < STRIPES_AT_ONCE_MAX {
             let Some(work) = &mut self.repair.work else { break };
             if work.is_ending || work.window.len() >= limit {
                 break;
             }
+            self.repair.taken += 1;
             let (set, stripe) = work.next;
             let kind = work.kind;
             if usize::from(set) >= self.layouts.len() {

@@ -103,7 +103,7 @@ fn details(seen: &Seen, size: Size, paint: Paint) -> Vec<String> {
     let mut lines = vec![
         paint.paint(
             colour,
-            &line(format!("{} {word} for {uptime}, process {}", seen.name, report.pid)),
+            &line(format!("{} {word}; process {}, up for {uptime}", seen.name, report.pid)),
         ),
         line(facts(report)),
         String::new(),

@@ -52,7 +52,7 @@ fn one_daemon_fills_a_small_terminal() {
     let text = frame(&[busy()], 0, TERMINAL, Paint::plain());
     assert_fits(&text, TERMINAL);
     for words in [
-        "sdb serves for",
+        "sdb serves; process ",
         "/dev/ublkb0, 1 TiB; /dev/sdb behind /dev/nvme0n1p4",
         "  writes      12345/s",
         "99% within 256us",
