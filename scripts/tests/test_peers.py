@@ -1,0 +1,100 @@
+"""What `make bench-peers` computes of its figures, and how it waits: `scripts/test-scripts.sh`."""
+import os
+import subprocess
+import sys
+import time
+import unittest
+
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+
+from bench_peers import report  # noqa: E402
+from guest import kinds, peers  # noqa: E402
+from guest.cases import all_cases  # noqa: E402
+from guest.peers import files, steady  # noqa: E402
+
+
+def figures(setup, values, workload="w"):
+    """So many rounds of one setup."""
+    return [{"scenario": "s", "setup": setup, "workload": workload, "per_second": value, "cpu_ms_each": value % 7} for value in values]
+
+
+class Steady(unittest.TestCase):
+    """Intervals of medians."""
+
+    def test_intervals_are_those_of_the_binomial_distribution(self):
+        """From tables of the sign test: the values that bound the median with at least 95 %."""
+        for count, place in ((5, None), (6, 1), (8, 1), (9, 2), (12, 3), (20, 6), (50, 18)):
+            values = list(range(1, count + 1))
+            self.assertEqual(steady.interval(reversed(values)), place and (place, count + 1 - place), count)
+
+    def test_spread_is_a_part_of_the_median(self):
+        """Of all values where there are too few."""
+        self.assertAlmostEqual(steady.spread([100, 110, 90]), 0.2)
+        self.assertAlmostEqual(steady.spread([1000, 99, 100, 101, 100, 100, 100, 100, 1]), 0.02)
+        self.assertEqual(steady.spread([0, 0, 0]), 0)
+
+    def test_one_that_varies_is_enough_to_go_on(self):
+        """All setups must be steady; figures that are beside the point need not."""
+        calm, wild = figures("dcd", [100, 101] * 3), figures("bcache", [100, 120] * 3)
+        self.assertTrue(steady.is_steady(calm, 0.03))
+        self.assertFalse(steady.is_steady(calm + wild, 0.03))
+        self.assertFalse(steady.is_steady(calm[:5], 0.03), "five values are no interval")
+        self.assertFalse(steady.is_steady([], 0.03))
+
+    def test_the_figures_of_the_workloads_are_known(self):
+        """A main figure without a column would be measured and never shown."""
+        self.assertLessEqual(set(steady.MAIN), {key for key, *_ in report.COLUMNS})
+
+
+class Report(unittest.TestCase):
+    """Tables."""
+
+    def test_a_cell_has_its_median_and_its_width(self):
+        """And the line above says what that is."""
+        found = {"figures": figures("dcd", [100, 200, 300]) + figures("bcache", [90, 100, 110]), "skipped": {}, "kernel": "1", "guest": "g", "model": "m"}
+        text = report.markdown(found)
+        self.assertIn("| dcd | 200 (100 %) |", text)
+        self.assertIn("| bcache | 100 (20 %) |", text)
+        self.assertIn("medians of 3 rounds", text)
+        self.assertIn("all values", text)
+        found["figures"] = figures("dcd", range(100, 106))
+        self.assertNotIn("all values", report.markdown(found))
+
+    def test_nothing_measured_is_said(self):
+        """All setups may have been skipped."""
+        found = {"figures": [], "skipped": {"s: dcd": "why"}, "kernel": "1", "model": "m"}
+        self.assertIn("skipped: s: dcd: why", report.markdown(found))
+
+
+class Wait(unittest.TestCase):
+    """The end of a process."""
+
+    def test_the_code_is_the_one_of_the_process(self):
+        """Also of one that has ended before."""
+        process = subprocess.Popen(["sh", "-c", "exit 3"])
+        time.sleep(0.2)
+        self.assertEqual(files.wait(process, 10), 3)
+        self.assertEqual(files.wait(subprocess.Popen(["true"]), 10), 0)
+
+    def test_one_that_does_not_end_is_killed(self):
+        """After the time that it has."""
+        begin = time.monotonic()
+        self.assertEqual(files.wait(subprocess.Popen(["sleep", "60"]), 0.1), -9)
+        self.assertLess(time.monotonic() - begin, 30)
+
+
+class Kinds(unittest.TestCase):
+    """What is tried where."""
+
+    def test_cuts_are_for_a_whole_machine(self):
+        """And said, not passed over."""
+        cut = all_cases()["ublk_recovery_power_cut"]
+        self.assertIn("power cuts", kinds.Uml().cannot(cut))
+        self.assertIsNone(kinds.Qemu().cannot(cut))
+        self.assertIn("power cuts", kinds.Uml().cannot(peers.RECOVERY))
+        self.assertIsNone(kinds.Uml().cannot(peers.BENCH))
+        self.assertIsNone(kinds.Uml().cannot(all_cases()["ublk_device_smoke"]))
+
+
+if __name__ == "__main__":
+    unittest.main()
