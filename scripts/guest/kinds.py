@@ -10,14 +10,15 @@ class Qemu:
     """QEMU with a kernel of Debian."""
 
     words = "QEMU, emulated"
-    # Temporary directories of its disks.
-    directory = None
     # Nothing is measured more often than was asked for.
     most_rounds = None
 
     def prepare(self, settings):
         """The kernel."""
         return kernel.prepare(settings.cache, settings.kernel, settings.cached)
+
+    def directory(self):
+        """Where its disks may be, or None: anywhere."""
 
     def boot(self, guest_kernel, work, task, settings, host=None, drives=None):
         """Switches it on."""
@@ -31,16 +32,19 @@ class Uml:
     """User Mode Linux with a kernel built from Debian's source."""
 
     words = "User Mode Linux"
-    directory = uml_machine.IN_MEMORY if os.access(uml_machine.IN_MEMORY, os.W_OK) else None
     most_rounds = 15
 
     def prepare(self, settings):
         """The kernel."""
         return uml_kernel.prepare(settings.cache, settings.cached)
 
+    def directory(self):
+        """Where its disks may be."""
+        return uml_machine.disk_directory()
+
     def boot(self, guest_kernel, work, task, settings, host=None, drives=None):  # pylint: disable=unused-argument
         """Switches it on."""
-        return uml_machine.UmlMachine(guest_kernel, work, task, getattr(settings, "clock", "kernel") == "tsc")
+        return uml_machine.start(guest_kernel, work, task, getattr(settings, "clock", "kernel") == "tsc")
 
     def cannot(self, case):
         """Why a case is not for this guest, or None."""

@@ -19,6 +19,7 @@ $b mount -t tmpfs fresh $root/dev/shm
 $b mount -t devpts devpts $root/dev/pts
 mkdir $root/run/share
 $b mount -t hostfs -o "$guest_share" share $root/run/share
+$b touch $root/run/share/started
 $b ip link set lo up
 if [ -n "$guest_clock" ]; then
     export LD_PRELOAD="$guest_clock"
