@@ -57,7 +57,7 @@ class Found:
 
     def __init__(self, guest):
         self.path = os.path.join(guest.share, "peers.json")
-        self.figures, self.skipped, self.workloads = [], {}, guest.settings["workloads"]
+        self.figures, self.skipped, self.workloads = [], {}, guest.settings["workload"]
 
     def add(self, **figure):
         self.figures.append(figure)
@@ -69,7 +69,7 @@ class Found:
 
     def is_wanted(self, scenario, workload):
         """Whether it was asked for, and can be measured here."""
-        return f"{scenario}: {workload}" not in self.skipped and (not self.workloads or workload in self.workloads)
+        return f"{scenario}: {workload}" not in self.skipped and (not self.workloads or workload.startswith(tuple(self.workloads)))
 
     @contextlib.contextmanager
     def workload(self, scenario, workload):
