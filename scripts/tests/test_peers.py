@@ -1,9 +1,12 @@
-"""What `make bench-peers` computes of its figures, and how it waits: `scripts/test-scripts.sh`."""
+"""What `make bench-peers` computes of its figures, how it waits and reads the time, and its kernel's recipe: `scripts/test-scripts.sh`."""
 import os
+import shutil
 import subprocess
 import sys
+import tempfile
 import time
 import unittest
+from unittest import mock
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
@@ -11,6 +14,8 @@ from bench_peers import report  # noqa: E402
 from guest import kinds, peers  # noqa: E402
 from guest.cases import all_cases  # noqa: E402
 from guest.peers import files, steady  # noqa: E402
+from guest.problem import Failure, Skip  # noqa: E402
+from guest.uml import kernel as uml_kernel  # noqa: E402
 
 
 def figures(setup, values, workload="w"):
@@ -94,6 +99,49 @@ class Kinds(unittest.TestCase):
         self.assertIn("power cuts", kinds.Uml().cannot(peers.RECOVERY))
         self.assertIsNone(kinds.Uml().cannot(peers.BENCH))
         self.assertIsNone(kinds.Uml().cannot(all_cases()["ublk_device_smoke"]))
+
+
+class UmlKernel(unittest.TestCase):
+    """Its recipe, and the clock that goes with it."""
+
+    def test_what_is_missing_is_named_by_its_package(self):
+        """All at once."""
+        with mock.patch.object(uml_kernel.shutil, "which", lambda program: None if program in ("xz", "bison") else program):
+            with self.assertRaises(Skip) as skip:
+                uml_kernel.check_programs()
+        self.assertIn("apt-get install bison xz-utils", str(skip.exception))
+
+    def test_a_line_of_the_configuration_that_came_to_nothing_is_named(self):
+        """The kernel's own rules drop what depends on something that is off."""
+        with open(uml_kernel.CONFIG, encoding="utf-8") as file:
+            lines = file.read().splitlines()
+        with tempfile.NamedTemporaryFile("w", encoding="utf-8") as made:
+            made.write("\n".join(line for line in lines if line != "CONFIG_BCACHE=y"))
+            made.flush()
+            with self.assertRaises(Failure) as failure:
+                uml_kernel.check_config(made.name)
+        self.assertEqual(str(failure.exception), "not in this kernel: CONFIG_BCACHE=y")
+
+    def test_another_source_is_another_kernel(self):
+        """Else the cache would go on with the old one."""
+        other = uml_kernel.Source("p", "1", "0" * 64, "s")
+        self.assertNotEqual(uml_kernel.recipe(uml_kernel.PINNED), uml_kernel.recipe(other))
+
+    @unittest.skipUnless(shutil.which("gcc") and os.uname().machine == "x86_64", "no gcc here, or no time stamp counter")
+    def test_the_clock_is_that_of_the_kernel(self):
+        """Read before and after by somebody who asks the kernel; also by a program that has its rate from the one before."""
+        with tempfile.TemporaryDirectory() as work:
+            clock = uml_kernel.clock(work)
+            script = "import os, subprocess, sys, time; time.sleep(0.05); print(time.monotonic(), time.time(), os.environ['GUEST_NS_PER_TICK'], flush=True)\n"
+            script += "if len(sys.argv) < 2: subprocess.run([sys.executable, '-c', sys.orig_argv[2], 'again'], check=True)"
+            before = time.monotonic(), time.time()
+            told = subprocess.run([sys.executable, "-c", script], env={**os.environ, "LD_PRELOAD": clock}, capture_output=True, text=True, check=True).stdout
+            after = time.monotonic(), time.time()
+        first, second = (line.split() for line in told.splitlines())
+        self.assertEqual(first[2], second[2])
+        for one in (first, second):
+            for which in (0, 1):
+                self.assertTrue(before[which] - 0.005 < float(one[which]) < after[which] + 0.005, f"{before} {one} {after}")
 
 
 if __name__ == "__main__":

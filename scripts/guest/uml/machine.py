@@ -6,6 +6,7 @@ import tempfile
 
 from .. import machine
 from ..problem import Skip
+from .kernel import clock
 
 MEMORY_MIB = 3072
 DISKS = ("ubda", "ubdb", "ubdc", "ubdd")
@@ -34,7 +35,7 @@ class UmlMachine(machine.Machine):
     def words(self, kernel, accel, drives):
         python = next((path for path in ("/usr/bin/python3", sys.executable) if os.path.exists(path)), None)
         told = {"disks": ",".join(f"/dev/{name}" for name in DISKS), "busybox": kernel.busybox, "python": python, "share": self.share,
-                "inside": os.path.join(machine.HERE, "inside.py"), **({"clock": kernel.clock} if self.has_clock else {})}
+                "inside": os.path.join(machine.HERE, "inside.py"), **({"clock": clock(self.work)} if self.has_clock else {})}
         return ["taskset", "-c", str(processor()), kernel.image, f"mem={MEMORY_MIB}M", "root=/dev/root", "rootfstype=hostfs", "rootflags=/", "ro",
                 f"init={INIT}", "con=null", "con0=null,fd:1", "umid=guest", f"uml_dir={self.work}", "quiet", "panic=-1", "seccomp=auto",
                 # File, none below it, serial number: disks without one are taken for the same.
