@@ -96,7 +96,7 @@ def check_programs():
 
 def build(source, work, log_path):
     """Everything from the package to a directory with the kernel."""
-    print(f"fetching {source.package} {source.version} and {BUSYBOX}, building (once; 5 to 20 minutes; {log_path})", flush=True)
+    print(f"fetching {source.package} {source.version} and {BUSYBOX}, building (once; some minutes, on a busy machine half an hour; {log_path})", flush=True)
     package = fetch(source, work)
     download(BUSYBOX, work)
     tree, objects = os.path.join(work, "source"), os.path.join(work, "objects")
