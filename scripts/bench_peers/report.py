@@ -55,10 +55,14 @@ class Medians:
         return [name for name in (RAW, CACHE_DISK, PASS_THROUGH, DCD, *PEERS) if name in known]
 
     def best_peer(self, scenario, workload, key, most):
-        """The best figure of the kernel's caches."""
-        found = [self.get(scenario, workload, peer, key) for peer in PEERS]
-        found = [value for value in found if value is not None]
-        return (max if most else min)(found) if found else None
+        """Which of the kernel's caches has the best figure, or None."""
+        found = [(value, peer) for peer in PEERS if (value := self.get(scenario, workload, peer, key)) is not None]
+        return (max if most else min)(found)[1] if found else None
+
+    def are_told_apart(self, scenario, workload, key, one, other):
+        """Whether the medians of two setups have intervals that do not overlap; where there are none, they are taken as they are."""
+        both = [interval(self.groups[scenario, workload, setup, key]) for setup in (one, other)]
+        return None in both or both[0][1] < both[1][0] or both[1][1] < both[0][0]
 
 
 def markdown(found):
@@ -109,14 +113,16 @@ def bars(medians):
 
     def bar(what, found, wanted):
         if found is not None:
-            rows.append(f"| {what} | {found:.2f} | {wanted:g} | {'met' if found >= wanted else '**missed**'} |")
+            times, is_clear = found
+            verdict = "met" if times >= wanted else "**missed**"
+            rows.append(f"| {what} | {times:.2f} | {wanted:g} | {verdict if is_clear else 'not told apart'} |")
 
     def ratio(scenario, workload, key, more, against=None):
-        ours = medians.get(scenario, workload, DCD, key)
-        theirs = medians.get(scenario, workload, against, key) if against else medians.best_peer(scenario, workload, key, more)
+        against = against or medians.best_peer(scenario, workload, key, more)
+        ours, theirs = (medians.get(scenario, workload, setup, key) for setup in (DCD, against))
         if not ours or not theirs:
             return None
-        return ours / theirs if more else theirs / ours
+        return ours / theirs if more else theirs / ours, medians.are_told_apart(scenario, workload, key, DCD, against)
 
     each = "a flush after each"
     bar("write + flush, best peer", ratio("fast cache disk", each, "per_second", True), 1.3)

@@ -65,6 +65,17 @@ class Report(unittest.TestCase):
         found["figures"] = figures("dcd", range(100, 106))
         self.assertNotIn("all values", report.markdown(found))
 
+    def test_what_cannot_be_told_apart_is_neither_met_nor_missed(self):
+        """Intervals that overlap say nothing; too few rounds have none, and are taken as they are."""
+        def verdict(ours, theirs):
+            found = [{**figure, "scenario": "programs"} for figure in figures("dcd", ours) + figures("bcache", theirs)]
+            text = report.markdown({"figures": found, "skipped": {}, "kernel": "1", "model": "m"})
+            return next(line for line in text.splitlines() if line.startswith("| w, best peer")).split(" | ")[-1].rstrip(" |")
+        self.assertEqual(verdict(range(100, 106), range(103, 109)), "not told apart")
+        self.assertEqual(verdict(range(120, 126), range(103, 109)), "met")
+        self.assertEqual(verdict(range(90, 96), range(103, 109)), "**missed**")
+        self.assertEqual(verdict([100], [99]), "met")
+
     def test_nothing_measured_is_said(self):
         """All setups may have been skipped."""
         found = {"figures": [], "skipped": {"s: dcd": "why"}, "kernel": "1", "model": "m"}

@@ -57,7 +57,7 @@ def start(kernel, work, task, has_clock=False):
             begun.cut()
             raise
         begun.cut()
-        print(f"    the guest has not started within {START_PATIENCE_S} s; again", flush=True)
+        print(f"    the guest has not started within {START_PATIENCE_S} s; again", file=sys.stderr, flush=True)
     raise AssertionError("the last one is returned")
 
 
