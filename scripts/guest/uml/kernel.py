@@ -157,7 +157,8 @@ def fetch(source, work):
     for last in (["update"], ["download", f"{source.package}={source.version}"]):
         done = subprocess.run([*words, *last], cwd=work, capture_output=True, text=True, check=False)
         if done.returncode != 0:
-            raise Skip(f"cannot fetch {source.package} {source.version} of {source.suite}: {(done.stderr.strip().splitlines() or ['no reason given'])[-1]}")
+            raise Skip(f"cannot fetch {source.package} {source.version} of {source.suite}: {(done.stderr.strip().splitlines() or ['no reason given'])[-1]}; "
+                       "if the archive has another one by now, its version and SHA-256 go into scripts/guest/uml/kernel.py")
     path = next(os.path.join(work, name) for name in os.listdir(work) if name.startswith(source.package) and name.endswith(".deb"))
     with open(path, "rb") as file:
         found = hashlib.file_digest(file, "sha256").hexdigest()
@@ -170,7 +171,9 @@ def mirror():
     """Where apt has Debian from."""
     listed = subprocess.run(["apt-get", "indextargets", "--format", "$(REPO_URI)", "Created-By: Packages", "Origin: Debian", "Label: Debian"],
                             capture_output=True, text=True, check=False).stdout.split()
-    return listed[0] if listed else "http://deb.debian.org/debian"
+    if not listed:
+        raise Skip("apt knows no archive of Debian here (`apt-get update`, or another distribution)")
+    return listed[0]
 
 
 def check_config(path):
