@@ -35,9 +35,11 @@ bench-volumes: build
 bench-nbd: build
 	scripts/bench-nbd $(BENCH_NBD)
 
-# dcd over ublk beside bcache, dm-writecache and dm-cache, in a guest: PEERS="--rounds 5 --only dcd,dm-writecache".
+# dcd over ublk beside bcache, dm-writecache and dm-cache, in a guest: PEERS="--rounds 5 --only dcd,dm-writecache". GUEST_KIND=uml: in
+# User Mode Linux, where processors cost what they cost here.
+GUEST_KIND ?= qemu
 bench-peers: build
-	scripts/bench-peers $(PEERS)
+	scripts/bench-peers --kind $(GUEST_KIND) $(PEERS)
 
 lint:
 	cargo fmt --check
@@ -93,9 +95,9 @@ fuzz-seeded-long: seeded-build
 	target/seeded/release/dcd fuzz --seeded-bugs --runs 20000 --seed $(or $(SEED),1)
 
 # The real binary in a guest whose kernel has ublk: CYCLES of kill -9, CUTS of the power; a quarter of an hour by default.
-# GUEST="ublk_device --seed 7" for some of it.
+# GUEST="ublk_device --seed 7" for some of it. GUEST_KIND=uml: in User Mode Linux, which is built once and is nearly as fast as this machine.
 test-guest: build tools
-	CYCLES=$(if $(filter file,$(origin CYCLES)),10,$(CYCLES)) CUTS=$(or $(CUTS),3) WORKLOADS=$(or $(WORKLOADS),3) scripts/test-guest $(GUEST)
+	CYCLES=$(if $(filter file,$(origin CYCLES)),10,$(CYCLES)) CUTS=$(or $(CUTS),3) WORKLOADS=$(or $(WORKLOADS),3) scripts/test-guest --kind $(GUEST_KIND) $(GUEST)
 
 # The Debian package in a guest with systemd and udev.
 test-guest-service: build

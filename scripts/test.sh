@@ -15,6 +15,7 @@ run() {
 
 # In the order of speed: what is wrong is known early.
 run scripts/lint-python.sh
+run scripts/test-scripts.sh
 # What is built in: licences, sources, known vulnerabilities.
 run scripts/deny.sh
 run scripts/test-programs build "$programs" --workspace --exclude dcd-fuzz --exclude dcd-store

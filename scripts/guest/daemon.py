@@ -11,7 +11,8 @@ import time
 from . import host
 from .problem import Failure, Skip
 
-CACHE_DISK, DATA_DISK, *MORE_DISKS = ("/dev/vda", "/dev/vdb", "/dev/vdc", "/dev/vdd")
+# What the disks of this guest are called is known to what has booted it.
+CACHE_DISK, DATA_DISK, *MORE_DISKS = os.environ.get("GUEST_DISKS", "/dev/vda,/dev/vdb,/dev/vdc,/dev/vdd").split(",")
 CONTROL = "/run/dcd.ctl"
 FAULTS = {"cache": "/run/cache.faults", "data": "/run/data.faults"}
 # Emulation is slow, and the machine below may be busy.
@@ -26,6 +27,7 @@ class Guest:
         self.case, self.daemon, self.mounts, self.number = case, None, [], None
         self.asked = 0
         self.kept = os.path.join(share, "kept")
+        self.built_in = task.get("built_in")
         self.log_path = f"/run/{case}.log"
         self.disks, self.options = (CACHE_DISK, (DATA_DISK,)), ()
 
@@ -40,7 +42,11 @@ class Guest:
     # Programs
 
     def module(self, name):
-        """Loads a module of the kernel."""
+        """Loads a module of the kernel, if it is not built in."""
+        if self.built_in is not None:
+            if name.replace("-", "_") not in self.built_in:
+                raise Skip(f"no {name} in this kernel")
+            return
         done = subprocess.run([self.busybox, "modprobe", name], capture_output=True, text=True, check=False)
         if done.returncode != 0:
             raise Skip(f"no module {name} in this kernel: {done.stderr.strip()}")

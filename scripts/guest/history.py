@@ -33,6 +33,8 @@ class History:
 
     def __init__(self, seed):
         self.chance, self.changes = random.Random(seed), []
+        # Else zeroes are written in place of discards, which comes to the same.
+        self.has_discards = True
 
     def change(self, number):
         """That of this number."""
@@ -66,7 +68,7 @@ class History:
                 if written != change.sectors * SECTOR_BYTES:
                     raise OSError(f"{written} bytes written of {change.sectors * SECTOR_BYTES}")
             else:
-                code = BLKDISCARD if change.kind == "discard" else BLKZEROOUT
+                code = BLKDISCARD if change.kind == "discard" and self.has_discards else BLKZEROOUT
                 fcntl.ioctl(file, code, struct.pack("=QQ", change.first * SECTOR_BYTES, change.sectors * SECTOR_BYTES))
             if change.flushed:
                 os.fsync(file)

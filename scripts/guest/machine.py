@@ -1,8 +1,9 @@
-"""The guest as the host sees it: QEMU, its disks, and a directory shared with it.
+"""The guest as the host sees it: QEMU, its disks, and a directory shared with it. Another kind of machine is in `uml`.
 
 The host's file system is the guest's root, read only below a layer in memory, so that everything installed here is at hand
 there. Without KVM that boots a stock kernel the processor is emulated: times measured inside say little about real ones.
 """
+import contextlib
 import json
 import os
 import shutil
@@ -34,14 +35,25 @@ class Machine:
                 remove(os.path.join(self.share, name))
         os.makedirs(os.path.join(self.share, "kept"), exist_ok=True)
         with open(os.path.join(self.share, "task.json"), "w", encoding="utf-8") as out:
-            json.dump({**task, "modules": kernel.modules, "busybox": kernel.busybox}, out)
+            json.dump({**task, **self.facts(kernel)}, out)
         self.results_read = 0
         self.console = open(self.console_path, "ab")
         # It dies with us, whatever we die of.
-        words = [*(["setpriv", "--pdeathsig", "KILL"] if shutil.which("setpriv") else []), *command(kernel, work, accel, drives),
-                 *(host.qemu_words(kernel) if host else [])]
-        self.process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=self.console,
-                                        stderr=self.console, start_new_session=True)
+        words = [*(["setpriv", "--pdeathsig", "KILL"] if shutil.which("setpriv") else []), *self.words(kernel, accel, drives)]
+        self.process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=self.console, stderr=self.console, start_new_session=True,
+                                        env={**os.environ, **self.environment()})
+
+    def facts(self, kernel):
+        """What the programs in the guest are told of it."""
+        return {"modules": kernel.modules, "busybox": kernel.busybox}
+
+    def words(self, kernel, accel, drives):
+        """What is started."""
+        return [*command(kernel, self.work, accel, drives), *(self.host.qemu_words(kernel) if self.host else [])]
+
+    def environment(self):
+        """Of what is started, besides ours."""
+        return {}
 
     def results(self):
         """What cases have told since the last call."""
@@ -69,8 +81,9 @@ class Machine:
 
     def cut(self):
         """Takes the power away: nothing in the guest learns of it."""
-        if self.is_running():
-            self.process.send_signal(signal.SIGKILL)
+        # All that it has started, and nothing less than that: a guest that hangs takes no other signal.
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
         self.console.close()
 

@@ -99,7 +99,8 @@ class Replay:
         words = [self.dcd, "serve", "--cache-disk", os.path.join(self.work, "cache"), "--data-disk", os.path.join(self.work, "data"),
                  "--memory-directory", os.path.join(self.work, "memory"), "--nbd", f"unix:{path}", "--quiet", *self.made["options"]]
         with open(os.path.join(self.work, "log"), "a", encoding="utf-8") as log:
-            daemon = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=log, text=True)
+            # Without the host's record of pairs: these are copies of one pair, each other than the one before.
+            daemon = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=log, text=True, env={**os.environ, "DCD_STATE_DIRECTORY": ""})
         try:
             if not daemon.stdout.readline().startswith("ready "):
                 with open(os.path.join(self.work, "log"), encoding="utf-8") as log:

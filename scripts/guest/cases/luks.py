@@ -1,6 +1,7 @@
 """Both disks on LUKS, as docs/operations.md has it."""
 import os
 
+from ..daemon import CACHE_DISK, DATA_DISK
 from . import case
 
 KEY = "/run/luks.key"
@@ -18,7 +19,7 @@ def below_both_disks(guest):
         out.write("a key")
     # Nobody is there who would make links.
     environment = {**os.environ, "DM_DISABLE_UDEV": "1"}
-    for disk, name in (("/dev/vda", "fast"), ("/dev/vdb", "slow")):
+    for disk, name in ((CACHE_DISK, "fast"), (DATA_DISK, "slow")):
         guest.run(cryptsetup, "luksFormat", "-q", "--type", "luks2", "--pbkdf", "pbkdf2", "--pbkdf-force-iterations", "1000",
                   "--key-file", KEY, disk, env=environment)
         guest.run(cryptsetup, "open", "--key-file", KEY, disk, name, env=environment)
@@ -39,7 +40,7 @@ def below_both_disks(guest):
     with open(slow, "rb") as disk:
         guest.check(disk.read(BYTES) == written, "the data-disk has not what was written")
     guest.check(not has_text(fast), "the cache-disk is not wiped")
-    for disk in ("/dev/vda", "/dev/vdb"):
+    for disk in (CACHE_DISK, DATA_DISK):
         guest.check(not has_text(disk), f"{disk} has it in plain text")
 
 

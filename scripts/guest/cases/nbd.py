@@ -1,5 +1,6 @@
 """NBD in the guest: with QEMU's client, which needs no module, and with the kernel's."""
 
+from ..daemon import DATA_DISK
 from . import case
 
 
@@ -14,7 +15,7 @@ def export_is_served(guest):
     guest.run("qemu-io", "-f", "raw", "-c", "write -P 0x5a 1M 64k", "-c", "flush", "-c", "read -P 0x5a 1M 64k", uri)
     guest.run(guest.dcd, "detach", "--control", "/run/dcd.ctl")
     guest.daemon.wait(60)
-    with open("/dev/vdb", "rb") as disk:
+    with open(DATA_DISK, "rb") as disk:
         disk.seek(1 << 20)
         guest.check(disk.read(65536) == b"\x5a" * 65536, "the data-disk has not what was written")
     guest.daemon = None
@@ -59,4 +60,4 @@ def kernel_client(guest):
     guest.run(guest.dcd, "detach", "--control", "/run/dcd.ctl")
     guest.daemon.wait(60)
     guest.daemon = None
-    guest.run("fsck.ext4", "-fn", "/dev/vdb")
+    guest.run("fsck.ext4", "-fn", DATA_DISK)

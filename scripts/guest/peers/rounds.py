@@ -6,7 +6,9 @@ import time
 
 from ..cases import Case
 from ..problem import Failure, Skip
+from .disks import disks
 from .setups import AGAIN, SETUPS, Stand
+from .steady import is_steady
 from .workloads import SCENARIOS, fio
 
 
@@ -16,27 +18,38 @@ def bench(guest):
         guest.need(program, package)
     guest.module("dm-mod")
     found = Found(guest)
-    for name in guest.settings["scenarios"] or SCENARIOS:
-        scenario = SCENARIOS[name]
-        setups = [setup for setup in guest.settings["only"] or SETUPS if setup not in scenario.without]
-        for number in range(guest.settings["rounds"]):
-            # Rounds begin with another one each, so that whatever drifts hits all alike.
-            turn = number % len(setups)
-            for setup in setups[turn:] + setups[:turn]:
-                if not found.is_skipped(name, setup):
-                    with found.round(name, setup):
-                        one_round(guest, name, setup, found)
+    with disks(guest) as both:
+        for name in guest.settings["scenarios"] or SCENARIOS:
+            rounds(guest, name, both, found)
 
 
-def one_round(guest, name, setup, found):
+def rounds(guest, name, both, found):
+    """Of one scenario: as many as were asked for, and more until medians are steady or there are enough."""
+    scenario, settings = SCENARIOS[name], guest.settings
+    setups = [setup for setup in settings["only"] or SETUPS if setup not in scenario.without]
+    for number in range(max(settings["rounds"], settings["most_rounds"])):
+        if number >= settings["rounds"] and is_steady(found.of(name), settings["steady"]):
+            break
+        guest.say(f"{name}: round {number + 1}")
+        # Rounds begin with another one each, so that whatever drifts hits all alike.
+        turn = number % len(setups)
+        for setup in setups[turn:] + setups[:turn]:
+            if not found.is_skipped(name, setup):
+                with found.round(name, setup):
+                    one_round(guest, name, setup, both, found)
+
+
+def one_round(guest, name, setup, both, found):
     """A setup from nothing through the workloads of a scenario."""
     scenario = SCENARIOS[name]
     with contextlib.ExitStack() as stack:
-        stand = Stand(guest, stack)
+        stand = Stand(guest, stack, *both)
         scenario.prepare(stand)
         peer = SETUPS[setup](stand)
         for workload, measure in scenario.workloads.items():
-            found.add(scenario=name, setup=setup, workload=workload, **measure(stand, peer))
+            if found.is_wanted(name, workload):
+                with found.workload(name, workload):
+                    found.add(scenario=name, setup=setup, workload=workload, **measure(stand, peer))
 
 
 class Found:
@@ -44,11 +57,27 @@ class Found:
 
     def __init__(self, guest):
         self.path = os.path.join(guest.share, "peers.json")
-        self.figures, self.skipped = [], {}
+        self.figures, self.skipped, self.workloads = [], {}, guest.settings["workload"]
 
     def add(self, **figure):
         self.figures.append(figure)
         self.write()
+
+    def of(self, scenario):
+        """The figures of one."""
+        return [figure for figure in self.figures if figure["scenario"] == scenario]
+
+    def is_wanted(self, scenario, workload):
+        """Whether it was asked for, and can be measured here."""
+        return f"{scenario}: {workload}" not in self.skipped and (not self.workloads or workload.startswith(tuple(self.workloads)))
+
+    @contextlib.contextmanager
+    def workload(self, scenario, workload):
+        """One that lacks a program is left out of all setups."""
+        try:
+            yield
+        except Skip as reason:
+            self.skipped[f"{scenario}: {workload}"] = str(reason)
 
     def is_skipped(self, scenario, setup):
         return f"{scenario}: {setup}" in self.skipped
@@ -91,5 +120,6 @@ def recovery(guest):
         guest.note("seconds", seconds)
 
 
-BENCH = Case("bench_peers", bench, timeout_s=7200)
+# As long as it says something now and then.
+BENCH = Case("bench_peers", bench, timeout_s=1800)
 RECOVERY = Case("bench_recovery", recovery, timeout_s=600, cuts=True)

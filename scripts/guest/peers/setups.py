@@ -1,6 +1,6 @@
 """What is compared. Each makes a block device of the stand's two disks, and is taken down when the stack ends.
 
-The slow disk is /dev/vdb; the cache disk is /dev/vda, or something made of it. A setup has a way to be emptied: everything
+The cache disk of a stand is the guest's, or something made of it. A setup has a way to be emptied: everything
 that is dirty goes to the slow disk, as fast as it likes, and the call returns when that is so.
 """
 import contextlib

@@ -1,21 +1,17 @@
 """What is measured. A workload takes a stand and a device of it, and returns figures; a scenario is workloads on the same disks."""
-import contextlib
 import json
 import os
-import random
-import subprocess
-import tarfile
 import threading
 import time
 from dataclasses import dataclass
 
-from ..problem import Failure
-from .setups import PATIENCE_S, eventually, sectors
+from . import programs
+from .files import ROOT, archive, file_system, finished, processor_s
+from .setups import eventually, sectors
 
 FIO = ["fio", "--name=peers", "--ioengine=io_uring", "--direct=1", "--bs=4k", "--output-format=json", "--randrepeat=0"]
 # Written at random; the rest of the slow disk is never written, so what is read there comes from it.
 WRITTEN = "96M"
-TREE = "/run/tree.tar"
 # Places in the statistics of a disk.
 READS, WRITES = 0, 4
 
@@ -113,41 +109,19 @@ def full(stand, peer):
 def trees(users, *options):
     """Users unpack an archive, copy the tree and remove it, each in a directory of its own; ext4."""
     def measure(stand, peer):
-        make_tree()
-        stand.run("mkfs.ext4", "-q", "-F", "-E", "nodiscard,lazy_itable_init=1,lazy_journal_init=1", peer.path, "64M")
-        with contextlib.ExitStack() as stack:
-            stand.guest.mount(peer.path, "/run/fs", *options)
-            stack.callback(stand.guest.umount, "/run/fs")
+        tree = archive("tree", 120, 8, 16000, 500)
+        with file_system(stand, peer, *options, size="64M") as cost:
             for user in range(users):
-                os.mkdir(f"/run/fs/{user}")
+                os.mkdir(f"{ROOT}/{user}")
             os.sync()
-            figures, before = {}, processor_s()
+            cost.begin()
+            figures = {}
             for name, words in (("untar", "tar xf {tree} -C {home}"), ("copy", "cp -r {home}/tree {home}/copy"),
                                 ("remove", "rm -r {home}/tree {home}/copy")):
-                begin = time.monotonic()
-                running = [subprocess.Popen(words.format(tree=TREE, home=f"/run/fs/{user}").split()) for user in range(users)]
-                for one in running:
-                    if one.wait(PATIENCE_S) != 0:
-                        raise Failure(f"{name} failed on {peer.path}")
-                stand.run("sync", "-f", "/run/fs")
-                figures[f"{name}_s"] = time.monotonic() - begin
-            return {**figures, "cpu_s": processor_s() - before}
+                commands = [words.format(tree=tree, home=f"{ROOT}/{user}").split() for user in range(users)]
+                figures[f"{name}_s"] = finished(commands, peer)
+            return {**figures, **cost.all()}
     return measure
-
-
-def make_tree():
-    """An archive of small files, the same each time."""
-    if os.path.exists(TREE):
-        return
-    chance = random.Random(1999)
-    os.makedirs("/run/made/tree")
-    for number in range(120):
-        directory = f"/run/made/tree/{number % 8}"
-        os.makedirs(directory, exist_ok=True)
-        with open(f"{directory}/{number}", "wb") as file:
-            file.write(chance.randbytes(chance.randrange(500, 16000)))
-    with tarfile.open(TREE, "w") as archive:
-        archive.add("/run/made/tree", "tree")
 
 
 # Disks
@@ -178,6 +152,7 @@ SCENARIOS = {
     "trees": Scenario("untar, copy and remove", fast, {
         "one user": trees(1), "four users": trees(4), "one user, synchronous": trees(1, "-o", "sync,dirsync"),
         "four users, synchronous": trees(4, "-o", "sync,dirsync")}),
+    "programs": Scenario("databases, mail, versions, packages", fast, programs.WORKLOADS),
     "drain": Scenario("everything to the slow disk", fast, {"drain": drain}, without=("cache disk", "pass-through ublk")),
     "full cache": Scenario("a small cache disk", small_cache, {"full": full}, without=("cache disk", "pass-through ublk")),
 }
@@ -196,12 +171,6 @@ def fio(stand, peer, *words):
 def p99(direction):
     """Of a fio job, in microseconds."""
     return direction["clat_ns"]["percentile"]["99.000000"] / 1e3
-
-
-def processor_s():
-    """Seconds that the processors have worked for tasks. Ticks, as in /proc/stat, miss what runs for less than one."""
-    with open("/proc/schedstat", encoding="utf-8") as file:
-        return sum(int(line.split()[7]) for line in file if line.startswith("cpu")) / 1e9
 
 
 def disk_requests(device, which):
