@@ -124,7 +124,7 @@ impl Grid {
     /// The bare disk, at that pace.
     pub fn bare(&self, pace: &PaceFacts) -> Point {
         let setup = Setup { disk: self.disk.clone(), seed: self.seed, nvram: None, log: None };
-        Point { labels: Vec::new(), setup, pace: pace.pace(), sequences: None }
+        Point { labels: Vec::new(), setup, pace: pace.pace(), sequences: None, memory_max: None }
     }
 
     /// A simulation.
@@ -138,6 +138,7 @@ impl Grid {
             config: EngineConfig {
                 ack: variant.ack,
                 destage_policy: variant.destage,
+                keeps_windows: true,
                 ..EngineConfig::default()
             },
         });
