@@ -326,3 +326,20 @@ fn memory_has_a_bound_that_is_told() {
     let alone = advise(&folder, &format!("{few} --memory-max {most} --jobs 1"));
     assert_eq!(alone["rows"], small["rows"]);
 }
+
+#[test]
+fn flushes_have_columns_where_there_are_some_and_rows_tell_their_segments() {
+    let folder = folder_with_trace(40_000, 1, scattered);
+    let few =
+        "advise t.csv --disk hp-97560 --cache-disk 8M --cache-disk-profile nvme-ssd --seeds 1";
+    assert!(!folder.dcd(few).ok().contains("flushes"));
+    let mut trace = std::fs::read_to_string(folder.path("t.csv")).unwrap();
+    trace += "80000000,F,0,0\n";
+    std::fs::write(folder.path("t.csv"), trace).unwrap();
+    let words = folder.dcd(few).ok();
+    assert!(words.lines().next().unwrap().contains("flushes"), "{words}");
+    let advice = json(&folder.dcd(&format!("{few} --json")).ok());
+    assert_eq!(advice["rows"][0]["segment_bytes"], 128 << 10, "{advice}");
+    let page = std::fs::read_to_string(folder.path("advice.html")).unwrap();
+    assert!(page.contains("<th>segments</th>") && page.contains("<td>128 KiB</td>"));
+}

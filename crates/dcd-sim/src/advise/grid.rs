@@ -91,6 +91,13 @@ impl CacheDevice {
     }
 }
 
+impl Variant {
+    /// Size of its segments: that of `dcd create`.
+    pub fn segment_bytes(&self) -> u64 {
+        Geometry::default_segment_size(self.cache_bytes)
+    }
+}
+
 impl Grid {
     /// All points: size by size of each device.
     pub fn variants(&self) -> Vec<Variant> {
@@ -134,7 +141,7 @@ impl Grid {
             cache_disk: self.devices[variant.device].profile.clone(),
             cache_bytes: variant.cache_bytes,
             read_area_bytes: 0,
-            segment_bytes: Geometry::default_segment_size(variant.cache_bytes),
+            segment_bytes: variant.segment_bytes(),
             config: EngineConfig {
                 ack: variant.ack,
                 destage_policy: variant.destage,

@@ -240,7 +240,7 @@ struct Shown {
 /// Groups of columns, and the columns of each: what [`cells`] fills.
 fn columns(shown: Shown) -> Vec<(&'static str, &'static [&'static str])> {
     let mut columns: Vec<(&str, &[&str])> = vec![
-        ("", &["log", "size", "faster"]),
+        ("", &["log", "size", "segments", "faster"]),
         ("all, ms", &["mean"]),
         ("writes, ms", &["mean", "p50", "p99"]),
         ("reads, ms", &["mean", "p50", "p99"]),
@@ -268,11 +268,13 @@ fn write_row(
     shown: Shown,
     columns: usize,
 ) -> std::fmt::Result {
-    let bytes = row.cache_bytes.map_or(String::new(), size);
-    write!(page, "<tr class=\"{class}\"><td>{}</td><td>{bytes}</td>", escaped(name))?;
+    let [bytes, segments] =
+        [row.cache_bytes, row.segment_bytes].map(|bytes| bytes.map_or(String::new(), size));
+    let name = escaped(name);
+    write!(page, "<tr class=\"{class}\"><td>{name}</td><td>{bytes}</td><td>{segments}</td>")?;
     let Some(facts) = &row.facts else {
         let error = escaped(row.error.as_deref().unwrap_or_default());
-        return writeln!(page, "<td class=\"error\" colspan=\"{}\">{error}</td></tr>", columns - 2);
+        return writeln!(page, "<td class=\"error\" colspan=\"{}\">{error}</td></tr>", columns - 3);
     };
     for cell in cells(facts, shown) {
         write!(page, "<td>{cell}</td>")?;

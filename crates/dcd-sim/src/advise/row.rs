@@ -24,6 +24,8 @@ pub struct Row {
     pub cache_device: Option<String>,
     /// Its size.
     pub cache_bytes: Option<u64>,
+    /// Size of its segments.
+    pub segment_bytes: Option<u64>,
     /// Its order of destaging.
     pub destage: Option<&'static str>,
     /// When it acknowledges writes.
@@ -236,6 +238,7 @@ impl Row {
         Row {
             cache_device: None,
             cache_bytes: None,
+            segment_bytes: None,
             destage: None,
             ack: None,
             facts: outcome.as_ref().ok().map(RowFacts::of_bare),
@@ -255,6 +258,7 @@ impl Row {
         Row {
             cache_device: Some(device.name.clone()),
             cache_bytes: Some(variant.cache_bytes),
+            segment_bytes: Some(variant.segment_bytes()),
             destage: Some(destage_name(variant.destage)),
             ack: Some(ack_name(variant.ack)),
             facts: facts.map(|facts| RowFacts::of_log(facts, device, bare, written_bytes)),

@@ -166,7 +166,7 @@ impl AdviseArguments {
 
 fn in_words(advice: &Advice, out: &Path, paint: Paint) -> String {
     let recommendation = &advice.recommendation;
-    let has_cost = advice.has_cost();
+    let shown = Shown { has_flushes: advice.load.summary.flushes > 0, has_cost: advice.has_cost() };
     let mut columns = vec![
         ("log on", Align::Left),
         ("size", Align::Right),
@@ -176,21 +176,31 @@ fn in_words(advice: &Advice, out: &Path, paint: Paint) -> String {
         ("p99", Align::Right),
         ("reads", Align::Right),
         ("p99", Align::Right),
+    ];
+    if shown.has_flushes {
+        columns.extend([("flushes", Align::Right), ("p99", Align::Right)]);
+    }
+    columns.extend([
         ("fewer writes", Align::Right),
         ("wait", Align::Right),
         ("to cache/day", Align::Right),
         ("endures", Align::Right),
-    ];
-    columns.extend(has_cost.then_some(("USD/month", Align::Right)));
+    ]);
+    columns.extend(shown.has_cost.then_some(("USD/month", Align::Right)));
     let mut table = Table::new(&columns);
-    table.row(cells(&format!("none: {}", advice.disk), &advice.bare, columns.len()));
+    table.row(cells(&format!("none: {}", advice.disk), &advice.bare, shown, columns.len()));
     for curve in &advice.curves {
         for &index in &curve.rows {
             let mark = match recommendation.row == Some(index) {
                 true if recommendation.verdict != Verdict::NoHelp => "* ",
                 _ => "",
             };
-            table.row(cells(&format!("{mark}{}", curve.name), &advice.rows[index], columns.len()));
+            table.row(cells(
+                &format!("{mark}{}", curve.name),
+                &advice.rows[index],
+                shown,
+                columns.len(),
+            ));
         }
     }
     let mut text = table.render(paint);
@@ -219,7 +229,14 @@ fn in_words(advice: &Advice, out: &Path, paint: Paint) -> String {
     format!("{text}\nPlots and all numbers: {}\n", out.display())
 }
 
-fn cells(name: &str, row: &Row, columns: usize) -> Vec<String> {
+/// Columns that are not always there.
+#[derive(Clone, Copy)]
+struct Shown {
+    has_flushes: bool,
+    has_cost: bool,
+}
+
+fn cells(name: &str, row: &Row, shown: Shown, columns: usize) -> Vec<String> {
     let size = row.cache_bytes.map_or(String::new(), words::size);
     let mut cells = vec![name.to_owned(), size];
     let Some(facts) = &row.facts else {
@@ -236,12 +253,15 @@ fn cells(name: &str, row: &Row, columns: usize) -> Vec<String> {
     cells.extend([gain(facts.faster_percent), words::ms(facts.mean_ms)]);
     cells.extend(times(facts.write));
     cells.extend(times(facts.read));
+    if shown.has_flushes {
+        cells.extend(times(facts.flush));
+    }
     cells.push(gain(facts.fewer_disk_writes_percent));
     cells.push(log.map_or("-".into(), |log| words::percent(log.stalled_percent)));
     let wear = log.and_then(|log| log.wear);
     cells.push(wear.map_or("-".into(), |wear| words::size(wear.bytes_per_day as u64)));
     cells.push(wear.and_then(|wear| wear.years).map_or("-".into(), words::years));
-    if cells.len() < columns {
+    if shown.has_cost {
         cells.push(facts.cost.map_or("-".into(), |cost| words::dollars(cost.month_usd)));
     }
     cells
