@@ -4,7 +4,9 @@ use std::io::Cursor;
 use std::path::Path;
 
 use dcd_daemon::units_text::{parse_duration, parse_size};
-use dcd_sim::disk::model::DiskModel;
+use dcd_engine::{Duration, Time};
+use dcd_sim::disk::model::{DiskModel, DiskOperation, DiskRequest};
+use dcd_sim::disk::price::Usage;
 use dcd_sim::disk::profile::Profile;
 use dcd_sim::trace::measured::MeasuredReader;
 use dcd_sim::trace::write_csv::CsvWriter;
@@ -81,6 +83,36 @@ fn measured(bytes: &[u8]) {
     }
 }
 
+/// A disk serves, or refuses what is not in order.
+fn serve_some(profile: &Profile) {
+    let mut disk = DiskModel::behind_log(profile, 1).expect("the profile was checked");
+    let size_bytes = disk.capacity_bytes().min(4096);
+    let mut now = Time::ZERO;
+    for operation in [
+        DiskOperation::Write,
+        DiskOperation::Read,
+        DiskOperation::Flush,
+        DiskOperation::Write,
+        DiskOperation::Read,
+    ] {
+        let request = DiskRequest { id: 0, operation, offset_bytes: 0, size_bytes };
+        if let Ok(done) = disk.serve(now, request) {
+            assert!(done.completed >= now);
+            now = done.completed.after(Duration::from_secs(100));
+        }
+    }
+    if let Some(price) = disk.price() {
+        let usage = Usage {
+            seconds: now.0 as f64 / 1e9,
+            traffic: disk.traffic(),
+            room_bytes: disk.capacity_bytes(),
+            capacity_bytes: disk.capacity_bytes(),
+            endurance_tbw: disk.endurance_tbw(),
+        };
+        assert!(price.month(&usage).is_none_or(|cost| cost.usd() >= 0.0));
+    }
+}
+
 /// What is accepted as a profile is a disk.
 pub(crate) fn disk_profile(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
@@ -88,6 +120,7 @@ pub(crate) fn disk_profile(bytes: &[u8]) {
         Ok(profile) => {
             let disk = DiskModel::new(&profile, 1).expect("the profile was checked");
             assert!(disk.capacity_bytes() > 0);
+            serve_some(&profile);
         }
         Err(error) => {
             assert_shown_safely(&error.to_string());

@@ -13,6 +13,8 @@ use serde::Serialize;
 
 use crate::bound::BoundFacts;
 use crate::disk::model::{DiskOperation, DiskRequest, DiskRequestError};
+use crate::disk::price::CostFacts;
+use crate::disk::store::StoreFacts;
 use crate::distribution::{Distribution, Percentiles};
 pub use crate::pace::Pace;
 use crate::pace::Pacer;
@@ -41,6 +43,12 @@ pub enum ReplayError {
     /// The disk is too slow.
     #[error("the disk cannot keep up: {WAITING_MAX} requests wait")]
     Overload,
+    /// It takes too much memory.
+    #[error("it takes more than {bytes} {TOO_MUCH_MEMORY}")]
+    Memory {
+        /// What it may take.
+        bytes: u64,
+    },
     /// The stretch is too large.
     #[error("stretched to more than a century")]
     TooLong,
@@ -51,9 +59,12 @@ impl ReplayError {
     pub fn field(&self) -> &'static str {
         match self {
             ReplayError::Disk(DiskRequestError::Empty { .. }) => "size",
-            ReplayError::Disk(DiskRequestError::BeyondEnd { .. }) => "address",
+            ReplayError::Disk(
+                DiskRequestError::BeyondEnd { .. } | DiskRequestError::NotInOrder { .. },
+            ) => "address",
             ReplayError::Devices { .. } => "device",
             ReplayError::Overload | ReplayError::TooLong => "time",
+            ReplayError::Memory { .. } => "memory",
         }
     }
 
@@ -66,6 +77,9 @@ impl ReplayError {
             ReplayError::Disk(DiskRequestError::BeyondEnd { .. }) => {
                 "`dcd disk list` shows larger disks"
             }
+            ReplayError::Disk(DiskRequestError::NotInOrder { .. }) => {
+                "it is a disk for hosts that write zones in order; see docs/disk-models.md"
+            }
             ReplayError::Devices { .. } => {
                 "choose one with --device; `dcd trace summary` counts them"
             }
@@ -73,9 +87,13 @@ impl ReplayError {
                 "the trace is from a faster disk: --closed-loop, or --stretch 10"
             }
             ReplayError::TooLong => "use a smaller --stretch",
+            ReplayError::Memory { .. } => "give more with --memory-max, or a smaller --cache-disk",
         }
     }
 }
+
+/// In what is said of a simulation that was given up for this.
+pub const TOO_MUCH_MEMORY: &str = "bytes of memory";
 
 /// A request that is being served.
 #[derive(Clone, Copy, Debug)]
@@ -136,6 +154,9 @@ pub struct ReplayFacts {
     pub target: TargetFacts,
     /// Most requests at once.
     pub outstanding_max: u64,
+    /// Memory that the simulation took, about; 0 where nobody looked.
+    #[serde(skip)]
+    pub memory_bytes_max: u64,
     /// Until the last was done.
     pub duration_s: f64,
     /// Times of reads.
@@ -153,6 +174,13 @@ pub struct ReplayFacts {
     /// How few writes to the disk there could be, where that was asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bound: Option<BoundFacts>,
+    /// What came of a bucket behind a log, emptying the log included.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub store: Option<StoreFacts>,
+    /// What the disks cost in a month that goes on like this, emptying the log included; none if
+    /// they have no prices.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cost: Option<CostFacts>,
     /// What it would take to move what a log still holds at the end; not part of the numbers above.
     pub drain: Option<DrainFacts>,
 }
@@ -193,6 +221,7 @@ pub struct Replay {
     done: Vec<TargetDone>,
     end_ns: u64,
     outstanding_max: usize,
+    memory_bytes_max: u64,
     counts: [u64; 4],
     /// Of reads, writes and flushes.
     times: [Times; 3],
@@ -216,8 +245,22 @@ impl Replay {
             done: Vec::new(),
             end_ns: start.0,
             outstanding_max: 0,
+            memory_bytes_max: 0,
             counts: [0; 4],
             times: Default::default(),
+        }
+    }
+
+    /// Whether it takes no more memory than that, about.
+    ///
+    /// # Errors
+    /// If it does.
+    pub fn check_memory(&mut self, bytes_max: Option<u64>) -> Result<(), ReplayError> {
+        let bytes = self.target.memory_bytes();
+        self.memory_bytes_max = self.memory_bytes_max.max(bytes);
+        match bytes_max {
+            Some(most) if bytes > most => Err(ReplayError::Memory { bytes: most }),
+            _ => Ok(()),
         }
     }
 
@@ -323,6 +366,8 @@ impl Replay {
     pub fn finish(self) -> ReplayFacts {
         let (mut facts, mut target, end) = self.finish_pass();
         facts.drain = target.drain(end);
+        facts.store = target.store();
+        facts.cost = target.month(facts.duration_s);
         facts
     }
 
@@ -346,12 +391,15 @@ impl Replay {
             access: ReadAccess::of(&target, reads),
             target,
             outstanding_max: self.outstanding_max as u64,
+            memory_bytes_max: self.memory_bytes_max,
             duration_s: (self.end_ns - self.start_ns) as f64 / 1e9,
             read,
             write,
             flush,
             sequences: None,
             bound: None,
+            store: None,
+            cost: None,
             drain: None,
         };
         (facts, self.target, Time(self.end_ns))

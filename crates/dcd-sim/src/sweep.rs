@@ -50,7 +50,13 @@ pub struct Point {
     pub pace: Pace,
     /// Whether, and how, the load is known before.
     pub sequences: Option<SequenceMode>,
+    /// It is given up when it takes more memory than that; of points with sequences that is not
+    /// looked at.
+    pub memory_max: Option<u64>,
 }
+
+/// Requests after which memory is looked at.
+const MEMORY_EVERY: u32 = 4096;
 
 /// What came of a point: facts, or why there are none.
 pub type Outcome = Result<ReplayFacts, String>;
@@ -99,7 +105,16 @@ impl Point {
             None => {
                 let target = self.setup.build().map_err(|error| error.to_string())?;
                 let mut replay = Replay::new(target, self.pace);
-                feed(&mut |request| replay.add(request))?;
+                let mut left = MEMORY_EVERY;
+                feed(&mut |request| {
+                    left -= 1;
+                    if left == 0 {
+                        left = MEMORY_EVERY;
+                        replay.check_memory(self.memory_max)?;
+                    }
+                    replay.add(request)
+                })?;
+                replay.check_memory(self.memory_max).map_err(|error| error.to_string())?;
                 replay.finish()
             }
         };

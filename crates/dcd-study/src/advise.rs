@@ -7,9 +7,9 @@ use dcd_protocol::units_text::parse_size;
 use dcd_sim::advise::grid::{CacheDevice, Grid, cache_sizes};
 use dcd_sim::advise::load::{LoadFacts, LoadMeter};
 use dcd_sim::advise::overload::Overload;
-use dcd_sim::advise::{Advice, PaceFacts, sequences};
+use dcd_sim::advise::{Advice, PaceFacts, noise, sequences};
 use dcd_sim::disk::profile::Profile;
-use dcd_sim::replay::Replay;
+use dcd_sim::replay::{Replay, TOO_MUCH_MEMORY};
 use dcd_sim::sweep::{self, Load, Outcome, Point};
 use dcd_sim::target::setup::SetupError;
 
@@ -20,6 +20,9 @@ use crate::watch::{Counted, Watcher, go_on};
 
 /// Where a log is tried if nothing is said; the disk's own model comes last.
 const CACHE_PROFILES: [&str; 2] = ["nvme-ssd", "sata-ssd"];
+
+/// Less memory than this no simulation has, if fewer of them at once have more.
+const SHARE_BYTES_MIN: u64 = 256 << 20;
 
 /// Which logs are tried, on what, and how the load comes.
 #[derive(Args, Debug)]
@@ -34,8 +37,8 @@ pub struct AdviseSettings {
     /// first].
     #[arg(long, value_name = "PROFILES", value_delimiter = ',')]
     pub cache_disk_profile: Vec<String>,
-    /// Which segment is destaged first.
-    #[arg(long, value_name = "POLICIES", value_delimiter = ',', default_value = "fifo")]
+    /// Which segment is destaged first [default: fifo; ordered in front of an object store].
+    #[arg(long, value_name = "POLICIES", value_delimiter = ',')]
     pub destage: Vec<DestageArgument>,
     /// When a write is acknowledged.
     #[arg(long, value_name = "MODES", value_delimiter = ',', default_value = "memory")]
@@ -51,7 +54,16 @@ pub struct AdviseSettings {
     /// Multiply the times of the trace; 1 keeps them even if the disk cannot keep up.
     #[arg(long, value_name = "FACTOR", value_parser = parse_stretch, conflicts_with = "closed_loop")]
     pub stretch: Option<f64>,
-    /// As for `dcd simulate`.
+    /// Simulate what is recommended with so many seeds, and recommend it only if it is worth it with
+    /// each.
+    #[arg(long, value_name = "COUNT", default_value_t = 3)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub seeds: u32,
+    /// Memory for the simulations, about; there are fewer at once than --jobs where each would have
+    /// less than 256 MiB. A log that needs more than all of it is given up, and that is told.
+    #[arg(long, value_name = "SIZE", default_value = "2G", value_parser = parse_size)]
+    pub memory_max: u64,
+    /// As for `dcd simulate`; with further seeds, the first of them.
     #[arg(long, value_name = "NUMBER", default_value_t = 0)]
     pub seed: u64,
 }
@@ -73,23 +85,32 @@ impl AdviseSettings {
             let segment_bytes = Geometry::default_segment_size(bytes);
             Geometry::fit(bytes, segment_bytes).map_err(SetupError::from)?;
         }
+        let disk = Profile::load(&self.disk)?;
         let mut names = self.cache_disk_profile.clone();
         if names.is_empty() {
             names = CACHE_PROFILES.map(str::to_owned).to_vec();
-            names.push(self.disk.clone());
+            // A bucket has no place for a log.
+            names.extend((!disk.is_object_store()).then(|| self.disk.clone()));
         }
         let device = |name: String| {
             let profile = Profile::load(&name)?;
             Ok(CacheDevice::new(name, profile, self.endurance_tbw))
         };
+        let destage = match self.destage.is_empty() {
+            true => vec![DestageArgument::default_for(&disk)],
+            false => self.destage.clone(),
+        };
+        if disk.is_host_managed() {
+            return Err(SetupError::HostManaged.into());
+        }
         Ok(Grid {
             disk_name: self.disk.clone(),
-            disk: Profile::load(&self.disk)?,
             devices: once(names).into_iter().map(device).collect::<Result<_, StudyError>>()?,
             sizes: sorted(&self.cache_disk),
-            destage: once(self.destage.iter().map(|destage| destage.kind())),
+            destage: once(destage.iter().map(|destage| destage.kind())),
             ack: once(self.ack.iter().map(|ack| ack.mode())),
             seed: self.seed,
+            disk,
         })
     }
 
@@ -105,6 +126,9 @@ impl AdviseSettings {
         jobs: usize,
         watcher: &mut dyn Watcher,
     ) -> Result<Advice, StudyError> {
+        let run = |points: &mut Vec<Point>, watcher: &mut dyn Watcher| {
+            self.run_within_memory(load, points, jobs, watcher)
+        };
         let (facts, pace, bare) = self.look(load, name, &grid, watcher)?;
         if grid.sizes.is_empty() {
             grid.sizes = cache_sizes(facts.summary.working_set.written_bytes);
@@ -114,15 +138,47 @@ impl AdviseSettings {
         if bare.is_none() {
             points.push(grid.bare(&pace));
         }
-        let mut outcomes = run_points(load, &points, jobs, watcher)?;
+        let mut outcomes = run(&mut points, watcher)?;
         let bare = bare.or_else(|| outcomes.pop()).expect("it was simulated first or last");
         let mut advice = Advice::new(facts, &grid, pace, &bare, &outcomes);
-        let points = sequences::points(&advice.load, &grid, &advice.pace);
+        let mut points = noise::points(&advice, &grid, &advice.pace, self.seeds);
         if !points.is_empty() {
-            let outcomes = run_points(load, &points, jobs, watcher)?;
+            let outcomes = run(&mut points, watcher)?;
+            noise::weigh(&mut advice, &outcomes);
+        }
+        let mut points = sequences::points(&advice.load, &grid, &advice.pace);
+        if !points.is_empty() {
+            let outcomes = run(&mut points, watcher)?;
             advice.sequences = sequences::advice(&advice, &grid, &outcomes);
         }
+        advice.tell_memory(self.memory_max);
         Ok(advice)
+    }
+
+    /// Several at once, each with a share of the memory; those that need more again, alone and with
+    /// all of it. What comes of a point does not depend on how many there were at once.
+    fn run_within_memory(
+        &self,
+        load: &Load,
+        points: &mut [Point],
+        jobs: usize,
+        watcher: &mut dyn Watcher,
+    ) -> Result<Vec<Outcome>, StudyError> {
+        let at_once = (jobs as u64).clamp(1, (self.memory_max / SHARE_BYTES_MIN).max(1));
+        let share = self.memory_max / at_once;
+        points.iter_mut().for_each(|point| point.memory_max = Some(share));
+        let mut outcomes = run_points(load, points, at_once as usize, watcher)?;
+        let wants_more = |outcome: &Outcome| {
+            outcome.as_ref().is_err_and(|error| error.contains(TOO_MUCH_MEMORY))
+        };
+        for (point, outcome) in points.iter_mut().zip(&mut outcomes) {
+            if at_once > 1 && wants_more(outcome) {
+                point.memory_max = Some(self.memory_max);
+                let alone = std::slice::from_ref(point);
+                *outcome = run_points(load, alone, 1, watcher)?.pop().expect("one was simulated");
+            }
+        }
+        Ok(outcomes)
     }
 
     /// The first pass: what the load is like, and whether the bare disk keeps up with it. The

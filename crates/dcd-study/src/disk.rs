@@ -21,6 +21,8 @@ pub fn facts(name: &str, profile: &Profile) -> Value {
         "name": name,
         "title": profile.title,
         "kind": if summary.mechanical.is_some() { "mechanical" } else { "simple" },
+        "is_object_store": profile.is_object_store(),
+        "is_host_managed": profile.is_host_managed(),
         "capacity_bytes": summary.capacity_bytes,
     });
     if let Some(arm) = &summary.mechanical {

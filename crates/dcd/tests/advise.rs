@@ -199,3 +199,147 @@ fn names_from_outside_are_escaped() {
     let page = std::fs::read_to_string(folder.path("advice.html")).unwrap();
     assert!(page.contains("&lt;img&amp;src=x&gt;.csv") && !page.contains("<img"), "{page}");
 }
+
+#[test]
+fn a_log_in_front_of_a_bucket_is_told_in_requests_and_dollars() {
+    // Without reads, beside which lines are written through one by one.
+    let folder = folder_with_trace(50_000, 0, scattered);
+    let line = "advise t.csv --disk s3 --cache-disk 8M --cache-disk-profile nvme-ssd --json";
+    let advice = json(&folder.dcd(line).ok());
+    assert_eq!(verdict(&advice), "helps", "{advice}");
+    let usd = |facts: &Value, what: &str| facts["cost"]["disk"][what].as_f64().unwrap();
+    let (bare, row) = (&advice["bare"], &advice["rows"][0]);
+    // Each write is a PUT of its own: 100 s, 730 h a month.
+    assert_eq!(bare["disk_writes"], 2000);
+    let month = 730.0 * 3600.0 / bare["duration_s"].as_f64().unwrap();
+    let requests = 2000.0 * 0.005 / 1000.0 * month;
+    assert!((usd(bare, "requests_usd") / requests - 1.0).abs() < 1e-9, "{bare}");
+    assert!((usd(bare, "stored_usd") - 2.47).abs() < 1e-9);
+    // Packed, in order of windows.
+    assert_eq!(row["destage"], "ordered");
+    let puts = row["store"]["puts"].as_u64().unwrap();
+    assert!(puts < 400 && row["disk_writes"] == puts, "{row}");
+    assert!(usd(row, "requests_usd") < usd(bare, "requests_usd") / 5.0, "{row}");
+    let details = advice["recommendation"]["details"].to_string();
+    assert!(details.contains("A month like this would cost"), "{details}");
+    let words = folder.dcd(&line.replace(" --json", "")).ok();
+    assert!(words.contains("USD/month"), "{words}");
+    let page = std::fs::read_to_string(folder.path("advice.html")).unwrap();
+    assert!(page.contains("<th>USD</th>") && page.contains("--data-disk s3://BUCKET/PREFIX"));
+
+    let simulate = "simulate --trace t.csv --disk s3 --cache-disk 8M --cache-disk-profile nvme-ssd --segment 128k";
+    let alone = json(&folder.dcd(&format!("{simulate} --json")).ok());
+    assert_eq!((&alone["store"], &alone["cost"]), (&row["store"], &row["cost"]));
+    let words = folder.dcd(simulate).ok();
+    assert!(words.contains("a month like this") && words.contains("data objects"), "{words}");
+    for (flags, what) in [
+        ("--destage fifo", "another order of destaging than ordered"),
+        ("--nvram 64k", "non-volatile memory"),
+    ] {
+        folder.dcd(&format!("{simulate} {flags}")).fails(1, what, "--destage ordered");
+    }
+    let turned = "simulate --trace t.csv --disk hp-97560 --cache-disk 16M --cache-disk-profile s3";
+    folder.dcd(turned).fails(1, "its cache-disk is an object store", "--cache-disk-profile");
+}
+
+#[test]
+fn a_shingled_disk_for_hosts_is_refused_and_one_that_cleans_is_advised_on() {
+    let folder = folder_with_trace(40_000, 1, scattered);
+    let hint = "dm-zoned";
+    folder.dcd("advise t.csv --disk hc620").fails(1, "managed by the host", hint);
+    let log = "simulate --trace t.csv --disk hc620 --cache-disk 16M --cache-disk-profile nvme-ssd";
+    folder.dcd(log).fails(1, "managed by the host", hint);
+    // Behind the conventional zones it takes what comes in order.
+    let far = folder_with_trace(40_000, 0, |number| 600 * 65_536 + number);
+    far.dcd("simulate --trace t.csv --disk hc620").ok();
+    let scattered = folder_with_trace(40_000, 0, |number| 600 * 65_536 + scattered(number));
+    let refused = scattered.dcd("simulate --trace t.csv --disk hc620");
+    refused.fails(1, "its zone takes one at", "in order");
+    let advice =
+        json(&folder.dcd("advise t.csv --disk archive-8tb --json --cache-disk 8M --seeds 2").ok());
+    assert!(advice["rows"].as_array().unwrap().len() == 3, "{advice}");
+}
+
+#[test]
+fn what_is_recommended_is_so_with_other_seeds_too() {
+    let folder = folder_with_trace(40_000, 1, scattered);
+    let few = "--cache-disk 8M --cache-disk-profile nvme-ssd";
+    let advice = advise(&folder, few);
+    let noise = &advice["noise"];
+    assert_eq!(noise["seeds"], 3, "{noise}");
+    let faster = |what: &str| noise["faster_percent"][what].as_f64().unwrap();
+    assert!(faster("min") > 30.0 && faster("min") <= faster("mean"), "{noise}");
+    assert!(faster("mean") <= faster("max") && faster("min") < faster("max"), "{noise}");
+    assert!(advice["recommendation"]["details"].to_string().contains("With 3 seeds"), "{advice}");
+    let one = advise(&folder, &format!("{few} --seeds 1"));
+    assert!(one["noise"].is_null());
+    assert_eq!(one["rows"], advice["rows"]);
+}
+
+#[test]
+fn many_volumes_are_one_table() {
+    let folder = folder_with_trace(40_000, 1, scattered);
+    let trace = std::fs::read_to_string(folder.path("t.csv")).unwrap();
+    let reads: String = trace.replace(",W,", ",R,");
+    std::fs::write(folder.path("reads.csv"), reads).unwrap();
+    std::fs::write(folder.path("bad.csv"), "t_us,op,off,len\n0,Q,0,512\n").unwrap();
+    let line = "advise reads.csv bad.csv t.csv --disk hp-97560 --cache-disk 8M --cache-disk-profile nvme-ssd";
+    let words = folder.dcd(line).ok();
+    let row = |name: &str| words.lines().position(|line| line.starts_with(name)).unwrap();
+    assert!(row("t.csv") < row("reads.csv") && row("reads.csv") < row("bad.csv "), "{words}");
+    for wanted in
+        ["helps", "1 of 3 volumes are worth a log", "bad.csv: bad.csv:2:", "advice-3.html"]
+    {
+        assert!(words.contains(wanted), "{wanted}: {words}");
+    }
+    let told = json(&folder.dcd(&format!("{line} --json")).ok());
+    let volumes = told["volumes"].as_array().unwrap();
+    let names: Vec<_> = volumes.iter().map(|volume| volume["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["reads.csv", "bad.csv", "t.csv"]);
+    assert_eq!(verdict(&volumes[2]), "helps");
+    assert!(volumes[1]["error"].as_str().unwrap().contains("bad.csv:2"));
+    // As by itself.
+    let alone = advise(&folder, "--cache-disk 8M --cache-disk-profile nvme-ssd");
+    assert_eq!(volumes[2]["rows"], alone["rows"]);
+    let page = |name: &str| std::fs::read_to_string(folder.path(name)).unwrap();
+    assert_eq!(page("advice-3.html"), page("advice.html"));
+    assert!(!folder.path("advice-2.html").exists());
+    folder.dcd(&format!("{line} --out -")).fails(1, "only for one trace", "");
+}
+
+#[test]
+fn memory_has_a_bound_that_is_told() {
+    let folder = folder_with_trace(40_000, 1, scattered);
+    let few = "--cache-disk 8M,64M --cache-disk-profile nvme-ssd";
+    let limits = |advice: &Value| advice["recommendation"]["limits"].to_string();
+    let advice = advise(&folder, few);
+    assert!(limits(&advice).contains("had 2 GiB of memory (--memory-max); the largest log took"));
+    let took = |row: &Value| row["memory_bytes"].as_u64().unwrap();
+    let rows = advice["rows"].as_array().unwrap();
+    assert!(took(&rows[0]) > 1 << 20 && took(&rows[1]) > took(&rows[0]), "{rows:?}");
+    // Enough for the one, and not for the other, however many there are at once.
+    let most = (took(&rows[0]) + took(&rows[1])) / 2;
+    let small = advise(&folder, &format!("{few} --memory-max {most} --jobs 2"));
+    assert_eq!(small["rows"][0], rows[0]);
+    assert!(small["rows"][1]["error"].as_str().unwrap().contains("bytes of memory"), "{small}");
+    assert!(limits(&small).contains("1 log could not be simulated"), "{small}");
+    let alone = advise(&folder, &format!("{few} --memory-max {most} --jobs 1"));
+    assert_eq!(alone["rows"], small["rows"]);
+}
+
+#[test]
+fn flushes_have_columns_where_there_are_some_and_rows_tell_their_segments() {
+    let folder = folder_with_trace(40_000, 1, scattered);
+    let few =
+        "advise t.csv --disk hp-97560 --cache-disk 8M --cache-disk-profile nvme-ssd --seeds 1";
+    assert!(!folder.dcd(few).ok().contains("flushes"));
+    let mut trace = std::fs::read_to_string(folder.path("t.csv")).unwrap();
+    trace += "80000000,F,0,0\n";
+    std::fs::write(folder.path("t.csv"), trace).unwrap();
+    let words = folder.dcd(few).ok();
+    assert!(words.lines().next().unwrap().contains("flushes"), "{words}");
+    let advice = json(&folder.dcd(&format!("{few} --json")).ok());
+    assert_eq!(advice["rows"][0]["segment_bytes"], 128 << 10, "{advice}");
+    let page = std::fs::read_to_string(folder.path("advice.html")).unwrap();
+    assert!(page.contains("<th>segments</th>") && page.contains("<td>128 KiB</td>"));
+}

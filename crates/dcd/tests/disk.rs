@@ -39,6 +39,12 @@ fn all_profiles_are_listed_and_can_be_shown() {
         "ebs-gp2",
         "ebs-st1",
         "azure-p10",
+        "s3",
+        "rbd",
+        "archive-8tb",
+        "hc620",
+        "exos-x20",
+        "emmc",
     ] {
         assert!(names.contains(&wanted), "{wanted}");
         assert!(table.contains(wanted), "{wanted}");

@@ -91,6 +91,13 @@ impl CacheDevice {
     }
 }
 
+impl Variant {
+    /// Size of its segments: that of `dcd create`.
+    pub fn segment_bytes(&self) -> u64 {
+        Geometry::default_segment_size(self.cache_bytes)
+    }
+}
+
 impl Grid {
     /// All points: size by size of each device.
     pub fn variants(&self) -> Vec<Variant> {
@@ -124,7 +131,7 @@ impl Grid {
     /// The bare disk, at that pace.
     pub fn bare(&self, pace: &PaceFacts) -> Point {
         let setup = Setup { disk: self.disk.clone(), seed: self.seed, nvram: None, log: None };
-        Point { labels: Vec::new(), setup, pace: pace.pace(), sequences: None }
+        Point { labels: Vec::new(), setup, pace: pace.pace(), sequences: None, memory_max: None }
     }
 
     /// A simulation.
@@ -134,10 +141,11 @@ impl Grid {
             cache_disk: self.devices[variant.device].profile.clone(),
             cache_bytes: variant.cache_bytes,
             read_area_bytes: 0,
-            segment_bytes: Geometry::default_segment_size(variant.cache_bytes),
+            segment_bytes: variant.segment_bytes(),
             config: EngineConfig {
                 ack: variant.ack,
                 destage_policy: variant.destage,
+                keeps_windows: true,
                 ..EngineConfig::default()
             },
         });

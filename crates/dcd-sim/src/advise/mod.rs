@@ -7,6 +7,7 @@
 //! row.rs             what came of each, beside the bare disk
 //! knee.rs            the size beyond which more brings little
 //! recommendation.rs  one sentence, and what limits it
+//! noise.rs           whether that is more than chance: other seeds
 //! sequences.rs       what a sequence would bring to a load of reads
 //! words.rs           numbers as people read them
 //! page.rs, plots.rs  all of it as one HTML page
@@ -17,6 +18,7 @@
 pub mod grid;
 pub mod knee;
 pub mod load;
+pub mod noise;
 pub mod overload;
 pub mod page;
 mod plots;
@@ -34,6 +36,7 @@ use crate::sweep::Outcome;
 use grid::{Grid, Variant};
 use knee::knee;
 use load::LoadFacts;
+use noise::Noise;
 use overload::Overload;
 use recommendation::Recommendation;
 use row::{Row, RowFacts};
@@ -46,6 +49,8 @@ pub struct Advice {
     pub load: LoadFacts,
     /// Name of the disk's profile.
     pub disk: String,
+    /// It is a bucket.
+    pub is_object_store: bool,
     /// When requests came.
     pub pace: PaceFacts,
     /// The disk alone.
@@ -56,6 +61,8 @@ pub struct Advice {
     pub curves: Vec<Curve>,
     /// What to do.
     pub recommendation: Recommendation,
+    /// What the recommended log brings with other seeds; none if none is recommended.
+    pub noise: Option<Noise>,
     /// What a sequence would bring; none for a load that hardly reads.
     pub sequences: Option<SequenceAdvice>,
     /// What was left out of the grid, and why.
@@ -105,6 +112,23 @@ impl PaceFacts {
 }
 
 impl Advice {
+    /// What the simulations took, and might have.
+    pub fn tell_memory(&mut self, bytes_max: u64) {
+        let of_row = |row: &Row| row.facts.map_or(0, |facts| facts.memory_bytes);
+        let most = self.rows.iter().map(of_row).max().unwrap_or(0);
+        self.recommendation.limits.push(format!(
+            "Simulations had {} of memory (--memory-max); the largest log took {}.",
+            words::size(bytes_max),
+            words::size(most),
+        ));
+    }
+
+    /// Whether any disk of it has prices.
+    pub fn has_cost(&self) -> bool {
+        let rows = [&self.bare].into_iter().chain(&self.rows);
+        rows.filter_map(|row| row.facts.as_ref()).any(|facts| facts.cost.is_some())
+    }
+
     /// From what was simulated: the bare disk, and each variant of the grid in its order.
     ///
     /// # Panics
@@ -130,11 +154,13 @@ impl Advice {
         let mut advice = Advice {
             load,
             disk: grid.disk_name.clone(),
+            is_object_store: grid.disk.is_object_store(),
             pace,
             bare: bare_row,
             rows,
             curves,
             recommendation: Recommendation::default(),
+            noise: None,
             sequences: None,
             left_out: grid.left_out(),
         };

@@ -10,7 +10,7 @@ use super::grid::{ack_name, destage_name};
 use super::plots::{Picture, over_time, pictures};
 use super::recommendation::Verdict;
 use super::row::{Response, Row, RowFacts};
-use super::words::{duration, ms, ms_number, number, percent, size, size_flag, years};
+use super::words::{dollars, duration, ms, ms_number, number, percent, size, size_flag, years};
 use crate::plot::svg::{escaped, render_view};
 use dcd_engine::{AckMode, DestagePolicyKind};
 
@@ -188,18 +188,23 @@ fn write_commands(page: &mut String, advice: &Advice) -> std::fmt::Result {
     };
     let ack = differs("--ack", row.ack, ack_name(AckMode::default()));
     let usual = destage_name(DestagePolicyKind::default());
-    let destage = differs("--destage-policy", row.destage, usual);
+    let (data, size_of_disk, destage) = match advice.is_object_store {
+        // There it is the only order.
+        true => ("s3://BUCKET/PREFIX", " --size SIZE", String::new()),
+        false => ("/dev/DISK", "", differs("--destage-policy", row.destage, usual)),
+    };
     writeln!(
         page,
-        "<h2>To have it</h2><pre>dcd create --cache-disk FAST-DEVICE --cache-size {} --data-disk /dev/DISK\n\
-         dcd serve  --cache-disk FAST-DEVICE --data-disk /dev/DISK --nbd unix:/run/dcd.sock{ack}{destage}</pre>",
+        "<h2>To have it</h2><pre>dcd create --cache-disk FAST-DEVICE --cache-size {} --data-disk {data}{size_of_disk}\n\
+         dcd serve  --cache-disk FAST-DEVICE --data-disk {data} --nbd unix:/run/dcd.sock{ack}{destage}</pre>",
         size_flag(bytes)
     )
 }
 
 fn write_table(page: &mut String, advice: &Advice) -> std::fmt::Result {
     let has_flushes = advice.load.summary.flushes > 0;
-    let columns = columns(has_flushes);
+    let shown = Shown { has_flushes, has_cost: advice.has_cost() };
+    let columns = columns(shown);
     let count: usize = columns.iter().map(|(_, names)| names.len()).sum();
     writeln!(page, "<h2>All that was simulated</h2><div class=\"scroll\"><table><tr>")?;
     for (group, names) in &columns {
@@ -211,7 +216,7 @@ fn write_table(page: &mut String, advice: &Advice) -> std::fmt::Result {
     }
     writeln!(page, "</tr>")?;
     let bare = format!("none: {} alone", advice.disk);
-    write_row(page, &advice.bare, &bare, "bare", has_flushes, count)?;
+    write_row(page, &advice.bare, &bare, "bare", shown, count)?;
     for curve in &advice.curves {
         for (place, &index) in curve.rows.iter().enumerate() {
             let class = match (advice.recommendation.row == Some(index), place) {
@@ -219,21 +224,28 @@ fn write_table(page: &mut String, advice: &Advice) -> std::fmt::Result {
                 (_, 0) => "first",
                 _ => "",
             };
-            write_row(page, &advice.rows[index], &curve.name, class, has_flushes, count)?;
+            write_row(page, &advice.rows[index], &curve.name, class, shown, count)?;
         }
     }
     writeln!(page, "</table></div>")
 }
 
+/// Columns that are not always there.
+#[derive(Clone, Copy)]
+struct Shown {
+    has_flushes: bool,
+    has_cost: bool,
+}
+
 /// Groups of columns, and the columns of each: what [`cells`] fills.
-fn columns(has_flushes: bool) -> Vec<(&'static str, &'static [&'static str])> {
+fn columns(shown: Shown) -> Vec<(&'static str, &'static [&'static str])> {
     let mut columns: Vec<(&str, &[&str])> = vec![
-        ("", &["log", "size", "faster"]),
+        ("", &["log", "size", "segments", "faster"]),
         ("all, ms", &["mean"]),
         ("writes, ms", &["mean", "p50", "p99"]),
         ("reads, ms", &["mean", "p50", "p99"]),
     ];
-    if has_flushes {
+    if shown.has_flushes {
         columns.push(("flushes, ms", &["mean", "p99"]));
     }
     columns.extend([
@@ -242,6 +254,9 @@ fn columns(has_flushes: bool) -> Vec<(&'static str, &'static [&'static str])> {
         ("cache device", &["a day", "endures"]),
         ("at the end", &["left", "to empty"]),
     ]);
+    if shown.has_cost {
+        columns.push(("a month", &["USD"]));
+    }
     columns
 }
 
@@ -250,23 +265,25 @@ fn write_row(
     row: &Row,
     name: &str,
     class: &str,
-    has_flushes: bool,
+    shown: Shown,
     columns: usize,
 ) -> std::fmt::Result {
-    let bytes = row.cache_bytes.map_or(String::new(), size);
-    write!(page, "<tr class=\"{class}\"><td>{}</td><td>{bytes}</td>", escaped(name))?;
+    let [bytes, segments] =
+        [row.cache_bytes, row.segment_bytes].map(|bytes| bytes.map_or(String::new(), size));
+    let name = escaped(name);
+    write!(page, "<tr class=\"{class}\"><td>{name}</td><td>{bytes}</td><td>{segments}</td>")?;
     let Some(facts) = &row.facts else {
         let error = escaped(row.error.as_deref().unwrap_or_default());
-        return writeln!(page, "<td class=\"error\" colspan=\"{}\">{error}</td></tr>", columns - 2);
+        return writeln!(page, "<td class=\"error\" colspan=\"{}\">{error}</td></tr>", columns - 3);
     };
-    for cell in cells(facts, has_flushes) {
+    for cell in cells(facts, shown) {
         write!(page, "<td>{cell}</td>")?;
     }
     writeln!(page, "</tr>")
 }
 
 /// Of a row, behind its name and size.
-fn cells(facts: &RowFacts, has_flushes: bool) -> Vec<String> {
+fn cells(facts: &RowFacts, shown: Shown) -> Vec<String> {
     let log = facts.log.as_ref();
     let of_log = |value: &dyn Fn(&super::row::LogRow) -> String| log.map_or(String::new(), value);
     let times = |response: Option<Response>| match response {
@@ -277,7 +294,7 @@ fn cells(facts: &RowFacts, has_flushes: bool) -> Vec<String> {
     let mut cells = vec![gain(facts.faster_percent), ms_number(facts.mean_ms)];
     cells.extend(times(facts.write));
     cells.extend(times(facts.read));
-    if has_flushes {
+    if shown.has_flushes {
         let [mean, _, p99] = times(facts.flush);
         cells.extend([mean, p99]);
     }
@@ -296,6 +313,9 @@ fn cells(facts: &RowFacts, has_flushes: bool) -> Vec<String> {
         of_log(&|log| size(log.left_lines * 4096)),
         of_log(&|log| log.drain_s.map_or("never".into(), duration)),
     ]);
+    if shown.has_cost {
+        cells.push(facts.cost.map_or("-".into(), |cost| dollars(cost.month_usd)));
+    }
     cells
 }
 
@@ -355,6 +375,7 @@ fn write_words(page: &mut String) -> std::fmt::Result {
          <dt>wait</dt><dd>the log was full: the write waited until the disk had taken something</dd>\
          <dt>cache device, a day</dt><dd>bytes written to it, counted in the simulation (records, checkpoints, superblocks), as if the load went on like this</dd>\
          <dt>endures</dt><dd>until what the data sheet allows to be written (TBW) is written</dd>\
-         <dt>left, to empty</dt><dd>what only the log has at the end, and how long moving it to the disk takes</dd></dl>"
+         <dt>left, to empty</dt><dd>what only the log has at the end, and how long moving it to the disk takes</dd>\
+         <dt>a month</dt><dd>requests, transfer, room and wear at the prices of the profiles, as if the load went on like this for 730 hours</dd></dl>"
     )
 }

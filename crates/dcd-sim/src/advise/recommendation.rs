@@ -12,8 +12,9 @@ use serde::Serialize;
 
 use super::grid::ack_name;
 use super::knee::is_near;
+use super::noise::{Noise, Spread};
 use super::row::{LogRow, Response, Row, RowFacts};
-use super::words::{alternatives, count, duration, ms, number, percent, size, years};
+use super::words::{alternatives, count, dollars, duration, ms, number, percent, size, years};
 use super::{Advice, Curve};
 
 /// Less gain than this is not worth a second device.
@@ -95,6 +96,8 @@ pub enum Reason {
     NoQuiet,
     /// The disk is fast already.
     FastAlready,
+    /// With other seeds it helps too little.
+    Noise,
     /// None of these.
     Other,
 }
@@ -160,6 +163,38 @@ fn verdict(advice: &Advice) -> Recommendation {
         }
         _ => no_help(advice, bare, &fastest, reason(advice, bare, &fastest)),
     }
+}
+
+/// Of a log that was recommended: what other seeds make of it. If with one of them it brings less
+/// than what is worth a log, it is recommended no more.
+pub(super) fn weigh(advice: &mut Advice, noise: &Noise) {
+    let (faster, fewer) = (noise.faster_percent, noise.fewer_disk_writes_percent);
+    let is_beyond = match advice.recommendation.verdict {
+        Verdict::Helps => faster.min >= FASTER_PERCENT_MIN && noise.saved_ms.min >= SAVED_MS_MIN,
+        Verdict::FewerWrites => {
+            fewer.min >= FEWER_WRITES_PERCENT_MIN && faster.min >= -SLOWER_PERCENT_MAX
+        }
+        Verdict::NoHelp | Verdict::Overloaded | Verdict::Unknown => return,
+    };
+    let spread = |of: Spread, what: &str| match percent(of.max) == percent(of.min) {
+        true => format!("{} {what}", percent(of.mean)),
+        false => format!("{} to {} {what}", percent(of.min), percent(of.max)),
+    };
+    let (waiting, writes) = (spread(faster, "less waiting"), spread(fewer, "fewer writes"));
+    let seeds = noise.seeds;
+    if is_beyond {
+        let words = format!("With {seeds} seeds (chance of the disks): {waiting}, {writes}.");
+        return advice.recommendation.details.push(words);
+    }
+    let all = candidates(advice);
+    let chosen = all.iter().find(|one| Some(one.index) == advice.recommendation.row);
+    let (Some(bare), Some(chosen)) = (&advice.bare.facts, chosen) else { return };
+    let mut recommendation = no_help(advice, bare, chosen, Reason::Noise);
+    recommendation.details.push(format!(
+        "That is not beyond chance: with {seeds} seeds of the disks it is {waiting}, {writes}."
+    ));
+    recommendation.limits = limits(advice, &recommendation);
+    advice.recommendation = recommendation;
 }
 
 fn candidates(advice: &Advice) -> Vec<Candidate<'_>> {
@@ -245,6 +280,7 @@ fn helps(
     );
     let mut details = alike_words(&alike);
     details.extend(more_for_writes(advice, &chosen));
+    details.extend(cost_words(advice, &chosen));
     details.extend(wear_words(advice, &chosen));
     let row = Some(index);
     let verdict = Verdict::Helps;
@@ -278,6 +314,7 @@ fn fewer_writes(
         stalls(log),
     );
     let mut details = alike_words(&alike);
+    details.extend(cost_words(advice, &chosen));
     details.extend(wear_words(advice, &chosen));
     let row = Some(index);
     let verdict = Verdict::FewerWrites;
@@ -323,6 +360,7 @@ fn no_help(advice: &Advice, bare: &RowFacts, best: &Candidate, reason: Reason) -
                 ms(bare.mean_ms)
             )
         }
+        Reason::Noise => "what it brings is not beyond chance".into(),
         Reason::Other => "what its requests wait for stays".into(),
     };
     let change = match best.facts.faster_percent {
@@ -429,6 +467,30 @@ fn more_for_writes(advice: &Advice, chosen: &Candidate) -> Option<String> {
     is_worth_it.then(|| {
         format!("With {bytes}, {disk} would get {fewer} fewer writes, though requests would hardly be faster.")
     })
+}
+
+/// What a month costs with it and without, of disks that have prices.
+fn cost_words(advice: &Advice, chosen: &Candidate) -> Option<String> {
+    let cost = chosen.facts.cost?;
+    let of_disk = cost.disk.map_or(String::new(), |disk| {
+        let parts = [
+            ("requests", disk.requests_usd),
+            ("transfer", disk.transfer_usd),
+            ("room", disk.stored_usd),
+            ("the device", disk.bought_usd),
+        ];
+        let parts = parts.into_iter().filter(|(_, usd)| *usd > 0.0);
+        let parts: Vec<_> =
+            parts.map(|(what, usd)| format!("{} for {what}", dollars(usd))).collect();
+        if parts.is_empty() { String::new() } else { format!(" ({})", parts.join(", ")) }
+    });
+    let without = advice
+        .bare
+        .facts
+        .and_then(|bare| bare.cost)
+        .map_or(String::new(), |bare| format!(" instead of {}", dollars(bare.month_usd)));
+    let month = dollars(cost.month_usd);
+    Some(format!("A month like this would cost {month} USD{of_disk}{without}."))
 }
 
 fn wear_words(advice: &Advice, chosen: &Candidate) -> Option<String> {

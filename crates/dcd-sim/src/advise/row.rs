@@ -8,6 +8,8 @@ use serde::Serialize;
 
 use super::grid::{CacheDevice, Variant, ack_name, destage_name};
 use super::knee::SizePoint;
+use crate::disk::price::CostFacts;
+use crate::disk::store::StoreFacts;
 use crate::replay::{ReplayFacts, TimesFacts};
 use crate::sweep::Outcome;
 
@@ -22,6 +24,8 @@ pub struct Row {
     pub cache_device: Option<String>,
     /// Its size.
     pub cache_bytes: Option<u64>,
+    /// Size of its segments.
+    pub segment_bytes: Option<u64>,
     /// Its order of destaging.
     pub destage: Option<&'static str>,
     /// When it acknowledges writes.
@@ -50,7 +54,7 @@ pub struct RowFacts {
     pub faster_percent: f64,
     /// Until the last request was done.
     pub duration_s: f64,
-    /// Writes to the disk, those included that empty the log at the end.
+    /// Writes to the disk, those included that empty the log at the end; to a bucket: PUTs.
     pub disk_writes: u64,
     /// Their bytes.
     pub disk_write_bytes: u64,
@@ -60,6 +64,14 @@ pub struct RowFacts {
     pub fewer_disk_bytes_percent: f64,
     /// Share of the time that the disk is busy.
     pub disk_busy_percent: f64,
+    /// What came of a bucket behind a log.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub store: Option<StoreFacts>,
+    /// What the disks cost in a month that goes on like this; none if they have no prices.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cost: Option<CostFacts>,
+    /// Memory that simulating it took, about.
+    pub memory_bytes: u64,
     /// What the log did.
     pub log: Option<LogRow>,
 }
@@ -129,6 +141,9 @@ impl RowFacts {
         let waited_ms: f64 = all().map(|one| one.mean_ms * one.count as f64).sum();
         let requests: u64 = all().map(|one| one.count).sum();
         let drain = facts.drain;
+        let disk_writes = facts.target.disk_writes + drain.map_or(0, |drain| drain.disk_writes);
+        let disk_write_bytes =
+            facts.target.disk_write_bytes + drain.map_or(0, |drain| drain.disk_write_bytes);
         RowFacts {
             read,
             write,
@@ -137,9 +152,11 @@ impl RowFacts {
             waited_s: waited_ms / 1e3,
             faster_percent: 0.0,
             duration_s: facts.duration_s,
-            disk_writes: facts.target.disk_writes + drain.map_or(0, |drain| drain.disk_writes),
-            disk_write_bytes: facts.target.disk_write_bytes
-                + drain.map_or(0, |drain| drain.disk_write_bytes),
+            disk_writes: facts.store.map_or(disk_writes, |store| store.puts),
+            disk_write_bytes: facts.store.map_or(disk_write_bytes, |store| store.put_bytes),
+            store: facts.store,
+            cost: facts.cost,
+            memory_bytes: facts.memory_bytes_max,
             fewer_disk_writes_percent: 0.0,
             fewer_disk_bytes_percent: 0.0,
             disk_busy_percent: facts.target.disk_busy_percent,
@@ -221,6 +238,7 @@ impl Row {
         Row {
             cache_device: None,
             cache_bytes: None,
+            segment_bytes: None,
             destage: None,
             ack: None,
             facts: outcome.as_ref().ok().map(RowFacts::of_bare),
@@ -240,6 +258,7 @@ impl Row {
         Row {
             cache_device: Some(device.name.clone()),
             cache_bytes: Some(variant.cache_bytes),
+            segment_bytes: Some(variant.segment_bytes()),
             destage: Some(destage_name(variant.destage)),
             ack: Some(ack_name(variant.ack)),
             facts: facts.map(|facts| RowFacts::of_log(facts, device, bare, written_bytes)),

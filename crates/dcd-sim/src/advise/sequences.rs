@@ -39,6 +39,10 @@ pub fn points(load: &LoadFacts, grid: &Grid, pace: &PaceFacts) -> Vec<Point> {
     let summary = &load.summary;
     let (reads, bytes) = (summary.reads.count, summary.working_set.read_bytes);
     let is_read = reads * 100 >= (reads + summary.writes.count) * READS_PERCENT_MIN;
+    // In front of a bucket there is no such area to compare.
+    if grid.disk.is_object_store() {
+        return Vec::new();
+    }
     if reads == 0 || !is_read || bytes > READ_BYTES_MAX || pace.is_absurd() {
         return Vec::new();
     }
@@ -50,6 +54,7 @@ pub fn points(load: &LoadFacts, grid: &Grid, pace: &PaceFacts) -> Vec<Point> {
         setup: setup_for(&grid.disk, cache_disk, lines, grid.seed),
         pace: pace.pace(),
         sequences: Some(SequenceMode::RecordThenReplay),
+        memory_max: None,
     };
     devices.map(point).collect()
 }

@@ -8,7 +8,8 @@ use super::load::LoadMeter;
 use super::overload::Overload;
 use super::page::page;
 use super::recommendation::{Reason, Verdict};
-use super::{Advice, PaceFacts};
+use super::{Advice, PaceFacts, noise};
+use crate::disk::price::{CostFacts, DeviceCost};
 use crate::disk::profile::Profile;
 use crate::distribution::Percentiles;
 use crate::replay::{ReadAccess, ReplayFacts, TimesFacts};
@@ -119,6 +120,7 @@ impl Case {
                 ..TargetFacts::default()
             },
             outstanding_max: 3,
+            memory_bytes_max: 0,
             duration_s: self.seconds as f64,
             read: times(self.reads, found.read_ms),
             write: times(self.writes, found.write_ms),
@@ -127,6 +129,8 @@ impl Case {
             access: ReadAccess::default(),
             sequences: None,
             bound: None,
+            store: None,
+            cost: None,
         }
     }
 
@@ -135,10 +139,10 @@ impl Case {
         self.advice_of(Ok(self.facts(&self.bare, false)), outcomes)
     }
 
-    fn advice_of(&self, bare: Outcome, outcomes: Vec<Outcome>) -> Advice {
+    fn grid(&self) -> Grid {
         let device =
             |name: &str, tbw| CacheDevice::new(name.into(), Profile::load(name).unwrap(), tbw);
-        let grid = Grid {
+        Grid {
             disk_name: "wd-4tb".into(),
             disk: Profile::load("wd-4tb").unwrap(),
             devices: vec![device("nvme-ssd", Some(1.0)), device("hp-97560", None)],
@@ -146,7 +150,11 @@ impl Case {
             destage: vec![DestagePolicyKind::FirstWriteFirst],
             ack: vec![AckMode::Memory],
             seed: 0,
-        };
+        }
+    }
+
+    fn advice_of(&self, bare: Outcome, outcomes: Vec<Outcome>) -> Advice {
+        let grid = self.grid();
         let mut meter = LoadMeter::default();
         let all = self.reads + self.writes;
         for number in 0..all {
@@ -389,4 +397,56 @@ fn a_size_in_which_writes_wait_is_before_the_knee() {
     case.logs[0].stalled = 0;
     case.logs[2].stalled = 600;
     assert!(case.advice().recommendation.alike.is_empty());
+}
+
+#[test]
+fn what_other_seeds_do_not_show_is_not_recommended() {
+    let case = Case::helpful();
+    let pairs = |bare: [Found; 2], own: [Found; 2]| -> Vec<Outcome> {
+        let pair = |(bare, own): (&Found, &Found)| [case.facts(bare, false), case.facts(own, true)];
+        bare.iter().zip(&own).flat_map(pair).map(Ok).collect()
+    };
+    let mut advice = case.advice();
+    let grid = case.grid();
+    let points = noise::points(&advice, &grid, &OPEN, 3);
+    let seeds: Vec<u64> = points.iter().map(|point| point.setup.seed).collect();
+    assert_eq!(seeds, [1, 1, 2, 2]);
+    assert!(points[0].setup.log.is_none() && points[1].setup.log.is_some());
+    let better = Found { read_ms: 8.0, ..case.logs[0] };
+    noise::weigh(&mut advice, &pairs([case.bare; 2], [case.logs[0], better]));
+    assert_eq!(advice.recommendation.verdict, Verdict::Helps);
+    says(
+        &advice,
+        "With 3 seeds (chance of the disks): 54 % to 60 % less waiting, 40 % fewer writes",
+    );
+
+    // With one of them it is next to nothing.
+    let worse = Found { read_ms: 9.9, write_ms: 8.5, ..case.logs[0] };
+    let mut advice = case.advice();
+    noise::weigh(&mut advice, &pairs([case.bare; 2], [case.logs[0], worse]));
+    let recommendation = &advice.recommendation;
+    assert_eq!(
+        (recommendation.verdict, recommendation.reason),
+        (Verdict::NoHelp, Some(Reason::Noise))
+    );
+    says(&advice, "with 3 seeds of the disks it is 8.0 % to 54 % less waiting");
+    assert!(noise::points(&advice, &grid, &OPEN, 3).is_empty());
+}
+
+#[test]
+fn what_a_month_costs_is_told_where_a_disk_has_prices() {
+    let case = Case::helpful();
+    assert!(!case.advice().has_cost());
+    let priced = |facts: ReplayFacts, requests_usd: f64| {
+        let disk = DeviceCost { requests_usd, transfer_usd: 0.0, stored_usd: 2.3, bought_usd: 0.0 };
+        ReplayFacts { cost: CostFacts::of(Some(disk), None), ..facts }
+    };
+    let logs = case.logs.iter().map(|log| Ok(priced(case.facts(log, true), 0.4))).collect();
+    let advice = case.advice_of(Ok(priced(case.facts(&case.bare, false), 71.0)), logs);
+    says(
+        &advice,
+        "A month like this would cost 2.70 USD (0.40 for requests, 2.30 for room) instead of 73.30.",
+    );
+    let page = page(&advice);
+    assert!(page.contains("<th>USD</th>") && page.contains("<td>73.30</td>"));
 }

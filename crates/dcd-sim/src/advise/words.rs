@@ -52,6 +52,15 @@ pub fn duration(seconds: f64) -> String {
     }
 }
 
+/// Dollars: `0.021`, `3.40`, `1250`.
+pub fn dollars(usd: f64) -> String {
+    match usd {
+        _ if usd < 0.0995 => format!("{usd:.3}"),
+        _ if usd < 999.5 => format!("{usd:.2}"),
+        _ => format!("{usd:.0}"),
+    }
+}
+
 /// Of a year.
 pub const YEAR_S: f64 = 365.25 * 86_400.0;
 

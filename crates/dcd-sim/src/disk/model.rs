@@ -17,9 +17,12 @@ use dcd_engine::{Lba, Time};
 
 use super::drive::Drive;
 use super::geometry::{Destination, Geometry};
+use super::price::{PriceProfile, Traffic};
 use super::profile::{FieldProblem, Profile};
 use super::queue::{Candidate, QueuePolicy};
+use super::shingled::Shingles;
 use super::simple::SimpleDevice;
+use super::store::{Store, StoreFacts};
 
 /// What a request wants.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -73,6 +76,16 @@ pub enum DiskRequestError {
         /// What there is.
         capacity_bytes: u64,
     },
+    /// A drive with shingles, managed by the host, takes a write at another place only.
+    #[error(
+        "a write at {offset_bytes}: its zone takes one at {pointer_bytes}, where the last ended, or at its beginning"
+    )]
+    NotInOrder {
+        /// Where it begins.
+        offset_bytes: u64,
+        /// Where it would have to.
+        pointer_bytes: u64,
+    },
     /// It is about nothing.
     #[error("a request for no bytes at {offset_bytes}")]
     Empty {
@@ -90,6 +103,9 @@ pub struct DiskModel {
     /// Done at the first number; the second keeps the order of equals.
     running: BinaryHeap<Reverse<(u64, u64, DoneKey)>>,
     started_count: u64,
+    traffic: Traffic,
+    price: Option<PriceProfile>,
+    endurance_tbw: Option<f64>,
 }
 
 /// A [`DiskDone`] with an order.
@@ -99,12 +115,16 @@ type DoneKey = (u64, u64, u64);
 enum Device {
     Drive(Box<QueuedDrive>),
     Simple(Box<SimpleDevice>),
+    Store(Box<Store>),
 }
 
 /// A drive and who waits for it.
 #[derive(Clone, Debug)]
 struct QueuedDrive {
     drive: Drive,
+    shingles: Option<Shingles>,
+    /// Sectors before those that are shown.
+    hidden_sectors: u64,
     policy: QueuePolicy,
     depth: usize,
     age_max_ns: u64,
@@ -146,9 +166,16 @@ impl DiskModel {
                 let turn_ns = drive.mechanism().geometry.rotation_ns();
                 let drive = Drive::new(mechanical, seed % turn_ns)?;
                 let geometry = &drive.mechanism().geometry;
-                let capacity = geometry.sectors() * u64::from(geometry.sector_bytes());
+                let (sectors, sector_bytes) = (geometry.sectors(), geometry.sector_bytes());
+                let shingles = mechanical.shingles.as_ref();
+                let shingles =
+                    shingles.map(|it| Shingles::new(it, sectors, sector_bytes)).transpose()?;
+                let hidden_sectors = shingles.as_ref().map_or(0, Shingles::hidden_sectors);
+                let capacity = (sectors - hidden_sectors) * u64::from(sector_bytes);
                 let queued = QueuedDrive {
                     drive,
+                    shingles,
+                    hidden_sectors,
                     policy: mechanical.queue.policy,
                     depth: mechanical.queue.depth as usize,
                     age_max_ns: (mechanical.queue.age_max_ms * 1e6) as u64,
@@ -174,7 +201,66 @@ impl DiskModel {
             now_ns: 0,
             running: BinaryHeap::new(),
             started_count: 0,
+            traffic: Traffic::default(),
+            price: profile.price,
+            endurance_tbw: profile.simple.as_ref().and_then(|simple| simple.endurance_tbw),
         })
+    }
+
+    /// The same behind a log: a bucket gets objects into which what is written was packed.
+    ///
+    /// # Errors
+    /// As [`DiskModel::new`].
+    pub fn behind_log(profile: &Profile, seed: u64) -> Result<DiskModel, FieldProblem> {
+        let mut model = DiskModel::new(profile, seed)?;
+        if profile.is_object_store() {
+            model.device = match model.device {
+                Device::Simple(bucket) => Device::Store(Box::new(Store::new(*bucket))),
+                other => other,
+            };
+        }
+        Ok(model)
+    }
+
+    /// What goes to the device and comes from it: of a bucket, what is paid for.
+    pub fn traffic(&self) -> Traffic {
+        match &self.device {
+            Device::Store(store) => store.traffic(),
+            _ => self.traffic,
+        }
+    }
+
+    /// What it costs.
+    pub fn price(&self) -> Option<&PriceProfile> {
+        self.price.as_ref()
+    }
+
+    /// How much may be written in its life, in units of 10^12 bytes.
+    pub fn endurance_tbw(&self) -> Option<f64> {
+        self.endurance_tbw
+    }
+
+    /// What came of a bucket behind a log.
+    pub fn store(&self) -> Option<StoreFacts> {
+        match &self.device {
+            Device::Store(store) => Some(store.facts()),
+            _ => None,
+        }
+    }
+
+    /// Makes what was written visible at once, the end of a window: only a bucket behind a log
+    /// takes time for that. It is done as a request of that number.
+    ///
+    /// # Panics
+    /// As [`DiskModel::submit`].
+    pub fn commit(&mut self, now: Time, id: u64) {
+        assert!(now.0 >= self.now_ns, "time goes back");
+        self.now_ns = now.0;
+        let completed = match &mut self.device {
+            Device::Store(store) => store.commit(now.0),
+            _ => now.0,
+        };
+        self.run(id, now.0, now.0, completed);
     }
 
     /// Size of the disk.
@@ -186,7 +272,7 @@ impl DiskModel {
     pub fn sector_bytes(&self) -> u32 {
         match &self.device {
             Device::Drive(queued) => queued.drive.mechanism().geometry.sector_bytes(),
-            Device::Simple(_) => 512,
+            Device::Simple(_) | Device::Store(_) => 512,
         }
     }
 
@@ -200,11 +286,24 @@ impl DiskModel {
     /// [`DiskModel::advance`] before.
     pub fn submit(&mut self, now: Time, request: DiskRequest) -> Result<(), DiskRequestError> {
         self.check(&request)?;
-        let DiskRequest { size_bytes, operation, .. } = request;
+        let DiskRequest { offset_bytes, size_bytes, operation, .. } = request;
         assert!(now.0 >= self.now_ns, "time goes back");
         assert!(self.next_event().is_none_or(|event| event >= now), "something was done before");
         self.now_ns = now.0;
+        match operation {
+            DiskOperation::Read => self.traffic.count_read(size_bytes),
+            DiskOperation::Write => self.traffic.count_write(size_bytes),
+            DiskOperation::Flush => {}
+        }
         match &mut self.device {
+            Device::Store(store) => {
+                let completed = match operation {
+                    DiskOperation::Read => store.read(now.0, offset_bytes, size_bytes),
+                    DiskOperation::Write => store.write(now.0, offset_bytes, size_bytes),
+                    DiskOperation::Flush => store.flush(now.0),
+                };
+                self.run(request.id, now.0, now.0, completed);
+            }
             Device::Simple(device) => {
                 let (started, completed) = match operation {
                     DiskOperation::Read => device.serve(now.0, size_bytes, false),
@@ -214,6 +313,7 @@ impl DiskModel {
                 self.run(request.id, now.0, started, completed);
             }
             Device::Drive(queued) => {
+                queued.admit(&request)?;
                 queued.wait(now.0, request);
                 if self.running.is_empty() {
                     self.start_next(now.0);
@@ -291,6 +391,7 @@ impl DiskModel {
         let Device::Drive(queued) = &self.device else { return Lba(0) };
         let mechanism = queued.drive.mechanism();
         let sector = mechanism.geometry.first_sector_from(mechanism.cylinder());
+        let sector = sector.saturating_sub(queued.hidden_sectors);
         Lba(sector * u64::from(mechanism.geometry.sector_bytes()) / BLOCK_SIZE)
     }
 
@@ -304,11 +405,17 @@ impl DiskModel {
         queued.drive.access_ns(now.0, &queued.destination(block), true)
     }
 
-    /// The geometry of a drive.
+    /// Whether it has an arm.
+    pub fn has_arm(&self) -> bool {
+        matches!(self.device, Device::Drive(_))
+    }
+
+    /// The geometry of a drive, if what is shown lies as it tells.
     pub fn geometry(&self) -> Option<&Geometry> {
         match &self.device {
+            Device::Drive(queued) if queued.hidden_sectors > 0 => None,
             Device::Drive(queued) => Some(&queued.drive.mechanism().geometry),
-            Device::Simple(_) => None,
+            Device::Simple(_) | Device::Store(_) => None,
         }
     }
 
@@ -334,6 +441,7 @@ impl QueuedDrive {
             _ => {
                 let geometry = &self.drive.mechanism().geometry;
                 let sector = block.byte() / u64::from(geometry.sector_bytes());
+                let sector = sector + self.hidden_sectors;
                 let to = geometry.destination(geometry.place(sector));
                 *recent = Some((block, to));
                 to
@@ -341,11 +449,26 @@ impl QueuedDrive {
         }
     }
 
+    /// Zones that the host manages take writes in order only: of their coming, which is that of
+    /// their being served then, too.
+    fn admit(&mut self, request: &DiskRequest) -> Result<(), DiskRequestError> {
+        let (first, count) = self.sectors(request);
+        let Some(Shingles::Host(zones)) = &mut self.shingles else { return Ok(()) };
+        if request.operation != DiskOperation::Write {
+            return Ok(());
+        }
+        let sector = u64::from(self.drive.mechanism().geometry.sector_bytes());
+        zones.write(first, count).map_err(|pointer| DiskRequestError::NotInOrder {
+            offset_bytes: request.offset_bytes,
+            pointer_bytes: pointer * sector,
+        })
+    }
+
     fn wait(&mut self, submitted_ns: u64, request: DiskRequest) {
         let has_place = request.operation != DiskOperation::Flush;
         let to = (has_place && self.policy != QueuePolicy::Fcfs).then(|| {
             let geometry = &self.drive.mechanism().geometry;
-            geometry.destination(geometry.place(self.sectors(&request).0))
+            geometry.destination(geometry.place(self.hidden_sectors + self.sectors(&request).0))
         });
         self.waiting.push_back(Waiting { submitted_ns, request, to });
     }
@@ -377,10 +500,17 @@ impl QueuedDrive {
 
     fn serve(&mut self, at_ns: u64, request: &DiskRequest) -> u64 {
         let (first, count) = self.sectors(request);
-        match request.operation {
-            DiskOperation::Read => self.drive.read(at_ns, first, count),
-            DiskOperation::Write => self.drive.write(at_ns, first, count),
-            DiskOperation::Flush => self.drive.flush(at_ns),
+        let drive = &mut self.drive;
+        match (request.operation, &mut self.shingles) {
+            (DiskOperation::Read, Some(Shingles::Drive(own))) => {
+                own.read(drive, at_ns, first, count)
+            }
+            (DiskOperation::Write, Some(Shingles::Drive(own))) => {
+                own.write(drive, at_ns, first, count)
+            }
+            (DiskOperation::Read, _) => drive.read(at_ns, first, count),
+            (DiskOperation::Write, _) => drive.write(at_ns, first, count),
+            (DiskOperation::Flush, _) => drive.flush(at_ns),
         }
     }
 

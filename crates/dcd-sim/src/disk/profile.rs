@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 use toml::de::{DeTable, DeValue};
 
+use super::price::PriceProfile;
 use super::queue::QueuePolicy;
 
 /// A drive as the file describes it.
@@ -22,6 +23,8 @@ pub struct Profile {
     pub mechanical: Option<MechanicalProfile>,
     /// A device without.
     pub simple: Option<SimpleProfile>,
+    /// What it costs, if that is known.
+    pub price: Option<PriceProfile>,
 }
 
 /// A drive with an arm.
@@ -43,6 +46,36 @@ pub struct MechanicalProfile {
     /// The queue in the drive.
     #[serde(default)]
     pub queue: QueueProfile,
+    /// Tracks that overlap.
+    pub shingles: Option<ShinglesProfile>,
+}
+
+/// Tracks that overlap, so that a band of them is written in order.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ShinglesProfile {
+    /// Who sees to that.
+    pub managed_by: ShinglesManagedBy,
+    /// Size of a band, or zone.
+    pub band_bytes: u64,
+    /// Of a drive that does: the outer part of it, beside what is shown, that takes writes first.
+    pub media_cache_bytes: Option<u64>,
+    /// How long it takes to clean a band.
+    pub clean_band_ms: Option<f64>,
+    /// Rest before that begins by itself.
+    pub clean_idle_ms: Option<f64>,
+    /// Of a drive that leaves it to the host: how much, at its begin, takes writes anywhere.
+    pub conventional_bytes: Option<u64>,
+}
+
+/// Who sees to it that a band is written in order.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ShinglesManagedBy {
+    /// The drive, with a media cache.
+    Drive,
+    /// The host, with write pointers.
+    Host,
 }
 
 /// Where the sectors are.
@@ -271,6 +304,8 @@ pub struct SimpleProfile {
     pub read_bytes_per_second: f64,
     /// The same for writes.
     pub write_bytes_per_second: f64,
+    /// Most of these that one request has.
+    pub request_bytes_per_second: Option<f64>,
     /// Requests per second that are let through; without it, as fast as they can.
     pub iops_max: Option<f64>,
     /// So many above that, as long as there are credits: a new device has all, and what is not
@@ -293,6 +328,10 @@ pub struct SimpleProfile {
     pub write_bytes_per_second_beyond: Option<f64>,
     /// How much may be written in its life, in units of 10^12 bytes (TBW), as the data sheet says.
     pub endurance_tbw: Option<f64>,
+    /// A bucket: what a log writes there is packed into objects, as `docs/s3.md` says. Without a
+    /// log each write is a PUT, each read a GET.
+    #[serde(default)]
+    pub is_object_store: bool,
 }
 
 /// How long a small request takes.
@@ -427,10 +466,32 @@ impl Profile {
         Ok(profile)
     }
 
+    /// Whether it is a bucket.
+    pub fn is_object_store(&self) -> bool {
+        self.simple.as_ref().is_some_and(|simple| simple.is_object_store)
+    }
+
+    /// Whether it is a drive with shingles that takes writes in order only.
+    pub fn is_host_managed(&self) -> bool {
+        let shingles = self.mechanical.as_ref().and_then(|mechanical| mechanical.shingles);
+        shingles.is_some_and(|it| it.managed_by == ShinglesManagedBy::Host)
+    }
+
     fn check(&self) -> Result<(), FieldProblem> {
+        if let Some(price) = &self.price {
+            price.check().map_err(|problem| problem.inside("price"))?;
+        }
         match (&self.mechanical, &self.simple) {
             (Some(mechanical), None) => super::drive::Drive::new(mechanical, 0)
-                .map(drop)
+                .and_then(|drive| {
+                    let geometry = &drive.mechanism().geometry;
+                    let (sectors, size) = (geometry.sectors(), geometry.sector_bytes());
+                    let shingles = mechanical.shingles.as_ref();
+                    shingles.map_or(Ok(()), |it| {
+                        let shingles = super::shingled::Shingles::new(it, sectors, size);
+                        shingles.map(drop).map_err(|problem| problem.inside("shingles"))
+                    })
+                })
                 .map_err(|problem| problem.inside("mechanical")),
             (None, Some(simple)) => super::simple::SimpleDevice::new(simple, 0)
                 .map(drop)

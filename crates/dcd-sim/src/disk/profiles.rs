@@ -13,14 +13,20 @@ const PROFILES: &[(&str, &str)] = &[
     ("wd400bb", include_str!("../../profiles/wd400bb.toml")),
     ("wd-4tb", include_str!("../../profiles/wd-4tb.toml")),
     ("ultrastar-hc310", include_str!("../../profiles/ultrastar-hc310.toml")),
+    ("archive-8tb", include_str!("../../profiles/archive-8tb.toml")),
+    ("hc620", include_str!("../../profiles/hc620.toml")),
+    ("exos-x20", include_str!("../../profiles/exos-x20.toml")),
     ("sata-ssd", include_str!("../../profiles/sata-ssd.toml")),
     ("nvme-ssd", include_str!("../../profiles/nvme-ssd.toml")),
     ("qlc-ssd", include_str!("../../profiles/qlc-ssd.toml")),
+    ("emmc", include_str!("../../profiles/emmc.toml")),
     ("sd-card", include_str!("../../profiles/sd-card.toml")),
     ("cloud-volume", include_str!("../../profiles/cloud-volume.toml")),
     ("ebs-gp2", include_str!("../../profiles/ebs-gp2.toml")),
     ("ebs-st1", include_str!("../../profiles/ebs-st1.toml")),
     ("azure-p10", include_str!("../../profiles/azure-p10.toml")),
+    ("rbd", include_str!("../../profiles/rbd.toml")),
+    ("s3", include_str!("../../profiles/s3.toml")),
 ];
 
 /// All of them, oldest drive first.
@@ -63,6 +69,9 @@ mod tests {
             // Of the source's table: 7.9 and 15.7, over 353,181 cylinders; here there are 310,194.
             ("wd-4tb", 3.956e12, 7.42, 14.2),
             ("ultrastar-hc310", 6.001e12, 7.4, 14.0),
+            ("archive-8tb", 8.0016e12, 12.0, 22.7),
+            ("hc620", 14.0005e12, 7.7, 14.6),
+            ("exos-x20", 20.0006e12, 7.4, 14.0),
         ] {
             let summary = summary(name);
             let arm = summary.mechanical.unwrap();

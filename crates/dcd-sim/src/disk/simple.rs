@@ -16,6 +16,8 @@ use crate::random::Random;
 pub struct SimpleDevice {
     capacity_bytes: u64,
     channels_free_ns: Vec<u64>,
+    /// Of one request.
+    request_byte_ns: f64,
     read: Side,
     write: Side,
     requests: Option<Limit>,
@@ -59,6 +61,8 @@ struct Limit {
 
 /// 99 of 100 values of a normal distribution are less than so many deviations above its mean.
 const DEVIATIONS_OF_P99: f64 = 2.326_347_874;
+/// The largest slowest hundredth that a profile may have: nothing takes longer.
+const LATENCY_NS_MAX: f64 = 1e13;
 
 impl SimpleDevice {
     /// The device that a profile describes; its times follow from `seed`.
@@ -79,6 +83,12 @@ impl SimpleDevice {
         {
             return Err(FieldProblem::new("endurance_tbw", format!("{tbw} is not 0.001 to 1e9")));
         }
+        if let Some(speed) = profile.request_bytes_per_second
+            && !(1e3..=1e13).contains(&speed)
+        {
+            let message = format!("{speed} is not 1e3 to 1e13");
+            return Err(FieldProblem::new("request_bytes_per_second", message));
+        }
         let requests = Limit::new(
             ("iops_max", profile.iops_max, 0.01..=1e9),
             ("iops_burst", profile.iops_burst),
@@ -94,6 +104,7 @@ impl SimpleDevice {
         Ok(SimpleDevice {
             capacity_bytes: profile.capacity_bytes,
             channels_free_ns: vec![0; profile.channels as usize],
+            request_byte_ns: profile.request_bytes_per_second.map_or(0.0, |speed| 1e9 / speed),
             read: Side::new("read", &profile.read_us, profile.read_bytes_per_second)?,
             write,
             requests,
@@ -119,13 +130,22 @@ impl SimpleDevice {
         let side = if write { &mut self.write } else { &mut self.read };
         let free = self.channels_free_ns.iter_mut().min().expect("there is a channel");
         let start = let_through.max(*free);
-        let latency = side.median_ns * (side.sigma * deviation).exp();
+        let latency = side.latency_ns(deviation);
         let transfer = side.transfer_ns(start, size_bytes as f64) as u64;
         // The bandwidth is one pipe: what is in it goes before.
         side.bandwidth_free_ns = side.bandwidth_free_ns.max(start) + transfer;
-        let end = (start + latency as u64 + transfer).max(side.bandwidth_free_ns);
+        let alone = (size_bytes as f64 * self.request_byte_ns) as u64;
+        let end = (start + latency as u64 + transfer.max(alone)).max(side.bandwidth_free_ns);
         *free = end;
         (start, end)
+    }
+
+    /// How long a small request takes that nothing holds up, and that holds up nothing.
+    pub fn alone_ns(&mut self, size_bytes: u64, write: bool) -> u64 {
+        let deviation = self.random.normal();
+        let side = if write { &self.write } else { &self.read };
+        let latency = side.latency_ns(deviation);
+        (latency + size_bytes as f64 * side.byte_ns.max(self.request_byte_ns)) as u64
     }
 
     /// The end of the last request, which a flush waits for.
@@ -159,6 +179,10 @@ impl Side {
             bandwidth_free_ns: 0,
             fast_part: None,
         })
+    }
+
+    fn latency_ns(&self, deviation: f64) -> f64 {
+        (self.median_ns * (self.sigma * deviation).exp()).min(LATENCY_NS_MAX)
     }
 
     /// How long so much takes that begins at `start_ns`.

@@ -101,7 +101,13 @@ impl NtRuns {
             [false, true].map(|has_log| {
                 let setup = setup(disk, has_log);
                 (
-                    Point { labels: Vec::new(), setup, pace: Pace::Closed, sequences: None },
+                    Point {
+                        labels: Vec::new(),
+                        setup,
+                        pace: Pace::Closed,
+                        sequences: None,
+                        memory_max: None,
+                    },
                     load.clone(),
                 )
             })

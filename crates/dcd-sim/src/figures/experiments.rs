@@ -269,7 +269,7 @@ fn point(key: &str, profile: &Profile) -> Point {
     let pace = Pace::Open { stretch: 1.0 };
     if key == BARE {
         let setup = Setup { disk: profile.clone(), seed: 0, nvram: None, log: None };
-        return Point { labels: Vec::new(), setup, pace, sequences: None };
+        return Point { labels: Vec::new(), setup, pace, sequences: None, memory_max: None };
     }
     let settings = settings(key);
     let config = NvramConfig {
@@ -289,5 +289,5 @@ fn point(key: &str, profile: &Profile) -> Point {
     };
     let nvram = Some(NvramSetup { config, groups: Groups::Tracks });
     let setup = Setup { disk: profile.clone(), seed: 0, nvram, log: None };
-    Point { labels: Vec::new(), setup, pace, sequences: None }
+    Point { labels: Vec::new(), setup, pace, sequences: None, memory_max: None }
 }

@@ -193,8 +193,13 @@ impl Job {
                     DiskModel::new(profile, 0).expect("the profile was checked").capacity_bytes();
                 let load = random_writes(BANDWIDTH_BYTES / (kb << 10), kb << 10, span_bytes);
                 let setup = setup(profile, false);
-                let point =
-                    Point { labels: Vec::new(), setup, pace: Pace::Closed, sequences: None };
+                let point = Point {
+                    labels: Vec::new(),
+                    setup,
+                    pace: Pace::Closed,
+                    sequences: None,
+                    memory_max: None,
+                };
                 let facts = point.run(&load)?;
                 Ok(Outcome::Bandwidth(kb, BANDWIDTH_BYTES as f64 / facts.duration_s))
             }

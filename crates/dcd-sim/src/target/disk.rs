@@ -8,9 +8,13 @@ use dcd_engine::{Device, Duration, Lba, Time};
 
 use super::{Access, AccessFacts, DiskCounts, Target, TargetDone, TargetFacts};
 use crate::disk::model::{DiskDone, DiskModel, DiskOperation, DiskRequest, DiskRequestError};
+use crate::disk::price::{CostFacts, DeviceCost, Traffic, Usage};
 
 /// Requests to the disk for one of ours: itself, and a flush after it.
 const PARTS: u64 = 2;
+/// GETs a second by which an open store looks for news, counted with versitygw in three minutes of
+/// rest.
+const STORE_POLLS_PER_SECOND: f64 = 1.6;
 
 /// A disk model that counts. A write with FUA is a write, and a flush after it.
 #[derive(Debug)]
@@ -21,6 +25,8 @@ pub struct DiskTarget {
     open: HashMap<u64, Duration>,
     disk_done: Vec<DiskDone>,
     counts: DiskCounts,
+    /// Before counting began.
+    traffic_before: Traffic,
     /// Reads and writes at the disk.
     transfers: HashMap<u64, Transfer>,
     /// The block behind the last one that was read or written.
@@ -47,6 +53,7 @@ impl DiskTarget {
             open: HashMap::new(),
             disk_done: Vec::new(),
             counts: DiskCounts::default(),
+            traffic_before: Traffic::default(),
             transfers: HashMap::new(),
             arm_at: 0,
             listed: None,
@@ -56,6 +63,28 @@ impl DiskTarget {
     /// The disk.
     pub fn disk(&self) -> &DiskModel {
         &self.disk
+    }
+
+    /// The end of a window, as a request of that number.
+    pub(super) fn commit(&mut self, now: Time, id: u64) {
+        self.now = now;
+        self.disk.commit(now, id * PARTS);
+    }
+
+    /// What it costs in a month of what it did in so many seconds, if so much of it is taken.
+    pub(super) fn device_month(&self, seconds: f64, room_bytes: u64) -> Option<DeviceCost> {
+        let mut traffic = self.disk.traffic().since(&self.traffic_before);
+        if self.disk.store().is_some() {
+            traffic.reads += (seconds * STORE_POLLS_PER_SECOND) as u64;
+        }
+        let usage = Usage {
+            seconds,
+            traffic,
+            room_bytes,
+            capacity_bytes: self.disk.capacity_bytes(),
+            endurance_tbw: self.disk.endurance_tbw(),
+        };
+        self.disk.price()?.month(&usage)
     }
 
     pub(super) fn counts(&self) -> &DiskCounts {
@@ -95,9 +124,9 @@ impl DiskTarget {
     /// other.
     fn count_transfer(&mut self, id: u64, service: Duration) {
         let Some(Transfer { start, end, serves }) = self.transfers.remove(&id) else { return };
-        let seek_blocks = match self.disk.geometry() {
-            Some(_) => start.abs_diff(self.arm_at),
-            None => 0,
+        let seek_blocks = match self.disk.has_arm() {
+            true => start.abs_diff(self.arm_at),
+            false => 0,
         };
         self.arm_at = end;
         if let Some(device) = serves {
@@ -131,6 +160,7 @@ impl DiskTarget {
     /// Counts from now on.
     pub(super) fn count_from(&mut self, now: Time) {
         self.counts = DiskCounts { since: now, ..DiskCounts::default() };
+        self.traffic_before = self.disk.traffic();
     }
 
     /// For what is done elsewhere in its name.
@@ -158,6 +188,10 @@ impl Target for DiskTarget {
     ) -> Result<(), DiskRequestError> {
         let serves = (request.operation == DiskOperation::Read).then_some(Device::DataDisk);
         self.submit_for(now, request, is_fua, serves)
+    }
+
+    fn month(&self, seconds: f64) -> Option<CostFacts> {
+        CostFacts::of(self.device_month(seconds, self.disk.capacity_bytes()), None)
     }
 
     fn check(&self, request: &DiskRequest) -> Result<(), DiskRequestError> {

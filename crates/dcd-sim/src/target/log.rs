@@ -24,12 +24,16 @@ use super::{
     TargetFacts,
 };
 use crate::disk::model::{DiskModel, DiskOperation, DiskRequest, DiskRequestError};
+use crate::disk::price::CostFacts;
+use crate::disk::store::StoreFacts;
 use crate::new_cache::write_new_cache;
 
 /// No request of a trace: their numbers begin at 0.
 const DRAIN: u64 = u64::MAX;
 /// Nor this.
 const KEEP_SEQUENCE: u64 = u64::MAX - 1;
+/// The end of a window, at the data-disk: not a number of an I/O, twice of which is one, too.
+const KEEP_WINDOW: u64 = 1 << 62;
 /// Buffers that are kept for later writes.
 const SPARE_MAX: usize = 256;
 /// A drain that moves nothing for so long never ends: the disk takes longer for a write than the
@@ -45,6 +49,12 @@ pub struct LogTarget {
     is_one_disk: bool,
     /// Where the data begin on their disk: behind the log, if that is there too.
     data_start_bytes: u64,
+    /// What the cache takes of its disk.
+    cache_bytes: u64,
+    /// Segment buffers.
+    segment_bytes: u64,
+    /// The window that a bucket makes visible.
+    committing: Option<u64>,
     content: Pages,
     /// I/Os at the disks.
     ios: HashMap<u64, Io>,
@@ -111,7 +121,9 @@ impl LogTarget {
         let mut content = Pages::default();
         let superblock =
             write_new_cache(geometry, info, |offset, bytes| content.write(offset, bytes));
-        let memory = Buffer::zeroed(Engine::segment_memory_size(&geometry, &config));
+        let segment_bytes = Engine::segment_memory_size(&geometry, &config);
+        let memory = Buffer::zeroed(segment_bytes);
+        let segment_bytes = segment_bytes as u64;
         let end = geometry.end();
         let engine = Engine::open(Time::ZERO, superblock, end, info, config, Box::new(memory))?;
         let mut target = LogTarget {
@@ -120,6 +132,9 @@ impl LogTarget {
             data_disk: DiskTarget::new(data_disk),
             is_one_disk,
             data_start_bytes,
+            cache_bytes: wanted_bytes,
+            segment_bytes,
+            committing: None,
             content,
             ios: HashMap::new(),
             until: None,
@@ -170,6 +185,11 @@ impl LogTarget {
             match self.engine.poll_output() {
                 Output::Io(io) => self.start(io),
                 Output::Reply(reply) => self.reply(reply),
+                Output::KeepWindow { window } if self.data_disk.disk().store().is_some() => {
+                    self.committing = Some(window);
+                    self.data_disk.commit(self.now, KEEP_WINDOW);
+                    self.data_disk.advance(self.now, &mut self.disk_done);
+                }
                 // A snapshot takes no time.
                 Output::KeepWindow { window } => {
                     let kept = Input::WindowKept { window, is_kept: true };
@@ -253,6 +273,13 @@ impl LogTarget {
         while !self.disk_done.is_empty() {
             for done in std::mem::take(&mut self.disk_done) {
                 self.now = done.completed;
+                if done.id == KEEP_WINDOW {
+                    let window = self.committing.take().expect("one is on its way");
+                    let kept = Input::WindowKept { window, is_kept: true };
+                    self.engine.handle_input(self.now, kept);
+                    self.poll();
+                    continue;
+                }
                 let io = self.ios.remove(&IoId(done.id).0).expect("it was started");
                 if self.is_one_disk && io.device == Device::CacheDisk {
                     self.cache_disk.counts_mut().busy.0 += done.service.0;
@@ -472,6 +499,22 @@ impl Target for LogTarget {
             }),
             ..self.data_disk.facts()
         }
+    }
+
+    fn memory_bytes(&self) -> u64 {
+        let store = self.data_disk.disk().store().map_or(0, |store| store.memory_bytes);
+        let index_bytes = self.engine.status().index_bytes;
+        self.segment_bytes + index_bytes + self.content.memory_bytes() + store
+    }
+
+    fn store(&self) -> Option<StoreFacts> {
+        self.data_disk.disk().store()
+    }
+
+    fn month(&self, seconds: f64) -> Option<CostFacts> {
+        let disk = self.data_disk.device_month(seconds, self.data_disk.disk().capacity_bytes());
+        let cache_disk = self.cache_disk.device_month(seconds, self.cache_bytes);
+        CostFacts::of(disk, cache_disk.filter(|_| !self.is_one_disk))
     }
 
     fn as_log(&mut self) -> Option<&mut LogTarget> {

@@ -21,6 +21,8 @@ use dcd_engine::{Device, Duration, Time};
 use serde::Serialize;
 
 use crate::disk::model::{DiskOperation, DiskRequest, DiskRequestError};
+use crate::disk::price::CostFacts;
+use crate::disk::store::StoreFacts;
 use crate::distribution::{Distribution, Percentiles};
 
 /// The end of a request.
@@ -68,6 +70,20 @@ pub trait Target: HeadPosition {
     /// never takes what is in the log.
     fn drain(&mut self, _now: Time) -> Option<DrainFacts> {
         None
+    }
+
+    /// What came of a bucket behind a log.
+    fn store(&self) -> Option<StoreFacts> {
+        None
+    }
+
+    /// What the disks cost in a month of what they have done so far, in so many seconds. None if
+    /// they have no prices.
+    fn month(&self, seconds: f64) -> Option<CostFacts>;
+
+    /// Memory that grows with what is asked for, about.
+    fn memory_bytes(&self) -> u64 {
+        0
     }
 
     /// The log, if it is what serves requests, without memory above it.

@@ -12,6 +12,7 @@ use dcd_engine::{Duration, Lba, LbaRange, RequestId, Time};
 
 use super::{ControlFacts, NvramFacts, Target, TargetDone, TargetFacts};
 use crate::disk::model::{DiskOperation, DiskRequest, DiskRequestError};
+use crate::disk::price::CostFacts;
 
 /// A target with a tier of non-volatile memory above it. A flush is done at once: what was
 /// acknowledged is safe.
@@ -122,6 +123,14 @@ impl<T: Target> Target for NvramTarget<T> {
         self.input(now, NvramInput::Request(request))?;
         self.take_below_done();
         Ok(())
+    }
+
+    fn memory_bytes(&self) -> u64 {
+        self.below.memory_bytes()
+    }
+
+    fn month(&self, seconds: f64) -> Option<CostFacts> {
+        self.below.month(seconds)
     }
 
     fn check(&self, request: &DiskRequest) -> Result<(), DiskRequestError> {

@@ -60,7 +60,9 @@ impl Pages {
     /// Memory of what is kept, about.
     pub fn memory_bytes(&self) -> u64 {
         let place = size_of::<(u64, Box<[u8]>)>() + 1;
-        self.kept_bytes + (self.pages.capacity() * place) as u64
+        // Of as many pages as there are: what a table has room for depends on its hashes.
+        let places = (self.pages.len() * 8 / 7 + 1).next_power_of_two();
+        self.kept_bytes + (places * place) as u64
     }
 
     /// Fills `bytes` with what is from `offset` on.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use dcd_engine::format::geometry::GeometryError;
 use dcd_engine::nvram::{GroupMap, NvramConfig, Regions};
-use dcd_engine::{EngineConfig, Geometry};
+use dcd_engine::{DestagePolicyKind, EngineConfig, Geometry};
 
 use super::Target;
 use super::disk::DiskTarget;
@@ -68,6 +68,21 @@ pub enum SetupError {
     /// No log has such a geometry.
     #[error(transparent)]
     Geometry(#[from] GeometryError),
+    /// In front of a bucket there is a log that ships in order, and nothing else.
+    #[error("{what}, which dcd refuses in front of an object store")]
+    ObjectStore {
+        /// What there is.
+        what: &'static str,
+    },
+    /// Neither engine nor memory write in order of places.
+    #[error(
+        "a shingled disk that is managed by the host takes writes at write pointers only: without a translation it is \
+         no disk for dcd"
+    )]
+    HostManaged,
+    /// A log needs a disk.
+    #[error("a log needs a disk, and its cache-disk is an object store")]
+    LogInStore,
     /// The log does not start.
     #[error(transparent)]
     Log(#[from] LogError),
@@ -80,6 +95,13 @@ impl SetupError {
             SetupError::Geometry(_) => {
                 Some("choose another --cache-disk, --read-area or --segment size".into())
             }
+            SetupError::ObjectStore { .. } => {
+                Some("--destage ordered, without --nvram and --one-disk; see docs/s3.md".into())
+            }
+            SetupError::HostManaged => {
+                Some("put a translation in front of it, as dm-zoned is; docs/disk-models.md".into())
+            }
+            SetupError::LogInStore => Some("choose another --cache-disk-profile".into()),
             SetupError::Log(LogError::CacheDiskTooSmall { .. }) => {
                 Some("choose a smaller --cache-disk, or a larger --cache-disk-profile".into())
             }
@@ -111,6 +133,31 @@ impl Setup {
         Some(Bound::new(&nvram.config, self.group_map(nvram.groups, &disk)))
     }
 
+    /// What dcd itself refuses.
+    fn check_disks(&self) -> Result<(), SetupError> {
+        let in_store = |log: &LogSetup| log.cache_disk.is_object_store() && !log.config.one_disk;
+        if self.log.as_ref().is_some_and(in_store) {
+            return Err(SetupError::LogInStore);
+        }
+        let has_zones = |log: &LogSetup| log.cache_disk.is_host_managed() && !log.config.one_disk;
+        let is_cached = self.nvram.is_some() || self.log.is_some();
+        if is_cached && self.disk.is_host_managed() || self.log.as_ref().is_some_and(has_zones) {
+            return Err(SetupError::HostManaged);
+        }
+        if !self.disk.is_object_store() {
+            return Ok(());
+        }
+        let what = match &self.log {
+            _ if self.nvram.is_some() => "non-volatile memory",
+            Some(log) if log.config.one_disk => "log and data on one disk",
+            Some(log) if log.config.destage_policy != DestagePolicyKind::Ordered => {
+                "another order of destaging than ordered"
+            }
+            _ => return Ok(()),
+        };
+        Err(SetupError::ObjectStore { what })
+    }
+
     /// All of it, new and empty.
     ///
     /// # Errors
@@ -119,8 +166,14 @@ impl Setup {
     /// # Panics
     /// If a profile was not checked, or as [`dcd_engine::nvram::Nvram::new`].
     pub fn build(&self) -> Result<Box<dyn Target>, SetupError> {
+        self.check_disks()?;
         let model = |profile| DiskModel::new(profile, self.seed).expect("the profile was checked");
-        let disk = model(&self.disk);
+        let disk = match &self.log {
+            Some(_) => {
+                DiskModel::behind_log(&self.disk, self.seed).expect("the profile was checked")
+            }
+            None => model(&self.disk),
+        };
         let map = self.nvram.map(|nvram| self.group_map(nvram.groups, &disk));
         let nvram = self.nvram.map(|nvram| nvram.config).zip(map);
         let Some(log) = &self.log else {

@@ -170,10 +170,9 @@ pub struct CacheArguments {
     #[arg(value_parser = clap::value_parser!(u32).range(1..=SEGMENT_BUFFERS_MAX))]
     #[arg(requires = "cache_disk", help_heading = "Log")]
     pub segment_buffers: u32,
-    /// Which segment is destaged first.
-    #[arg(long, value_name = "POLICY", default_value = "fifo")]
-    #[arg(requires = "cache_disk", help_heading = "Log")]
-    pub destage: DestageArgument,
+    /// Which segment is destaged first [default: fifo; ordered in front of an object store].
+    #[arg(long, value_name = "POLICY", requires = "cache_disk", help_heading = "Log")]
+    pub destage: Option<DestageArgument>,
     /// With --destage ordered: how far the data-disk may be behind.
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = parse_duration)]
     #[arg(requires = "cache_disk", help_heading = "Log")]
@@ -352,6 +351,14 @@ impl AckArgument {
 }
 
 impl DestageArgument {
+    /// That of dcd: a bucket takes no other than one.
+    pub fn default_for(disk: &Profile) -> DestageArgument {
+        match disk.is_object_store() {
+            true => DestageArgument::Ordered,
+            false => DestageArgument::Fifo,
+        }
+    }
+
     /// The engine's.
     pub fn kind(self) -> DestagePolicyKind {
         match self {
@@ -423,6 +430,11 @@ impl CacheArguments {
         self.groups_at_once.unwrap_or(NvramConfig::default().groups_at_once)
     }
 
+    /// `--destage`, or its default in front of that disk.
+    pub fn destage(&self, disk: &Profile) -> DestageArgument {
+        self.destage.unwrap_or(DestageArgument::default_for(disk))
+    }
+
     /// What they describe, in front of that disk.
     pub fn setup(&self, disk: Profile, seed: u64) -> Result<Setup, StudyError> {
         let policy = self.policy();
@@ -466,7 +478,7 @@ impl CacheArguments {
                 config: EngineConfig {
                     ack: self.ack.mode(),
                     bypass_threshold_bytes: self.log_bypass,
-                    destage_policy: self.destage.kind(),
+                    destage_policy: self.destage(&disk).kind(),
                     ship_within: engine_time(self.ship_within),
                     keeps_windows: true,
                     segment_buffers: self.segment_buffers,

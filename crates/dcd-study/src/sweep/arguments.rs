@@ -74,14 +74,8 @@ pub struct GridArguments {
     #[arg(long, value_name = "SIZES", value_delimiter = ',', default_value = "128k", value_parser = parse_size)]
     #[arg(requires = "cache_disk")]
     pub segment: Vec<u64>,
-    /// Its order of destaging.
-    #[arg(
-        long,
-        value_name = "POLICIES",
-        value_delimiter = ',',
-        default_value = "fifo",
-        requires = "cache_disk"
-    )]
+    /// Its order of destaging [default: fifo; ordered in front of an object store].
+    #[arg(long, value_name = "POLICIES", value_delimiter = ',', requires = "cache_disk")]
     pub destage: Vec<DestageArgument>,
     /// Parts of it for copies of what is read; `none` for no such part [default: none].
     #[arg(long, value_name = "SIZES", value_delimiter = ',', value_parser = parse_size_or_none)]

@@ -96,7 +96,7 @@ pub fn points(arguments: &GridArguments) -> Result<Vec<Point>, StudyError> {
         draft.caches.segment = bytes;
     });
     let drafts = span(drafts, &arguments.destage, log, |draft, policy| {
-        draft.caches.destage = policy;
+        draft.caches.destage = Some(policy);
     });
     let area = |caches: &CacheArguments| caches.read_area.is_some();
     let drafts = span(drafts, &arguments.read_area, log, |draft, OrNone(bytes)| {
@@ -123,6 +123,7 @@ pub fn points(arguments: &GridArguments) -> Result<Vec<Point>, StudyError> {
             labels,
             setup: caches.setup(draft.profile.clone(), arguments.seed)?,
             sequences: draft.sequences.map(|mode| mode.mode(arguments.passes)),
+            memory_max: None,
             pace: match draft.stretch {
                 0.0 => Pace::Closed,
                 stretch => Pace::Open { stretch },
@@ -168,7 +169,7 @@ fn labels(draft: &Draft<'_>) -> Vec<(&'static str, String)> {
         ("hot_zone", of_nvram(hot_zone)),
         ("cache_disk_bytes", bytes(caches.cache_disk)),
         ("segment_bytes", of_log(caches.segment.to_string())),
-        ("destage", of_log(caches.destage.name())),
+        ("destage", of_log(caches.destage(draft.profile).name())),
         ("read_area_bytes", bytes(caches.read_area)),
         ("sequences", draft.sequences.map_or(String::new(), SequencesArgument::name)),
         ("confirmations", of_detector(caches.confirmations)),

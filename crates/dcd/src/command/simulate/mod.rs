@@ -1,7 +1,10 @@
 //! `dcd simulate`: a trace on a disk model, with and without caches.
 
 use dcd_daemon::units_text::format_size;
+use dcd_sim::advise::words::dollars;
 use dcd_sim::bound::BoundFacts;
+use dcd_sim::disk::price::DeviceCost;
+use dcd_sim::disk::store::StoreFacts;
 use dcd_sim::replay::{ReplayFacts, TimesFacts};
 use dcd_sim::target::{AccessFacts, LogFacts, NvramFacts, SequenceFacts, TargetFacts};
 use dcd_study::simulate::SimulateArguments;
@@ -43,6 +46,26 @@ fn in_words(facts: &ReplayFacts) -> String {
         let BoundFacts { lower_disk_writes: lower, clairvoyant_disk_writes: known, .. } = *bound;
         line("disk writes, at least", format!("{lower}{}", more(lower)));
         line("  knowing what comes", format!("{known}{}", more(known)));
+    }
+    if let Some(store) = &facts.store {
+        let StoreFacts { puts, put_bytes, gets, get_bytes, data_objects, .. } = *store;
+        line("PUTs", format!("{puts}, {}; {data_objects} data objects", format_size(put_bytes)));
+        line("GETs", format!("{gets}, {}", format_size(get_bytes)));
+        line("garbage in objects", format!("{:.1} %", store.garbage_percent));
+    }
+    if let Some(cost) = &facts.cost {
+        line("a month like this", format!("{} USD", dollars(cost.month_usd)));
+        for (name, device) in [("  disk", cost.disk), ("  cache-disk", cost.cache_disk)] {
+            let Some(DeviceCost { requests_usd, transfer_usd, stored_usd, bought_usd }) = device
+            else {
+                continue;
+            };
+            let [requests, transfer, room, bought] =
+                [requests_usd, transfer_usd, stored_usd, bought_usd].map(dollars);
+            line(name, {
+                format!("requests {requests}, transfer {transfer}, room {room}, device {bought}")
+            });
+        }
     }
     target_in_words(&facts.target, &mut line);
     reads_in_words(facts, line);

@@ -4,6 +4,8 @@
 //! What is told is made in `dcd_sim::advise`, from simulations of `dcd_study`; here are the load
 //! and the terminal.
 
+mod volumes;
+
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -42,11 +44,15 @@ Examples:
   sudo dcd advise --live /dev/sdb --for 1h --keep load.csv --disk ultrastar-hc310 --out sdb.html
   dcd advise load.csv.zst --disk wd-4tb --cache-disk 256M,1G,4G --cache-disk-profile my-ssd.toml --endurance-tbw 300
   dcd advise load.csv --disk wd-4tb --cache-disk-profile nvme-ssd --ack memory,durable --json
+  dcd advise volumes/*.csv --disk wd-4tb
+  dcd advise load.csv --disk s3
   dcd advise --workload users,users=4 --disk wd-4tb")]
 pub struct AdviseArguments {
-    /// The trace; `dcd trace --help` lists the formats, `dcd trace record` makes one.
+    /// The trace; `dcd trace --help` lists the formats, `dcd trace record` makes one. With several,
+    /// each is another volume: one table tells which of them are worth a log, and each has a page,
+    /// whose name ends with its number.
     #[arg(value_name = "TRACE", required_unless_present_any = ["live", "workload"])]
-    pub trace: Option<PathBuf>,
+    pub trace: Vec<PathBuf>,
     /// Record what this block device is asked for first, as `dcd trace record` does; needs root.
     #[arg(long, value_name = "DEVICE")]
     #[arg(conflicts_with_all = ["trace", "workload", "format", "device"])]
@@ -81,11 +87,14 @@ pub struct AdviseArguments {
 }
 
 pub fn run(arguments: &AdviseArguments) -> Result<(), CommandError> {
+    if arguments.trace.len() > 1 {
+        return volumes::run(arguments);
+    }
     // What can be wrong is looked for before an hour is spent on recording.
     let grid = arguments.settings.grid()?;
     let out = &arguments.out;
     let page_file = PageFile::check(out, "dcd advise", BEGINNING)?;
-    if let (Some(trace), None) = (&arguments.trace, &arguments.live) {
+    if let [trace] = &arguments.trace[..] {
         arguments.input.source(trace).check()?;
     }
     let recording = arguments.record()?;
@@ -143,7 +152,7 @@ impl AdviseArguments {
         if let Some(workload) = &self.workload {
             return Load::Workload(workload.clone());
         }
-        let path = recording.map(|recording| &recording.path).or(self.trace.as_ref());
+        let path = recording.map(|recording| &recording.path).or(self.trace.first());
         Load::Trace(self.input.source(path.expect("the command line has one of the three")))
     }
 
@@ -157,7 +166,8 @@ impl AdviseArguments {
 
 fn in_words(advice: &Advice, out: &Path, paint: Paint) -> String {
     let recommendation = &advice.recommendation;
-    let mut table = Table::new(&[
+    let shown = Shown { has_flushes: advice.load.summary.flushes > 0, has_cost: advice.has_cost() };
+    let mut columns = vec![
         ("log on", Align::Left),
         ("size", Align::Right),
         ("faster", Align::Right),
@@ -166,19 +176,31 @@ fn in_words(advice: &Advice, out: &Path, paint: Paint) -> String {
         ("p99", Align::Right),
         ("reads", Align::Right),
         ("p99", Align::Right),
+    ];
+    if shown.has_flushes {
+        columns.extend([("flushes", Align::Right), ("p99", Align::Right)]);
+    }
+    columns.extend([
         ("fewer writes", Align::Right),
         ("wait", Align::Right),
         ("to cache/day", Align::Right),
         ("endures", Align::Right),
     ]);
-    table.row(cells(&format!("none: {}", advice.disk), &advice.bare));
+    columns.extend(shown.has_cost.then_some(("USD/month", Align::Right)));
+    let mut table = Table::new(&columns);
+    table.row(cells(&format!("none: {}", advice.disk), &advice.bare, shown, columns.len()));
     for curve in &advice.curves {
         for &index in &curve.rows {
             let mark = match recommendation.row == Some(index) {
                 true if recommendation.verdict != Verdict::NoHelp => "* ",
                 _ => "",
             };
-            table.row(cells(&format!("{mark}{}", curve.name), &advice.rows[index]));
+            table.row(cells(
+                &format!("{mark}{}", curve.name),
+                &advice.rows[index],
+                shown,
+                columns.len(),
+            ));
         }
     }
     let mut text = table.render(paint);
@@ -207,12 +229,19 @@ fn in_words(advice: &Advice, out: &Path, paint: Paint) -> String {
     format!("{text}\nPlots and all numbers: {}\n", out.display())
 }
 
-fn cells(name: &str, row: &Row) -> Vec<String> {
+/// Columns that are not always there.
+#[derive(Clone, Copy)]
+struct Shown {
+    has_flushes: bool,
+    has_cost: bool,
+}
+
+fn cells(name: &str, row: &Row, shown: Shown, columns: usize) -> Vec<String> {
     let size = row.cache_bytes.map_or(String::new(), words::size);
     let mut cells = vec![name.to_owned(), size];
     let Some(facts) = &row.facts else {
         cells.push("failed".into());
-        cells.resize(12, String::new());
+        cells.resize(columns, String::new());
         return cells;
     };
     let log = row.log();
@@ -224,10 +253,16 @@ fn cells(name: &str, row: &Row) -> Vec<String> {
     cells.extend([gain(facts.faster_percent), words::ms(facts.mean_ms)]);
     cells.extend(times(facts.write));
     cells.extend(times(facts.read));
+    if shown.has_flushes {
+        cells.extend(times(facts.flush));
+    }
     cells.push(gain(facts.fewer_disk_writes_percent));
     cells.push(log.map_or("-".into(), |log| words::percent(log.stalled_percent)));
     let wear = log.and_then(|log| log.wear);
     cells.push(wear.map_or("-".into(), |wear| words::size(wear.bytes_per_day as u64)));
     cells.push(wear.and_then(|wear| wear.years).map_or("-".into(), words::years));
+    if shown.has_cost {
+        cells.push(facts.cost.map_or("-".into(), |cost| words::dollars(cost.month_usd)));
+    }
     cells
 }
