@@ -36,8 +36,8 @@ use dcd_engine::volume::growth::Growth;
 use dcd_engine::volume::{GrowthEnd, ReplaceError};
 use dcd_engine::{
     Buffer, DestagePolicyKind, Device, Engine, EngineConfig, Geometry, GrowRefusal, Input, Io,
-    IoDone, MemoryUse, Operation, Output, Phase, Reply, Request, RequestError, RequestId, Time,
-    VolumeError, VolumeRequest,
+    IoDone, IoId, MemoryUse, Operation, Output, Phase, Reply, Request, RequestError, RequestId,
+    Time, VolumeError, VolumeRequest,
 };
 use rustix::event::PollFlags;
 
@@ -57,7 +57,7 @@ use crate::frontend::nbd::{Event, Export};
 use crate::frontend::ublk::queue::{Fetched, Hint};
 use crate::frontend::ublk::server::{UblkKey, UblkServer};
 use crate::memory::watch::{MemoryWatch, Seen};
-use crate::pair::label_keeper::{After, LabelKeeper};
+use crate::pair::label_keeper::{After, LabelKeeper, superblock_in};
 use crate::pair::legs::{CacheSide, NewLeg, NewLegError};
 use crate::pair::new_member::{NewMember, NewMemberError};
 use crate::process::signals::{Signal, Signals};
@@ -187,6 +187,10 @@ pub struct EventLoop<C> {
     pending_free: Vec<u32>,
     /// Durable on the cache-disk, and now to wait for a window.
     window_awaited: Vec<Pending>,
+    /// Flushes that are in a window, and wait for the lease on its store.
+    lease_awaited: Vec<(Pending, Reply, Time)>,
+    /// A superblock that is being written: its I/O and its generation.
+    superblock_under_way: Option<(IoId, u64)>,
     /// Requests answered in this turn, to be timed at its end.
     answered: Vec<Answered>,
     response_times: ResponseTimes,
@@ -351,6 +355,8 @@ impl<C: Core> EventLoop<C> {
             pending: Vec::new(),
             pending_free: Vec::new(),
             window_awaited: Vec::new(),
+            lease_awaited: Vec::new(),
+            superblock_under_way: None,
             answered: Vec::new(),
             response_times: ResponseTimes::default(),
             recorders: Vec::new(),
@@ -763,6 +769,11 @@ impl<C: Core> EventLoop<C> {
         if self.is_closing {
             return;
         }
+        if let Some((_, generation)) = self.superblock_under_way.take_if(|it| it.0 == done.id)
+            && let (Some(hook), Ok(())) = (&self.window_hook, done.result)
+        {
+            hook.note_generation(generation);
+        }
         let after = match &mut self.label {
             None => After::Give(done),
             Some(label) => label.ended(done),
@@ -977,6 +988,11 @@ impl<C: Core> EventLoop<C> {
     }
 
     fn start_io(&mut self, io: Io) {
+        if self.window_hook.as_ref().is_some_and(WindowHook::is_of_store)
+            && let Some(superblock) = superblock_in(&io)
+        {
+            self.superblock_under_way = Some((io.id, superblock.generation));
+        }
         let core = &self.core;
         let after = match &mut self.label {
             Some(label) if io.device == Device::CacheDisk => {
@@ -1150,9 +1166,43 @@ impl<C: Core> EventLoop<C> {
                     reply.result = Err(RequestError::Io);
                 }
                 reply.buffer = buffer;
+                if reply.result.is_ok() && !self.has_lease() {
+                    self.lease_awaited.push((pending, reply, self.now));
+                    // It may be lost, and then nothing is waited for.
+                    return self.look_at_lease();
+                }
             }
             WaitsForWindow::Then | WaitsForWindow::No => {}
         }
+        self.finish(pending, reply);
+    }
+
+    /// Whether no other machine can have taken the object store over, if there is one.
+    fn has_lease(&self) -> bool {
+        let lease = self.window_hook.as_ref().and_then(WindowHook::lease);
+        lease.is_none_or(|lease| lease.is_alive())
+    }
+
+    /// Answers flushes that wait for the lease: when it was renewed, or never will be, or not
+    /// within the time of a drain.
+    fn look_at_lease(&mut self) {
+        let lease = self.window_hook.as_ref().and_then(WindowHook::lease);
+        let (has_lease, is_lost) = (self.has_lease(), lease.is_some_and(|lease| lease.is_lost()));
+        let patience =
+            self.core.engine().map_or(dcd_engine::Duration(0), |it| it.config().drain_timeout);
+        for (pending, mut reply, since) in std::mem::take(&mut self.lease_awaited) {
+            if !has_lease {
+                if !is_lost && self.now.since(since) < patience {
+                    self.lease_awaited.push((pending, reply, since));
+                    continue;
+                }
+                reply.result = Err(RequestError::Io);
+            }
+            self.finish(pending, reply);
+        }
+    }
+
+    fn finish(&mut self, pending: Pending, reply: Reply) {
         if pending.ticket.is_some() {
             self.note_size();
         }
@@ -1267,6 +1317,7 @@ impl<C: Core> EventLoop<C> {
                 Message::WindowKept { window, is_kept } if !self.is_closing => {
                     self.give(Input::WindowKept { window, is_kept });
                 }
+                Message::LeaseNews => self.look_at_lease(),
                 Message::WindowKept { .. } | Message::Wake => {}
             }
         }
@@ -1295,8 +1346,10 @@ impl<C: Core> EventLoop<C> {
     /// under way any more on its disks.
     pub fn close(mut self) -> (C, bool) {
         self.is_closing = true;
-        if let (Some(hook), true) = (&self.window_hook, self.core.is_detached()) {
-            hook.release();
+        match (&self.window_hook, self.core.is_detached()) {
+            (Some(hook), true) => hook.release(),
+            (Some(hook), false) => hook.rest(),
+            (None, _) => {}
         }
         // First: the hook reads the data-disk, whose locks go with the disks.
         self.window_hook = None;
@@ -1309,6 +1362,7 @@ impl<C: Core> EventLoop<C> {
         self.nbd.stop_listening();
         self.nbd.disconnect_all();
         self.pending.clear();
+        self.lease_awaited.clear();
         let is_empty = self.ring.close(CLOSE_PATIENCE);
         if let Some(memory) = self.memory {
             // An I/O that hangs may still read from it.
