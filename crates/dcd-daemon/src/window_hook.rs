@@ -31,7 +31,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::device::network::StoreName;
 use crate::device::network::lease::Lease;
-use crate::device::network::store::{Committer, lease_of, note_generation};
+use crate::device::network::store::{Committer, lease_of};
 use crate::process::signals::{Signals, receive_in_child};
 
 /// Most of what a hook says that is told.
@@ -103,7 +103,7 @@ pub(crate) struct WindowHook {
 
 enum How {
     Keeper { orders: Option<ChildStdin>, child: Child },
-    Store { name: StoreName, committer: Committer },
+    Store { committer: Committer, lease: Option<Arc<Lease>> },
 }
 
 /// What there is to be said of a keeper that has ended.
@@ -173,7 +173,8 @@ impl WindowHook {
     ) -> io::Result<WindowHook> {
         let news = Arc::new(Mutex::new(HookNews::default()));
         let told = news.clone();
-        let committer = Committer::start(name.clone(), move |window, done| {
+        let lease = lease_of(&name);
+        let committer = Committer::start(name, move |window, done| {
             // Told once by whoever finds that out.
             let is_lost = done.as_ref().is_err_and(|failure| failure.is_lost);
             let problem = done.err().map(|failure| failure.problem);
@@ -190,7 +191,7 @@ impl WindowHook {
             }
             ended(window, is_kept);
         })?;
-        Ok(WindowHook { how: How::Store { name, committer }, news, asked: Arc::default() })
+        Ok(WindowHook { how: How::Store { committer, lease }, news, asked: Arc::default() })
     }
 
     /// Whether the data-disk is in an object store.
@@ -199,17 +200,10 @@ impl WindowHook {
     }
 
     /// The lease on that.
-    pub(crate) fn lease(&self) -> Option<Arc<Lease>> {
+    pub(crate) fn lease(&self) -> Option<&Lease> {
         match &self.how {
-            How::Store { name, .. } => lease_of(name),
+            How::Store { lease, .. } => lease.as_deref(),
             How::Keeper { .. } => None,
-        }
-    }
-
-    /// The cache-disk has a superblock of this generation, durably.
-    pub(crate) fn note_generation(&self, generation: u64) {
-        if let How::Store { name, .. } = &self.how {
-            note_generation(name, generation);
         }
     }
 
@@ -256,7 +250,7 @@ impl WindowHook {
     /// How it does.
     pub(crate) fn news(&self) -> HookNews {
         let problem = locked(&self.news).problem.clone();
-        let of_lease = || self.lease().and_then(|lease| lease.problem());
+        let of_lease = || self.lease().and_then(Lease::problem);
         HookNews { problem: problem.or_else(of_lease) }
     }
 }

@@ -31,6 +31,8 @@ use crate::objects::{Bucket, failure};
 
 /// How often room is looked for.
 const COLLECT_EVERY: Duration = Duration::from_secs(10);
+/// Futures of SlateDB are deep.
+pub(crate) const STACK_BYTES: usize = 8 << 20;
 /// How the worker ends when it is to be started again.
 pub const AGAIN: i32 = 3;
 /// The same trouble is told once in so many.
@@ -92,6 +94,7 @@ pub fn run(control: OwnedFd) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .max_blocking_threads(4)
+        .thread_stack_size(STACK_BYTES)
         .enable_all()
         .build()?;
     let keeper = Arc::new(Keeper::default());

@@ -93,7 +93,8 @@ async fn bounded<T>(
     what: impl Future<Output = Result<T, slatedb::Error>>,
 ) -> Result<T, StoreFailure> {
     let patience = map_patience(bytes);
-    match tokio::time::timeout(patience, what).await {
+    // Those of SlateDB are large, and within others that are.
+    match tokio::time::timeout(patience, Box::pin(what)).await {
         Ok(done) => done.map_err(|error| db_failure(bucket, action, &error)),
         Err(_) => {
             let last =

@@ -378,7 +378,8 @@ fn copies_of_a_cache_do_not_fight_for_the_store() {
     client.write(4096, &[1; 4096]).unwrap();
     it.site.dcd("drain --control ctl").ok();
     fs::copy(it.site.path("c"), it.site.path("c2")).unwrap();
-    // The memory of the first is on another machine.
+    // The memory of the first is on another machine. It would be put back.
+    first.signal(Signal::STOP);
     for entry in fs::read_dir(it.site.path("")).unwrap() {
         let path = entry.unwrap().path();
         if path.extension().is_some_and(|extension| extension == "segments") {
@@ -386,6 +387,7 @@ fn copies_of_a_cache_do_not_fight_for_the_store() {
         }
     }
     let second = serve_beside(&it, "c2", &same, "--take-over=now");
+    first.signal(Signal::CONT);
     let mut other = Client::connect(&it.site.path("c2.sock"));
     other.write(8192, &[2; 4096]).unwrap();
     it.site.dcd("drain --control c2.ctl").ok();

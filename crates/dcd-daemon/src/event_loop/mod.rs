@@ -42,6 +42,7 @@ use dcd_engine::{
 use rustix::event::PollFlags;
 
 use crate::clock::Clock;
+use crate::device::network::lease::Lease;
 use crate::device::share_room::ShareRoom;
 use crate::disk::network::NetworkStanding;
 use crate::disk::{Disk, DiskKey, DiskPart};
@@ -770,9 +771,9 @@ impl<C: Core> EventLoop<C> {
             return;
         }
         if let Some((_, generation)) = self.superblock_under_way.take_if(|it| it.0 == done.id)
-            && let (Some(hook), Ok(())) = (&self.window_hook, done.result)
+            && let (Some(lease), Ok(())) = (self.lease(), done.result)
         {
-            hook.note_generation(generation);
+            lease.note_generation(generation);
         }
         let after = match &mut self.label {
             None => After::Give(done),
@@ -1177,17 +1178,20 @@ impl<C: Core> EventLoop<C> {
         self.finish(pending, reply);
     }
 
+    /// That on the object store, if there is one.
+    fn lease(&self) -> Option<&Lease> {
+        self.window_hook.as_ref().and_then(WindowHook::lease)
+    }
+
     /// Whether no other machine can have taken the object store over, if there is one.
     fn has_lease(&self) -> bool {
-        let lease = self.window_hook.as_ref().and_then(WindowHook::lease);
-        lease.is_none_or(|lease| lease.is_alive())
+        self.lease().is_none_or(Lease::is_alive)
     }
 
     /// Answers flushes that wait for the lease: when it was renewed, or never will be, or not
     /// within the time of a drain.
     fn look_at_lease(&mut self) {
-        let lease = self.window_hook.as_ref().and_then(WindowHook::lease);
-        let (has_lease, is_lost) = (self.has_lease(), lease.is_some_and(|lease| lease.is_lost()));
+        let (has_lease, is_lost) = (self.has_lease(), self.lease().is_some_and(Lease::is_lost));
         let patience =
             self.core.engine().map_or(dcd_engine::Duration(0), |it| it.config().drain_timeout);
         for (pending, mut reply, since) in std::mem::take(&mut self.lease_awaited) {

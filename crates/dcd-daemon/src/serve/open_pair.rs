@@ -27,7 +27,7 @@ use crate::frontend::nbd::Export;
 use crate::frontend::nbd::server::CONNECTIONS_MAX;
 use crate::memory::places::{others_write, trusted_owners};
 use crate::memory::search::{Found, MemorySearch, identity_of};
-use crate::memory::segment_memory::{SegmentFile, SharedSegmentMemory};
+use crate::memory::segment_memory::{BootId, SegmentFile, SharedSegmentMemory};
 use crate::memory::watch::MemoryWatch;
 use crate::pair::book::PairEntry;
 use crate::pair::label_keeper::{LabelKeeper, has_lost_a_superblock, judge_label, read_data_label};
@@ -131,6 +131,7 @@ pub(crate) fn open_pair_on(
         let start = Start {
             cache: superblock.uuid,
             generation: superblock.generation + u64::from(is_bad),
+            boot_id: BootId::current().bytes(),
             cache_disks,
             trusts_disks: trust_disks,
             take_over: options.take_over,

@@ -4,6 +4,7 @@
 //! It counts from the moment when its renewal was asked for, by a clock that goes on while the
 //! machine sleeps, and ends a little earlier here than for others.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -39,6 +40,8 @@ struct State {
 pub(crate) struct Lease {
     state: Arc<Mutex<State>>,
     end: Mutex<Option<Sender<()>>>,
+    /// The newest superblock of the cache-disk that is durable.
+    generation: AtomicU64,
 }
 
 fn locked<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -67,8 +70,8 @@ impl Lease {
         let state = State { until: end_of(asked), lost: None, problem: None, on_news: None };
         let state = Arc::new(Mutex::new(state));
         let (end, ended) = channel::<()>();
-        let lease = Arc::new(Lease { state, end: Mutex::new(Some(end)) });
-        let theirs = Lease { state: lease.state.clone(), end: Mutex::default() };
+        let of = |end| Lease { state: state.clone(), end, generation: AtomicU64::new(0) };
+        let (lease, theirs) = (Arc::new(of(Mutex::new(Some(end)))), of(Mutex::default()));
         let thread = std::thread::Builder::new().name("dcd-lease".into());
         thread.spawn(move || {
             let mut pause = RENEW_EVERY;
@@ -145,6 +148,17 @@ impl Lease {
     /// From now on this is called when there may be news.
     pub(crate) fn set_on_news(&self, on_news: impl Fn() + Send + 'static) {
         locked(&self.state).on_news = Some(Box::new(on_news));
+    }
+
+    /// The cache-disk has a superblock of this generation, durably: the store is to know with the
+    /// next renewal or window.
+    pub(crate) fn note_generation(&self, generation: u64) {
+        self.generation.fetch_max(generation, Ordering::Relaxed);
+    }
+
+    /// The newest of these.
+    pub(crate) fn generation(&self) -> u64 {
+        self.generation.load(Ordering::Relaxed)
     }
 
     /// It is renewed no more.

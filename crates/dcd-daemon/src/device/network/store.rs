@@ -30,7 +30,6 @@ use super::lease::{Lease, now};
 use super::link::receive_all;
 use super::name_lock::fnv;
 use crate::device::identity::DiskIdentity;
-use crate::memory::segment_memory::BootId;
 use crate::process::random::random_bytes;
 
 /// How long a store may take to answer: a claim reads its map, and everything is tried again.
@@ -69,6 +68,8 @@ pub(crate) struct Start<'a> {
     pub(crate) cache: Uuid,
     /// The newest superblock of the cache-disk.
     pub(crate) generation: u64,
+    /// The boot of this machine.
+    pub(crate) boot_id: [u8; 16],
     /// Names of the cache-disk, or of its legs, which are locked.
     pub(crate) cache_disks: Vec<&'a Path>,
     /// Even with an older copy of the cache-disk.
@@ -146,15 +147,19 @@ fn ask_at(
         if let Some(lost) = &keeper.lost {
             return Err(lost.clone());
         }
-        let claim = start.or(keeper.claim.as_ref()).cloned();
+        let mut claim = start.or(keeper.claim.as_ref()).cloned();
+        if let (Some(claim), Some(lease)) = (&mut claim, &keeper.lease) {
+            claim.generation = claim.generation.max(lease.generation());
+        }
         let message = Message { store: name.to_string(), claim, ask };
         let bytes = serde_json::to_vec(&message).expect("text and numbers");
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut ancillary = SendAncillaryBuffer::new(&mut space);
         let descriptors = [theirs.as_fd()];
         ancillary.push(SendAncillaryMessage::ScmRights(&descriptors));
-        let sent =
-            sendmsg(&keeper.control, &[IoSlice::new(&bytes)], &mut ancillary, SendFlags::NOSIGNAL);
+        // A process that hears nothing must not keep others from asking about it.
+        let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+        let sent = sendmsg(&keeper.control, &[IoSlice::new(&bytes)], &mut ancillary, flags);
         sent.map_err(|errno| sending(&errno.into()))?;
         message
     };
@@ -228,7 +233,7 @@ fn note_lost(name: &StoreName, why: &StoreFailure) {
 }
 
 /// This boot of this machine, and the cache-disk with all that it lies on.
-fn place_of(cache_disks: &[&Path]) -> Option<String> {
+fn place_of(boot_id: &[u8; 16], cache_disks: &[&Path]) -> Option<String> {
     let mut words = String::new();
     for path in cache_disks {
         match DiskIdentity::of(path) {
@@ -242,7 +247,7 @@ fn place_of(cache_disks: &[&Path]) -> Option<String> {
             _ => return None,
         }
     }
-    let boot = BootId::current().bytes().map(|byte| format!("{byte:02x}")).concat();
+    let boot = boot_id.map(|byte| format!("{byte:02x}")).concat();
     Some(format!("{boot}-{:016x}", fnv(words.as_bytes())))
 }
 
@@ -293,7 +298,7 @@ pub(crate) fn claim_store(name: &StoreName, begins: &Start<'_>) -> Result<(), St
         had: None,
         next: drawn(name)?,
         // One that is like no other.
-        place: place_of(&begins.cache_disks).map_or_else(unknown, Ok)?,
+        place: place_of(&begins.boot_id, &begins.cache_disks).map_or_else(unknown, Ok)?,
         generation: begins.generation,
         trusts_disks: begins.trusts_disks,
         is_now: begins.take_over == TakeOver::Now,
@@ -315,14 +320,6 @@ pub(crate) fn claim_store(name: &StoreName, begins: &Start<'_>) -> Result<(), St
 /// What is known of the lease on it, if it was claimed.
 pub(crate) fn lease_of(name: &StoreName) -> Option<Arc<Lease>> {
     keepers().get(name)?.lease.clone()
-}
-
-/// The cache-disk has this superblock, durably.
-pub(crate) fn note_generation(name: &StoreName, generation: u64) {
-    let mut keepers = keepers();
-    if let Some(claim) = keepers.get_mut(name).and_then(|keeper| keeper.claim.as_mut()) {
-        claim.generation = claim.generation.max(generation);
-    }
 }
 
 /// It is claimed no more.
