@@ -185,7 +185,7 @@ impl CommandError {
                     "dcd create --cache-disk {} --data-disk {store} --take-over",
                     cache_disk.display()
                 );
-                return match &**source {
+                match &**source {
                     CommandError::CacheDirty { uuid, .. } => Some(format!(
                         "the store is not that of this cache, and what is only in its log is not in the store: `dcd salvage` \
                          lists it and writes it elsewhere; then `{create} --force --uuid {uuid}` gives it up; or give \
@@ -201,7 +201,7 @@ impl CommandError {
                         "make it first: {create} --cache-size 256M"
                     )),
                     other => other.hint(),
-                };
+                }
             }
             CommandError::CacheExists { .. } => {
                 Some("`dcd detach` parts it from its data-disk; --force overwrites it as it is".into())
