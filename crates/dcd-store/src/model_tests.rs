@@ -635,6 +635,28 @@ fn a_store_that_does_not_answer_is_not_waited_for() {
     on_simulated_time(nobody_waits_for_ever());
 }
 
+/// A take-over waits for a lease, or does not, and leaves nothing of the one before.
+async fn take_over_in_one_place() {
+    let mut bucket = Bucket::of("test".into(), Path::from("a/b"), Arc::new(InMemory::new()));
+    bucket.clock = Some(Arc::new(DefaultSystemClock::new()));
+    assert!(bucket.create(LINES * LINE_BYTES as u64, "nonce").await.unwrap());
+    Map::bind(&bucket, Some("first"), TakeOver::No).await.unwrap();
+    let access = Access::Write(Claim { generation: 7, ..claim_of("first") });
+    let first = StoreDisk::open(bucket.clone(), &access).await.unwrap();
+    let early = Map::bind(&bucket, Some("second"), TakeOver::Lapsed).await.unwrap_err();
+    assert!(early.problem.contains("its lease ends in"), "{early}");
+    first.renew().await.unwrap();
+    Map::bind(&bucket, Some("second"), TakeOver::Now).await.unwrap();
+    let access = Access::Write(Claim { place: "there".into(), ..claim_of("second") });
+    StoreDisk::open(bucket.clone(), &access).await.unwrap();
+    assert!(first.renew().await.is_err());
+}
+
+#[test]
+fn a_take_over_waits_for_a_lease_or_does_not() {
+    on_simulated_time(take_over_in_one_place());
+}
+
 #[test]
 fn a_window_is_read_as_a_whole() {
     on_simulated_time(read_while_it_is_served());
