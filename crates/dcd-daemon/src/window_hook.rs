@@ -30,7 +30,8 @@ use rustix::process::{Pid, Signal};
 use serde::{Deserialize, Serialize};
 
 use crate::device::network::StoreName;
-use crate::device::network::store::Committer;
+use crate::device::network::lease::Lease;
+use crate::device::network::store::{Committer, lease_of};
 use crate::process::signals::{Signals, receive_in_child};
 
 /// Most of what a hook says that is told.
@@ -102,7 +103,7 @@ pub(crate) struct WindowHook {
 
 enum How {
     Keeper { orders: Option<ChildStdin>, child: Child },
-    Store(Committer),
+    Store { committer: Committer, lease: Option<Arc<Lease>> },
 }
 
 /// What there is to be said of a keeper that has ended.
@@ -172,11 +173,15 @@ impl WindowHook {
     ) -> io::Result<WindowHook> {
         let news = Arc::new(Mutex::new(HookNews::default()));
         let told = news.clone();
+        let lease = lease_of(&name);
         let committer = Committer::start(name, move |window, done| {
+            // Told once by whoever finds that out.
+            let is_lost = done.as_ref().is_err_and(|failure| failure.is_lost);
             let problem = done.err().map(|failure| failure.problem);
             let is_kept = problem.is_none();
             let before = std::mem::replace(&mut locked(&told).problem, problem.clone());
             match (before, problem) {
+                (_, Some(_)) if is_lost => {}
                 (before, Some(problem)) if before.as_ref() != Some(&problem) => eprintln!(
                     "dcd: a window cannot be committed: {problem}. Nothing is written to the store \
                      until it can; it is tried again"
@@ -186,17 +191,32 @@ impl WindowHook {
             }
             ended(window, is_kept);
         })?;
-        Ok(WindowHook { how: How::Store(committer), news, asked: Arc::default() })
+        Ok(WindowHook { how: How::Store { committer, lease }, news, asked: Arc::default() })
     }
 
     /// Whether the data-disk is in an object store.
     pub(crate) fn is_of_store(&self) -> bool {
-        matches!(self.how, How::Store(_))
+        matches!(self.how, How::Store { .. })
+    }
+
+    /// The lease on that.
+    pub(crate) fn lease(&self) -> Option<&Lease> {
+        match &self.how {
+            How::Store { lease, .. } => lease.as_deref(),
+            How::Keeper { .. } => None,
+        }
+    }
+
+    /// Nothing is written to the store any more, though it belongs to the same cache.
+    pub(crate) fn rest(&self) {
+        if let How::Store { committer, .. } = &self.how {
+            committer.rest();
+        }
     }
 
     /// The data-disk stands on its own from now on. Whoever is to know that is told.
     pub(crate) fn release(&self) {
-        let How::Store(committer) = &self.how else { return };
+        let How::Store { committer, .. } = &self.how else { return };
         if let Err(failure) = committer.release() {
             eprintln!(
                 "dcd: the store does not know that its cache is detached: {failure}. Serve it with the same cache-disk and \
@@ -216,7 +236,7 @@ impl WindowHook {
             How::Keeper { orders, .. } => {
                 send(orders.as_mut().expect("there until it is dropped"), &window)
             }
-            How::Store(committer) => committer.commit(window),
+            How::Store { committer, .. } => committer.commit(window),
         };
         if sent.is_err() {
             let before = locked(&self.news).problem.replace(HAS_ENDED.to_owned());
@@ -229,7 +249,9 @@ impl WindowHook {
 
     /// How it does.
     pub(crate) fn news(&self) -> HookNews {
-        locked(&self.news).clone()
+        let problem = locked(&self.news).problem.clone();
+        let of_lease = || self.lease().and_then(Lease::problem);
+        HookNews { problem: problem.or_else(of_lease) }
     }
 }
 

@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 
 use dcd_daemon::control::client::{ControlClient, ControlError};
 use dcd_daemon::device::device_spec::DeviceSpec;
+use dcd_daemon::device::network::TakeOver;
 use dcd_daemon::event_loop::submitter::{StopKind, Submitter};
 use dcd_daemon::frontend::nbd::listen::NbdAddress;
 use dcd_daemon::pair::{DataDiskSize, PairOptions};
@@ -62,6 +63,7 @@ impl Pair {
         PairOptions {
             cache_disks: options.cache_disks,
             data_disks: options.data_disks,
+            take_over: TakeOver::No,
             not_for_volumes: None,
             engine: options.engine,
             one_disk: options.one_disk,

@@ -128,13 +128,19 @@ pub enum Ask {
         /// Its size.
         size_bytes: u64,
     },
-    /// It belongs to the cache of the message from now on.
+    /// It belongs to this cache from now on.
     Bind {
-        /// Even if it belongs to another one, whose changes since its last window are given up.
-        take_over: bool,
+        /// Its UUID.
+        cache: String,
+        /// What if it belongs to another one.
+        take_over: TakeOver,
     },
     /// It belongs to nobody from now on.
     Release,
+    /// The lease begins anew.
+    Renew,
+    /// The lease is over: whoever had the store open wants no more of it.
+    Rest,
     /// All that is durable becomes visible at once.
     Commit {
         /// Which window that is.
@@ -142,13 +148,53 @@ pub enum Ask {
     },
 }
 
+/// Whether a store is taken from the cache that it belongs to, whose changes since its last window
+/// are given up then.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum TakeOver {
+    /// No.
+    #[default]
+    No,
+    /// If nobody has a lease on it.
+    Lapsed,
+    /// Whoever has one.
+    Now,
+}
+
+/// Who opens a store to write, and what it knows of the one who had it open before.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Claim {
+    /// UUID of the cache.
+    pub cache: String,
+    /// What the store said when this daemon had it opened last. `None`: the daemon begins.
+    pub had: Option<String>,
+    /// What the store is to say from now on, if it has to be opened: drawn anew for each opening.
+    pub next: String,
+    /// This boot of this machine and this cache-disk, which is locked: whoever else has had the
+    /// store open with these is gone.
+    pub place: String,
+    /// The newest superblock on the cache-disk.
+    pub generation: u64,
+    /// At the beginning: even if the cache-disk is an older copy.
+    pub trusts_disks: bool,
+    /// At the beginning: even if somebody has a lease.
+    pub is_now: bool,
+}
+
+/// How long whoever has renewed a lease has it, in seconds.
+pub const LEASE_SECONDS: u64 = 30;
+/// By how much the clocks of two machines may differ, in seconds: so much longer others leave the
+/// store alone.
+pub const CLOCKS_DIFFER_SECONDS: u64 = 10;
+
 /// See the module.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Message {
     /// Which store.
     pub store: String,
-    /// The cache that it belongs to, as its UUID, if somebody is to write.
-    pub cache: Option<String>,
+    /// As whom, if somebody is to write.
+    pub claim: Option<Claim>,
     /// What is wanted.
     pub ask: Ask,
 }
@@ -174,6 +220,10 @@ pub struct StoreFacts {
     pub live_lines: u64,
     /// Lines that a flush has made durable behind the last window.
     pub staged_lines: u64,
+    /// The opening that has it, or had it last.
+    pub claim: Option<String>,
+    /// In so many seconds its lease is over for everybody else, if it is not.
+    pub lease_left_seconds: Option<u64>,
 }
 
 /// How it went.
@@ -196,6 +246,9 @@ pub struct StoreFailure {
     pub hint: Option<String>,
     /// Nobody answers: later it may go well.
     pub is_silence: bool,
+    /// Somebody else has it: for this daemon that is the end.
+    #[serde(default)]
+    pub is_lost: bool,
 }
 
 #[cfg(test)]

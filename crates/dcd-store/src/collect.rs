@@ -17,7 +17,7 @@ use dcd_protocol::store::StoreFailure;
 use futures::{StreamExt, TryStreamExt, stream};
 use slatedb::WriteBatch;
 
-use crate::disk::{StoreDisk, Window, put_counts, unix_seconds};
+use crate::disk::{ROW_BYTES, StoreDisk, Window, put_counts};
 use crate::format::{
     Counts, LINE_BYTES, OBJECT_LINES, ObjectId, Place, decode_object, encode_object, line_key,
 };
@@ -47,7 +47,7 @@ impl StoreDisk {
         if let Some(why) = self.broken() {
             return Err(why);
         }
-        let now = unix_seconds();
+        let now = self.bucket.unix_seconds();
         let due: Vec<ObjectId> = {
             let committed = self.order.lock().await;
             let gone = committed.gone.iter();
@@ -80,6 +80,7 @@ impl StoreDisk {
             moved.extend(self.lines_in_use(*object, *count).await?);
             new.insert(*object, Counts { live: 0, ..*count });
         }
+        let bytes = moved.len() * ROW_BYTES;
         for lines in moved.chunks(OBJECT_LINES) {
             let object = self.new_object();
             let (bytes, places) = encode_object(object, lines);
@@ -91,8 +92,8 @@ impl StoreDisk {
             new.insert(object, Counts { lines, live: lines });
         }
         // 2.
-        let gone = put_counts(&mut batch, &new);
-        self.map.write(batch).await.map_err(|why| self.break_down(why))?;
+        let gone = put_counts(&mut batch, &new, now);
+        self.map.write_large(batch, bytes).await.map_err(|why| self.break_down(why))?;
         committed.gone.retain(|object, _| !due.contains(object));
         committed.apply(new, gone);
         Ok(!poorest.is_empty() || due.len() == DELETES_AT_ONCE)

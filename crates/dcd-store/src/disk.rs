@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use bytes::{Bytes, BytesMut};
 use dcd_block::checksum::crc32c;
@@ -27,6 +26,9 @@ const AT_ONCE: usize = 16;
 const SCAN_GAP: u64 = 256;
 /// Lines of one scan at most, beside gaps.
 const SCAN_LINES: usize = 4096;
+
+/// A row of a line in a batch, with what it takes to note it.
+pub(crate) const ROW_BYTES: usize = 64;
 
 /// See the module.
 pub struct StoreDisk {
@@ -57,11 +59,6 @@ pub(crate) struct Committed {
 pub(crate) struct Window {
     pub(crate) places: Vec<(u64, Place)>,
     pub(crate) counts: BTreeMap<ObjectId, Counts>,
-}
-
-pub(crate) fn unix_seconds() -> u64 {
-    // Told to people, and only compared with itself.
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 
 /// What the map has when it is opened.
@@ -159,7 +156,6 @@ impl StoreDisk {
         let owner = &committed.owner;
         let sum = |of: fn(&Counts) -> u32| committed.counts.values().map(of).map(u64::from).sum();
         StoreFacts {
-            size_bytes: self.size_bytes(),
             cache: owner.cache.clone(),
             epoch: owner.epoch.into(),
             window: owner.window,
@@ -168,6 +164,17 @@ impl StoreDisk {
             lines: sum(|counts| counts.lines),
             live_lines: sum(|counts| counts.live),
             staged_lines: self.layers().staged.lines.len() as u64,
+            ..self.lease_facts()
+        }
+    }
+
+    /// Who has it. Waits for no commit that is under way.
+    pub(crate) fn lease_facts(&self) -> StoreFacts {
+        StoreFacts {
+            size_bytes: self.size_bytes(),
+            claim: self.map.claim_name(),
+            lease_left_seconds: self.map.lease_left_seconds(),
+            ..StoreFacts::default()
         }
     }
 
@@ -474,8 +481,9 @@ impl StoreDisk {
         committed.next_row += 1;
         let row = self.layers().flushing.row().encode();
         let mut batch = WriteBatch::new();
+        let bytes = row.len();
         batch.put_bytes(staged_key(number), row);
-        if let Err(why) = self.map.write(batch).await {
+        if let Err(why) = self.map.write_large(batch, bytes).await {
             self.layers().flush_failed();
             return Err(self.break_down(why));
         }
@@ -536,11 +544,16 @@ impl StoreDisk {
             self.give_up(place, &committed.counts, &mut counts)?;
         }
         rows.iter().for_each(|row| batch.delete(staged_key(*row)));
-        owner.committed_unix_seconds = Some(unix_seconds());
+        owner.committed_unix_seconds = Some(self.bucket.unix_seconds());
         batch.put(OWNER_KEY, owner.encode());
-        let gone = put_counts(&mut batch, &counts);
+        match owner.cache {
+            Some(_) => self.map.put_claim(&mut batch),
+            None => self.map.drop_claim(&mut batch),
+        }
+        let gone = put_counts(&mut batch, &counts, self.bucket.unix_seconds());
         // 3. The switch.
-        self.map.write(batch).await.map_err(|why| self.break_down(why))?;
+        let bytes = (staged.lines.len() + old.len()) * ROW_BYTES;
+        self.map.write_large(batch, bytes).await.map_err(|why| self.break_down(why))?;
         committed.owner = owner;
         committed.apply(counts, gone);
         let mut layers = self.layers();
@@ -589,6 +602,20 @@ impl StoreDisk {
         self.commit_in_order(&mut committed, owner).await
     }
 
+    /// The lease begins anew. Nobody who writes waits for that.
+    pub async fn renew(&self) -> Result<(), StoreFailure> {
+        self.check_writable()?;
+        let mut batch = WriteBatch::new();
+        self.map.put_claim(&mut batch);
+        self.map.write(batch).await.map_err(|why| self.break_down(why))
+    }
+
+    /// Nobody waits for the lease to end any more.
+    pub async fn rest(&self) -> Result<(), StoreFailure> {
+        self.map.note_rest();
+        self.renew().await
+    }
+
     /// Nothing is asked of it any more.
     pub async fn close(&self) {
         self.map.close().await;
@@ -605,6 +632,7 @@ fn lines_around(offset: u64, length: u64) -> (u64, u64) {
 pub(crate) fn put_counts(
     batch: &mut WriteBatch,
     counts: &BTreeMap<ObjectId, Counts>,
+    since: u64,
 ) -> BTreeMap<ObjectId, u64> {
     let mut gone = BTreeMap::new();
     for (object, count) in counts {
@@ -612,7 +640,6 @@ pub(crate) fn put_counts(
             batch.put_bytes(object.counts_key(), count.encode());
         } else {
             batch.delete(object.counts_key());
-            let since = unix_seconds();
             batch.put(object.gone_key(), since.to_be_bytes());
             gone.insert(*object, since);
         }

@@ -9,6 +9,7 @@
 //!   g OBJECT      -> when its last line was given up
 //!   s NUMBER      -> zero ranges, then lines          what a flush has made durable since
 //!   b             -> owner: cache, epoch, last window (JSON)
+//!   c             -> which opening of that cache has it, and until when (JSON)
 //! ```
 
 use bytes::{BufMut, Bytes, BytesMut};
@@ -368,6 +369,36 @@ impl Owner {
     }
 }
 
+pub const CLAIM_KEY: &[u8] = b"c";
+
+/// Which opening of its cache has it.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Claimed {
+    /// Random, and another one at each opening.
+    pub claim: String,
+    /// The boot of the machine and the cache-disk.
+    pub place: String,
+    /// The newest superblock of the cache-disk that is known to be durable.
+    pub generation: u64,
+    /// How long the lease is, ...
+    pub lease_seconds: u64,
+    /// ... from when on, by the clock of whoever has it.
+    pub renewed_unix_seconds: u64,
+    /// It was given up in order.
+    pub is_over: bool,
+}
+
+impl Claimed {
+    pub fn encode(&self) -> Vec<u8> {
+        serde_json::to_vec(self).expect("text and numbers")
+    }
+
+    pub fn decode(bytes: &[u8]) -> Result<Claimed, FormatError> {
+        let decoded = serde_json::from_slice(bytes);
+        decoded.or_else(|error| wrong("the row of the claim", "JSON", error))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -391,6 +422,24 @@ mod tests {
         for length in 0..bytes.len() {
             assert!(decode_object(id, &bytes[..length]).is_err(), "{length} bytes");
         }
+    }
+
+    #[test]
+    fn a_claim_comes_back_and_nonsense_is_refused() {
+        let claimed = Claimed {
+            claim: "a".into(),
+            place: "b".into(),
+            generation: 7,
+            lease_seconds: 30,
+            renewed_unix_seconds: u64::MAX,
+            is_over: false,
+        };
+        let bytes = claimed.encode();
+        assert_eq!(Claimed::decode(&bytes).unwrap(), claimed);
+        for length in 0..bytes.len() {
+            assert!(Claimed::decode(&bytes[..length]).is_err(), "{length} bytes");
+        }
+        assert!(Claimed::decode(b"{\"claim\":1}").is_err());
     }
 
     #[test]

@@ -16,7 +16,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use dcd_protocol::store::{
-    Answer, Ask, Message, STORE_MESSAGE_BYTES_MAX, StoreFacts, StoreFailure, StoreName,
+    Answer, Ask, Claim, Message, STORE_MESSAGE_BYTES_MAX, StoreFacts, StoreFailure, StoreName,
+    TakeOver,
 };
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, recvmsg};
 use tokio::io::AsyncWriteExt;
@@ -30,6 +31,8 @@ use crate::objects::{Bucket, failure};
 
 /// How often room is looked for.
 const COLLECT_EVERY: Duration = Duration::from_secs(10);
+/// Futures of SlateDB are deep.
+pub(crate) const STACK_BYTES: usize = 8 << 20;
 /// How the worker ends when it is to be started again.
 pub const AGAIN: i32 = 3;
 /// The same trouble is told once in so many.
@@ -91,6 +94,7 @@ pub fn run(control: OwnedFd) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .max_blocking_threads(4)
+        .thread_stack_size(STACK_BYTES)
         .enable_all()
         .build()?;
     let keeper = Arc::new(Keeper::default());
@@ -178,7 +182,7 @@ impl Keeper {
             Ask::Create { size_bytes } => {
                 let bucket = Bucket::open(&name)?;
                 bucket.create(*size_bytes, &nonce()?).await?;
-                let owner = Map::bind(&bucket, None, false).await?;
+                let owner = Map::bind(&bucket, None, TakeOver::No).await?;
                 let facts = StoreFacts {
                     size_bytes: *size_bytes,
                     cache: owner.cache,
@@ -187,29 +191,37 @@ impl Keeper {
                 };
                 Ok((facts, None))
             }
-            Ask::Bind { take_over } => {
+            Ask::Bind { cache, take_over } => {
                 let bucket = Bucket::open(&name)?;
-                bucket.volume().await?;
+                let size_bytes = bucket.volume().await?.size_bytes;
                 bucket.probe(&nonce()?).await?;
-                Map::bind(&bucket, message.cache.as_deref(), *take_over).await?;
-                let shared = self.opened(&name, message.cache.as_ref()).await?;
-                Ok((shared.disk().await.facts().await, None))
+                let owner = Map::bind(&bucket, Some(cache), *take_over).await?;
+                let (cache, epoch) = (owner.cache, owner.epoch.into());
+                Ok((StoreFacts { size_bytes, cache, epoch, ..StoreFacts::default() }, None))
             }
             Ask::Connect | Ask::Facts => {
-                let shared = self.opened(&name, message.cache.as_ref()).await?;
-                Ok((shared.disk().await.facts().await, Some(shared)))
+                let (shared, disk) = self.opened(&name, message.claim.as_ref()).await?;
+                Ok((disk.facts().await, Some(shared)))
             }
             Ask::Commit { window } => {
-                let shared = self.opened(&name, message.cache.as_ref()).await?;
-                let disk = shared.disk().await;
+                let (shared, disk) = self.opened(&name, message.claim.as_ref()).await?;
                 let committed = disk.commit(*window).await;
                 committed.inspect_err(|why| shared.trouble(&disk, why))?;
                 shared.is_well();
                 Ok((disk.facts().await, None))
             }
+            Ask::Renew => {
+                let (shared, disk) = self.opened(&name, message.claim.as_ref()).await?;
+                disk.renew().await.inspect_err(|why| shared.trouble(&disk, why))?;
+                Ok((disk.lease_facts(), None))
+            }
+            Ask::Rest => {
+                let (shared, disk) = self.opened(&name, message.claim.as_ref()).await?;
+                disk.rest().await.inspect_err(|why| shared.trouble(&disk, why))?;
+                Ok((disk.lease_facts(), None))
+            }
             Ask::Release => {
-                let shared = self.opened(&name, message.cache.as_ref()).await?;
-                let disk = shared.disk().await;
+                let (shared, disk) = self.opened(&name, message.claim.as_ref()).await?;
                 disk.release().await.inspect_err(|why| shared.trouble(&disk, why))?;
                 Ok((disk.facts().await, None))
             }
@@ -220,16 +232,29 @@ impl Keeper {
     async fn opened(
         &self,
         name: &StoreName,
-        cache: Option<&String>,
+        claim: Option<&Claim>,
+    ) -> Result<(Arc<Shared>, Arc<StoreDisk>), StoreFailure> {
+        let shared = self.shared(name, claim).await?;
+        let disk = shared.disk().await;
+        if let Some(claim) = claim {
+            disk.map.note_generation(claim.generation);
+        }
+        Ok((shared, disk))
+    }
+
+    async fn shared(
+        &self,
+        name: &StoreName,
+        claim: Option<&Claim>,
     ) -> Result<Arc<Shared>, StoreFailure> {
         let mut open = self.open.lock().await;
         let words = name.to_string();
-        let wanted = cache.map_or(Access::Read, |cache| Access::Write(cache.clone()));
+        let wanted = claim.map_or(Access::Read, |claim| Access::Write(claim.clone()));
         if let Some((store, access, shared)) = &mut *open {
             if *store != words {
                 return Err(failure(format!("{words}: this process has {store} open"), ""));
             }
-            if *access == wanted || wanted == Access::Read {
+            if access.does_for(&wanted) {
                 return Ok(shared.clone());
             }
             let disk = StoreDisk::open(Bucket::open(name)?, &wanted).await?;

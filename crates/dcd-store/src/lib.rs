@@ -6,6 +6,7 @@
 //! | `format.rs` | names, keys and layouts, and the parsers of what comes from a store |
 //! | `objects.rs` | the bucket: opening it, the probe of conditional writes, errors in words |
 //! | `patience.rs` | how long a request may take, by its size |
+//! | `claim.rs` | which opening of its cache may have it, and for how long |
 //! | `layers.rs` | what was written, from memory to the last commit |
 //! | `map.rs` | the map of lines in SlateDB: claiming it, staging, committing |
 //! | `disk.rs` | reads, writes, flushes and commits of the disk in it |
@@ -26,6 +27,7 @@
 //! So the map without what is staged is always the state at the end of a window, and the daemon
 //! has an honest disk with flushes, whatever becomes of this process.
 
+mod claim;
 mod collect;
 mod disk;
 mod format;

@@ -1,16 +1,17 @@
 //! The map in SlateDB: whose it is, rows, and batches that are durable at once or not at all.
 //!
 //! One writer: a claim opens SlateDB for writing, which fences whoever had it open, and then takes
-//! the next epoch durably. Who is refused has fenced nobody: the owner is looked up first by a
-//! reader.
+//! the next epoch durably, and a name for this opening (`claim.rs`). Who is refused has fenced
+//! nobody: the owner is looked up first by a reader.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use dcd_protocol::store::StoreFailure;
+use dcd_protocol::store::{Claim, LEASE_SECONDS, StoreFailure, TakeOver};
 use futures::StreamExt;
 use object_store::ObjectStore as _;
 use slatedb::config::{
@@ -18,16 +19,32 @@ use slatedb::config::{
 };
 use slatedb::{CloseReason, Db, DbReader, DbReaderMode, ErrorKind, WriteBatch};
 
-use crate::format::{FormatError, OWNER_KEY, Owner, STAGED_FROM, STAGED_TO, number_of_staged_key};
+use crate::claim::Refusal;
+use crate::format::{
+    CLAIM_KEY, Claimed, FormatError, OWNER_KEY, Owner, STAGED_FROM, STAGED_TO, number_of_staged_key,
+};
 use crate::objects::{Bucket, error_words, failure};
+use crate::patience::map_patience;
 
 /// How somebody opens a store.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Access {
     /// To look.
     Read,
-    /// To write, as the cache of this UUID.
-    Write(String),
+    /// To write, as this opening of a cache.
+    Write(Claim),
+}
+
+impl Access {
+    /// Whether what is open like that does for whoever wants `wanted`: what the two know of the
+    /// store was compared when it was opened.
+    pub(crate) fn does_for(&self, wanted: &Access) -> bool {
+        match (self, wanted) {
+            (_, Access::Read) => true,
+            (Access::Write(one), Access::Write(other)) => one.cache == other.cache,
+            (Access::Read, Access::Write(_)) => false,
+        }
+    }
 }
 
 enum Handle {
@@ -40,6 +57,8 @@ pub struct Map {
     handle: Handle,
     bucket: Bucket,
     pub owner: Owner,
+    /// Which opening has it, as the store says or is to say with the next batch.
+    claimed: Mutex<Option<Claimed>>,
     /// Batches since the last table of the map was begun.
     since_table: AtomicU32,
 }
@@ -56,11 +75,37 @@ fn db_failure(bucket: &Bucket, action: &str, error: &slatedb::Error) -> StoreFai
             problem: words,
             hint: Some("check that the server answers".into()),
             is_silence: true,
+            is_lost: false,
         },
         _ if words.contains("clock tick") => {
             failure(words, "the clock of this machine is behind that of the last writer: set it")
         }
         _ => failure(words, "`dcd store check` looks at all of it"),
+    }
+}
+
+/// Who asks the map for something, which it may try for ever, waits as long as something of so many
+/// bytes may take.
+async fn bounded<T>(
+    bucket: &Bucket,
+    action: &str,
+    bytes: u64,
+    what: impl Future<Output = Result<T, slatedb::Error>>,
+) -> Result<T, StoreFailure> {
+    let patience = map_patience(bytes);
+    // Those of SlateDB are large, and within others that are.
+    match tokio::time::timeout(patience, Box::pin(what)).await {
+        Ok(done) => done.map_err(|error| db_failure(bucket, action, &error)),
+        Err(_) => {
+            let last =
+                bucket.last_trouble.words().map_or(String::new(), |last| format!("; {last}"));
+            let (name, seconds) = (bucket.name(), patience.as_secs());
+            let problem = format!(
+                "{name}: cannot {action} the map (map/): no answer within {seconds} s{last}"
+            );
+            let hint = Some("check that the server answers".into());
+            Err(StoreFailure { problem, hint, is_silence: true, is_lost: false })
+        }
     }
 }
 
@@ -107,20 +152,19 @@ async fn open_writer(bucket: &Bucket) -> Result<Db, StoreFailure> {
         Some(clock) => db.with_system_clock(clock.clone()),
         None => db,
     };
-    db.build().await.map_err(|error| db_failure(bucket, "open", &error))
+    bounded(bucket, "open", 0, db.build()).await
 }
 
 async fn close_writer(bucket: &Bucket, db: &Db) -> Result<(), StoreFailure> {
     let options = CloseOptions::default().with_flush_type(Some(FlushType::Wal));
-    let closed = db.close_with_options(options).await;
-    closed.map_err(|error| db_failure(bucket, "close", &error))
+    bounded(bucket, "close", 0, db.close_with_options(options)).await
 }
 
 async fn open_reader(bucket: &Bucket) -> Result<DbReader, StoreFailure> {
     // It writes nothing, and protects nothing from being collected.
     let reader = DbReader::builder(bucket.path("map"), bucket.store.clone())
         .with_reader_mode(DbReaderMode::FollowLatest);
-    reader.build().await.map_err(|error| db_failure(bucket, "open", &error))
+    bounded(bucket, "open", 0, reader.build()).await
 }
 
 fn belongs_to_other(bucket: &Bucket, owner: &Owner) -> StoreFailure {
@@ -137,14 +181,53 @@ fn belongs_to_other(bucket: &Bucket, owner: &Owner) -> StoreFailure {
     }
 }
 
-fn is_free(owner: &Owner, cache: Option<&str>, take_over: bool) -> bool {
-    take_over || owner.cache.is_none() || owner.cache.as_deref() == cache
+fn refusal(bucket: &Bucket, refusal: Refusal) -> StoreFailure {
+    let name = bucket.name();
+    match refusal {
+        Refusal::Leased { seconds } => leased(bucket, seconds),
+        Refusal::Lost => StoreFailure {
+            is_lost: true,
+            ..failure(
+                format!(
+                    "{name}: another dcd has opened it since, with a copy of this cache-disk or after a take-over: this one \
+                     writes nothing there any more"
+                ),
+                "what is in this log and in no window stays there: stop this dcd, then `dcd salvage` lists it; have only one \
+                 copy of a cache-disk served",
+            )
+        },
+        Refusal::OlderCopy { expected, found } => failure(
+            format!(
+                "{name}: this cache-disk is an older copy: another one has had the store since (superblock {expected}, here \
+                 {found})"
+            ),
+            "give the cache-disk that was in use last; --trust-disks goes on with this one: what was written since is lost \
+             or mixed with what is old",
+        ),
+    }
+}
+
+/// Somebody has a lease.
+pub(crate) fn leased(bucket: &Bucket, seconds: u64) -> StoreFailure {
+    failure(
+        format!(
+            "{}: another dcd has it open: its lease ends in {seconds} s, unless it is renewed",
+            bucket.name()
+        ),
+        "stop that dcd, or wait for the end of its lease; if its machine is lost for certain, or a person has decided so, \
+         --take-over=now shuts it out at once. What it has in its log and in no window is then not in the store",
+    )
+}
+
+fn is_free(owner: &Owner, cache: Option<&str>, take_over: TakeOver) -> bool {
+    take_over != TakeOver::No || owner.cache.is_none() || owner.cache.as_deref() == cache
 }
 
 impl Map {
     fn of(handle: Handle, bucket: &Bucket) -> Map {
         let (bucket, owner) = (bucket.clone(), Owner::default());
-        Map { handle, bucket, owner, since_table: AtomicU32::new(0) }
+        let (claimed, since_table) = (Mutex::default(), AtomicU32::new(0));
+        Map { handle, bucket, owner, claimed, since_table }
     }
 
     /// # Errors
@@ -182,37 +265,104 @@ impl Map {
 
     async fn look_at_owner(&mut self, access: &Access) -> Result<(), StoreFailure> {
         self.owner = self.read_owner().await?;
-        match access {
-            Access::Write(cache) if self.owner.cache.as_ref() != Some(cache) => {
-                Err(belongs_to_other(&self.bucket, &self.owner))
-            }
-            _ => Ok(()),
+        let claimed = self.read_claimed().await?;
+        *self.claimed() = claimed.clone();
+        let Access::Write(claim) = access else { return Ok(()) };
+        if self.owner.cache.as_ref() != Some(&claim.cache) {
+            let is_lost = claim.had.is_some();
+            return Err(StoreFailure { is_lost, ..belongs_to_other(&self.bucket, &self.owner) });
+        }
+        let now = self.bucket.unix_seconds();
+        match claimed {
+            Some(claimed) => claimed.judge(claim, now).map_err(|why| refusal(&self.bucket, why)),
+            // Made or taken over since, and never opened.
+            None if claim.had.is_some() => Err(refusal(&self.bucket, Refusal::Lost)),
+            None => Ok(()),
         }
     }
 
     async fn claim(&mut self, access: &Access) -> Result<(), StoreFailure> {
         self.look_at_owner(access).await?;
-        // 2. An epoch of our own, for names of objects. Crash before: nobody has used one.
+        let Access::Write(claim) = access else { return Ok(()) };
+        // 2. An epoch of our own, for names of objects, and a name of this opening. Crash before:
+        //    nobody has used one. Crash behind it: the daemon knows the name, and it fits.
         self.owner.epoch += 1;
-        self.put_owner(WriteBatch::new()).await
+        *self.claimed() = Some(Claimed {
+            claim: claim.next.clone(),
+            place: claim.place.clone(),
+            generation: claim.generation,
+            lease_seconds: LEASE_SECONDS,
+            renewed_unix_seconds: 0,
+            is_over: false,
+        });
+        let mut batch = WriteBatch::new();
+        self.put_claim(&mut batch);
+        self.put_owner(batch).await
+    }
+
+    fn claimed(&self) -> MutexGuard<'_, Option<Claimed>> {
+        self.claimed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Which opening has it, or had it last.
+    pub fn claim_name(&self) -> Option<String> {
+        self.claimed().as_ref().map(|claimed| claimed.claim.clone())
+    }
+
+    /// In so many seconds nobody has a lease any more, if somebody has.
+    pub fn lease_left_seconds(&self) -> Option<u64> {
+        let now = self.bucket.unix_seconds();
+        let left = self.claimed().as_ref().map(|claimed| claimed.seconds_left(now));
+        left.filter(|seconds| *seconds > 0)
+    }
+
+    /// With this batch the lease begins anew.
+    pub fn put_claim(&self, batch: &mut WriteBatch) {
+        if let Some(claimed) = &mut *self.claimed() {
+            claimed.renewed_unix_seconds = self.bucket.unix_seconds();
+            batch.put(CLAIM_KEY, claimed.encode());
+        }
+    }
+
+    /// The cache-disk has this superblock.
+    pub fn note_generation(&self, generation: u64) {
+        if let Some(claimed) = &mut *self.claimed() {
+            claimed.generation = claimed.generation.max(generation);
+        }
+    }
+
+    /// Nobody waits for us any more.
+    pub fn note_rest(&self) {
+        if let Some(claimed) = &mut *self.claimed() {
+            claimed.is_over = true;
+        }
+    }
+
+    /// It belongs to another cache, or to none, with this batch: nothing is known of its openings.
+    pub fn drop_claim(&self, batch: &mut WriteBatch) {
+        *self.claimed() = None;
+        batch.delete(CLAIM_KEY);
+    }
+
+    async fn read_claimed(&self) -> Result<Option<Claimed>, StoreFailure> {
+        let bytes = self.get(CLAIM_KEY).await?;
+        let decoded = bytes.map(|bytes| Claimed::decode(&bytes)).transpose();
+        decoded.map_err(|error| self.bucket.nonsense("map/ (c)", &error))
     }
 
     /// Makes the map of a new store, or gives it another owner.
     pub async fn bind(
         bucket: &Bucket,
         cache: Option<&str>,
-        take_over: bool,
+        take_over: TakeOver,
     ) -> Result<Owner, StoreFailure> {
-        let is_free = |owner: &Owner| is_free(owner, cache, take_over);
         if is_there(bucket).await? {
             let map = Map::open(bucket, &Access::Read).await?;
             map.close().await;
-            if cache.is_some() && !is_free(&map.owner) {
-                return Err(belongs_to_other(bucket, &map.owner));
-            }
             if cache.is_none() {
                 return Ok(map.owner);
             }
+            map.check_free(cache, take_over)?;
         }
         let handle = Handle::Writer(open_writer(bucket).await?);
         let mut map = Map::of(handle, bucket);
@@ -221,11 +371,24 @@ impl Map {
         given.map(|()| map.owner)
     }
 
-    async fn give_to(&mut self, cache: Option<&str>, take_over: bool) -> Result<(), StoreFailure> {
-        self.owner = self.read_owner().await?;
+    fn check_free(&self, cache: Option<&str>, take_over: TakeOver) -> Result<(), StoreFailure> {
         if !is_free(&self.owner, cache, take_over) {
             return Err(belongs_to_other(&self.bucket, &self.owner));
         }
+        match self.lease_left_seconds() {
+            Some(seconds) if take_over != TakeOver::Now => Err(leased(&self.bucket, seconds)),
+            _ => Ok(()),
+        }
+    }
+
+    async fn give_to(
+        &mut self,
+        cache: Option<&str>,
+        take_over: TakeOver,
+    ) -> Result<(), StoreFailure> {
+        // Whoever had it open may have renewed its lease until now.
+        self.look_at_owner(&Access::Read).await?;
+        self.check_free(cache, take_over)?;
         // What another cache has staged goes with its log; in the same batch, so that no owner
         // ever has the changes of another.
         let mut batch = WriteBatch::new();
@@ -233,6 +396,7 @@ impl Map {
             number_of_staged_key(&key).map_err(|error| self.bucket.nonsense("map/ (s)", &error))?;
             batch.delete(&key);
         }
+        self.drop_claim(&mut batch);
         self.owner.cache = cache.map(str::to_owned);
         self.owner.epoch += 1;
         self.put_owner(batch).await
@@ -258,37 +422,47 @@ impl Map {
     }
 
     pub async fn get(&self, key: &[u8]) -> Result<Option<Bytes>, StoreFailure> {
-        let found = match &self.handle {
-            Handle::Reader(reader) => reader.get(key).await,
-            Handle::Writer(db) => db.get(key).await,
+        let found = async {
+            match &self.handle {
+                Handle::Reader(reader) => reader.get(key).await,
+                Handle::Writer(db) => db.get(key).await,
+            }
         };
-        found.map_err(|error| db_failure(&self.bucket, "read", &error))
+        bounded(&self.bucket, "read", 0, found).await
     }
 
     pub async fn scan(&self, from: &[u8], to: &[u8]) -> Result<Vec<(Bytes, Bytes)>, StoreFailure> {
-        let failed = |error| db_failure(&self.bucket, "read", &error);
         let range: Range<Bytes> = Bytes::copy_from_slice(from)..Bytes::copy_from_slice(to);
         let mut found = Vec::new();
-        let rows = match &self.handle {
-            Handle::Reader(reader) => reader.scan(range).await,
-            Handle::Writer(db) => db.scan(range).await,
+        let rows = async {
+            match &self.handle {
+                Handle::Reader(reader) => reader.scan(range).await,
+                Handle::Writer(db) => db.scan(range).await,
+            }
         };
-        let mut rows = rows.map_err(failed)?;
-        while let Some(row) = rows.next().await.map_err(failed)? {
+        let mut rows = bounded(&self.bucket, "read", 0, rows).await?;
+        while let Some(row) = bounded(&self.bucket, "read", 0, rows.next()).await? {
             found.push((row.key, row.value));
         }
         Ok(found)
     }
 
-    /// Durable when it has ended well. If not, nobody knows: the map is to be opened anew.
+    /// A batch of some rows.
     pub async fn write(&self, batch: WriteBatch) -> Result<(), StoreFailure> {
-        let failed = |error| db_failure(&self.bucket, "write", &error);
+        self.write_large(batch, 0).await
+    }
+
+    /// Durable when it has ended well. If not, nobody knows: the map is to be opened anew.
+    pub async fn write_large(&self, batch: WriteBatch, bytes: usize) -> Result<(), StoreFailure> {
         let Handle::Writer(db) = &self.handle else {
             return Err(failure(format!("{}: opened to be read", self.bucket.name()), ""));
         };
-        let written = db.write(batch).await.map_err(failed)?;
-        db.flush_with_options(FlushOptions { flush_type: FlushType::Wal }).await.map_err(failed)?;
-        written.await_durable().await.map_err(failed)?;
+        let written = async {
+            let written = db.write(batch).await?;
+            db.flush_with_options(FlushOptions { flush_type: FlushType::Wal }).await?;
+            written.await_durable().await
+        };
+        bounded(&self.bucket, "write", bytes as u64, written).await?;
         if self.since_table.fetch_add(1, Ordering::Relaxed) + 1 >= REPLAYED_MAX {
             self.since_table.store(0, Ordering::Relaxed);
             let db = db.clone();

@@ -4,14 +4,16 @@
 //! - what is read is what was written, as long as nobody has crashed;
 //! - behind a crash each line is as of the last flush that was answered, or a later write of it;
 //! - the store alone is what it was at the end of the last window, or of one that was in doubt;
-//! - a writer that somebody came after changes nothing any more.
+//! - a writer that somebody came after changes nothing any more;
+//! - of two daemons that are the same cache one has the store: another start waits for its lease, and
+//!   whoever lost it does not get it back by going on.
 //!
 //! All that is random comes from the seed, and time is simulated; only the order of tasks of
 //! SlateDB is its own. `DCD_STORE_RUNS` runs more.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -26,6 +28,8 @@ use object_store::{
 };
 
 use slatedb_common::clock::DefaultSystemClock;
+
+use dcd_protocol::store::{CLOCKS_DIFFER_SECONDS, Claim, LEASE_SECONDS, StoreFailure, TakeOver};
 
 use crate::disk::StoreDisk;
 use crate::format::LINE_BYTES;
@@ -63,6 +67,8 @@ struct Unreliable {
     random: Mutex<u64>,
     /// One in so many goes wrong; 0: none.
     trouble: AtomicU64,
+    /// Nothing is answered well at all.
+    is_away: AtomicBool,
     puts: AtomicU64,
 }
 
@@ -82,12 +88,23 @@ enum Fate {
 }
 
 impl Unreliable {
+    fn new(seed: u64) -> Unreliable {
+        Unreliable {
+            inner: InMemory::new(),
+            random: Mutex::new(seed),
+            trouble: AtomicU64::new(0),
+            is_away: AtomicBool::new(false),
+            puts: AtomicU64::new(0),
+        }
+    }
+
     async fn fate(&self) -> Fate {
         let (fate, late) = {
             let mut state = self.random.lock().unwrap();
             let mut random = Random(*state);
             let trouble = self.trouble.load(Ordering::Relaxed);
             let fate = match trouble {
+                _ if self.is_away.load(Ordering::Relaxed) => Fate::Nothing,
                 0 => Fate::Well,
                 trouble if random.once_in(trouble) => match random.once_in(2) {
                     true => Fate::Nothing,
@@ -187,6 +204,8 @@ struct World {
     store: Arc<Unreliable>,
     bucket: Bucket,
     cache: String,
+    /// What the daemon that has the store knows of it.
+    claim: Claim,
     random: Random,
     writes: u64,
     /// As it is read.
@@ -212,8 +231,70 @@ impl World {
         done
     }
 
+    /// A start somewhere, with the newest cache-disk.
+    fn start(&mut self, place: &str) -> Claim {
+        self.claim.generation += 1;
+        let next = self.random.next().to_string();
+        let (cache, place) = (self.cache.clone(), place.to_owned());
+        let generation = self.claim.generation;
+        Claim { cache, had: None, next, place, generation, trusts_disks: false, is_now: false }
+    }
+
+    /// What had the store open has died, and the daemon has it opened again.
+    fn go_on(&mut self) -> Claim {
+        let next = self.random.next().to_string();
+        Claim { had: Some(self.claim.next.clone()), next, ..self.claim.clone() }
+    }
+
+    async fn refused(&self, claim: Claim, words: &str) {
+        let access = Access::Write(claim.clone());
+        let opening = StoreDisk::open(self.bucket.clone(), &access);
+        let Err(why) = self.quietly(opening).await else { panic!("{claim:?} was let in") };
+        assert!(why.problem.contains(words), "{words:?} in {why}");
+        assert_eq!(why.is_lost, claim.had.is_some(), "{why}");
+    }
+
+    /// Others want what somebody has, and do not get it.
+    async fn others_are_refused(&mut self, disk: &StoreDisk) {
+        // What had it open does not tell that it has lost it.
+        if disk.broken().is_some() {
+            return;
+        }
+        let there = Claim { place: "there".into(), is_now: false, ..self.go_on() };
+        let lost = Claim { had: Some("of another time".into()), is_now: true, ..there.clone() };
+        self.refused(lost, "another dcd has opened it since").await;
+        self.quietly(disk.renew()).await.unwrap();
+        let start = Claim { had: None, ..there };
+        self.refused(start.clone(), "another dcd has it open").await;
+        let older = Claim { generation: self.claim.generation - 1, is_now: true, ..start };
+        self.refused(older, "is an older copy").await;
+    }
+
     async fn opened(&mut self) -> Arc<StoreDisk> {
-        let access = Access::Write(self.cache.clone());
+        let before = self.claim.clone();
+        self.claim = match self.random.below(8) {
+            _ if before.cache != self.cache => self.start("here"),
+            0 | 3 => self.start(&before.place),
+            1 | 4 => Claim { is_now: true, ..self.start("elsewhere") },
+            2 => {
+                let patience = LEASE_SECONDS + CLOCKS_DIFFER_SECONDS;
+                tokio::time::sleep(Duration::from_secs(patience)).await;
+                self.start("far away")
+            }
+            _ => self.go_on(),
+        };
+        let disk = self.opened_as_it_is().await;
+        let had = Some(before.next.clone()).filter(|had| Some(had) != self.claim.had.as_ref());
+        if before.cache == self.cache && had.is_some() {
+            // Whoever had it does not get it back, whatever the time.
+            let going_on = Claim { had, next: "again".into(), ..before };
+            self.refused(going_on, "another dcd has opened it since").await;
+        }
+        disk
+    }
+
+    async fn opened_as_it_is(&mut self) -> Arc<StoreDisk> {
+        let access = Access::Write(self.claim.clone());
         let opened = StoreDisk::open(self.bucket.clone(), &access);
         let disk = self.quietly(opened).await.unwrap_or_else(|why| panic!("{why}"));
         let whole = self.quietly(disk.read(0, LINES as usize)).await.unwrap();
@@ -319,23 +400,31 @@ impl World {
     }
 }
 
+fn claim_of(cache: &str) -> Claim {
+    Claim {
+        cache: cache.into(),
+        had: None,
+        next: format!("of {cache}"),
+        place: "here".into(),
+        generation: 1,
+        trusts_disks: false,
+        is_now: false,
+    }
+}
+
 async fn run(seed: u64) {
     let mut random = Random(seed);
-    let store = Arc::new(Unreliable {
-        inner: InMemory::new(),
-        random: Mutex::new(random.next()),
-        trouble: AtomicU64::new(0),
-        puts: AtomicU64::new(0),
-    });
+    let store = Arc::new(Unreliable::new(random.next()));
     let mut bucket = Bucket::of("test".into(), Path::from("a/b"), store.clone());
     bucket.clock = Some(Arc::new(DefaultSystemClock::new()));
     assert!(bucket.create(LINES * LINE_BYTES as u64, "nonce").await.unwrap());
-    Map::bind(&bucket, None, false).await.unwrap();
-    Map::bind(&bucket, Some("first"), false).await.unwrap();
+    Map::bind(&bucket, None, TakeOver::No).await.unwrap();
+    Map::bind(&bucket, Some("first"), TakeOver::No).await.unwrap();
     let mut world = World {
         store,
         bucket,
         cache: "first".into(),
+        claim: claim_of("of nobody"),
         random,
         writes: 0,
         now: State::new(),
@@ -363,7 +452,7 @@ async fn run(seed: u64) {
             }
             // A cache that was taken over comes back, is refused, and disturbs nobody.
             if world.cache != "first" && world.random.once_in(8) {
-                let access = Access::Write("first".into());
+                let access = Access::Write(claim_of("first"));
                 let old = StoreDisk::open(world.bucket.clone(), &access);
                 assert!(world.quietly(old).await.is_err(), "seed {seed}: another owner");
                 world
@@ -371,6 +460,9 @@ async fn run(seed: u64) {
                     .await
                     .unwrap_or_else(|why| panic!("seed {seed}: {why}"));
                 world.settle();
+            }
+            if world.random.once_in(16) {
+                world.others_are_refused(&disk).await;
             }
             if !world.step(&disk).await {
                 break;
@@ -381,16 +473,32 @@ async fn run(seed: u64) {
         if world.random.once_in(3) {
             // The cache is lost: what is in no window is gone.
             world.cache = format!("cache {life}");
-            let refused = Map::bind(&world.bucket, Some(&world.cache), false).await;
+            let refused = Map::bind(&world.bucket, Some(&world.cache), TakeOver::No).await;
             assert!(refused.unwrap_err().problem.contains("belongs to"));
-            Map::bind(&world.bucket, Some(&world.cache), true).await.unwrap();
+            let how = match !world.random.once_in(4) {
+                true => TakeOver::Now,
+                false => {
+                    let gone = zombies.last().filter(|disk| disk.broken().is_none());
+                    if let Some(gone) = gone {
+                        gone.renew().await.unwrap();
+                    }
+                    let early = Map::bind(&world.bucket, Some(&world.cache), TakeOver::Lapsed);
+                    if gone.is_some() {
+                        assert!(early.await.unwrap_err().problem.contains("its lease ends in"));
+                    }
+                    let patience = LEASE_SECONDS + CLOCKS_DIFFER_SECONDS;
+                    tokio::time::sleep(Duration::from_secs(patience)).await;
+                    TakeOver::Lapsed
+                }
+            };
+            Map::bind(&world.bucket, Some(&world.cache), how).await.unwrap();
             let is = |state: &State, line| state.get(&line).copied().unwrap_or(0);
             for line in 0..LINES {
                 let may_be = world.committed.iter().map(|state| is(state, line));
                 world.possible.insert(line, may_be.collect());
             }
-            let old = StoreDisk::open(world.bucket.clone(), &Access::Write("first".into())).await;
-            assert!(old.is_err(), "seed {seed}: another owner");
+            let going_on = world.go_on();
+            world.refused(going_on, "belongs to").await;
         }
     }
     let disk = world.opened().await;
@@ -429,8 +537,9 @@ async fn read_while_it_is_served() {
     let mut bucket = Bucket::of("test".into(), Path::from("a/b"), Arc::new(InMemory::new()));
     bucket.clock = Some(Arc::new(DefaultSystemClock::new()));
     assert!(bucket.create(LINES * LINE_BYTES as u64, "nonce").await.unwrap());
-    Map::bind(&bucket, Some("cache"), false).await.unwrap();
-    let disk = StoreDisk::open(bucket.clone(), &Access::Write("cache".into())).await.unwrap();
+    Map::bind(&bucket, Some("cache"), TakeOver::No).await.unwrap();
+    let access = Access::Write(claim_of("cache"));
+    let disk = StoreDisk::open(bucket.clone(), &access).await.unwrap();
     let write = async |line: u64, number: u64| {
         disk.write(line, content(number).into()).await.unwrap();
         disk.commit(number).await.unwrap();
@@ -455,6 +564,97 @@ async fn read_while_it_is_served() {
     while disk.collect_with(0).await.unwrap() {}
     disk.collect_with(0).await.unwrap();
     assert!(!read(&window).await.unwrap_err().is_silence, "its object was deleted");
+}
+
+/// Whatever is asked of a store that does not answer ends with an error within a time, and goes on
+/// when that is back.
+async fn nobody_waits_for_ever() {
+    let store = Arc::new(Unreliable::new(1));
+    let away = |is_away| store.is_away.store(is_away, Ordering::Relaxed);
+    let mut bucket = Bucket::of("test".into(), Path::from("a/b"), store.clone());
+    bucket.clock = Some(Arc::new(DefaultSystemClock::new()));
+    assert!(bucket.create(LINES * LINE_BYTES as u64, "nonce").await.unwrap());
+    Map::bind(&bucket, Some("cache"), TakeOver::No).await.unwrap();
+    let access = Access::Write(claim_of("cache"));
+    let open = async || StoreDisk::open(bucket.clone(), &access).await;
+    let disk = open().await.unwrap();
+    disk.write(0, content(1).into()).await.unwrap();
+    disk.commit(1).await.unwrap();
+    let ends = async |what: &str, object: &str, asked: &mut dyn FnMut() -> Asking| {
+        away(true);
+        let began = tokio::time::Instant::now();
+        let why = tokio::time::timeout(Duration::from_secs(120), asked()).await;
+        let why = why.unwrap_or_else(|_| panic!("{what} goes on")).unwrap_err();
+        let took = began.elapsed();
+        assert!(took < Duration::from_secs(62), "{what}: {took:?}");
+        assert!(why.is_silence && why.problem.contains(object), "{what}: {why}");
+        away(false);
+    };
+    // What is lost by that is nothing: it is all there for the next attempt.
+    disk.write(1, content(2).into()).await.unwrap();
+    let (one, two) = (disk.clone(), disk.clone());
+    ends("a flush of data", "data/", &mut || {
+        let disk = one.clone();
+        Box::pin(async move { disk.flush().await })
+    })
+    .await;
+    assert!(disk.broken().is_none());
+    disk.flush().await.unwrap();
+    ends("a commit", "map/", &mut || {
+        let disk = two.clone();
+        Box::pin(async move { disk.commit(2).await })
+    })
+    .await;
+    assert!(disk.broken().is_some(), "whether it is there is not known");
+    ends("an opening", "volume", &mut || {
+        let bucket = bucket.clone();
+        let access = Access::Write(claim_of("cache"));
+        Box::pin(async move { StoreDisk::open(bucket, &access).await.map(drop) })
+    })
+    .await;
+    let disk = open().await.unwrap();
+    disk.commit(3).await.unwrap();
+    let disk = open().await.unwrap();
+    // Nothing of the map is in the memory of this one yet but what it has looked at.
+    assert_eq!(write_of(&disk.read(1, 1).await.unwrap()), 2);
+    let reader = disk.clone();
+    ends("a read", "data/", &mut || {
+        let disk = reader.clone();
+        Box::pin(async move { disk.read(1, 1).await.map(drop) })
+    })
+    .await;
+    assert_eq!(write_of(&disk.read(0, 1).await.unwrap()), 1);
+    disk.write(3, content(4).into()).await.unwrap();
+    disk.commit(4).await.unwrap();
+}
+
+type Asking = std::pin::Pin<Box<dyn Future<Output = std::result::Result<(), StoreFailure>>>>;
+
+#[test]
+fn a_store_that_does_not_answer_is_not_waited_for() {
+    on_simulated_time(nobody_waits_for_ever());
+}
+
+/// A take-over waits for a lease, or does not, and leaves nothing of the one before.
+async fn take_over_in_one_place() {
+    let mut bucket = Bucket::of("test".into(), Path::from("a/b"), Arc::new(InMemory::new()));
+    bucket.clock = Some(Arc::new(DefaultSystemClock::new()));
+    assert!(bucket.create(LINES * LINE_BYTES as u64, "nonce").await.unwrap());
+    Map::bind(&bucket, Some("first"), TakeOver::No).await.unwrap();
+    let access = Access::Write(Claim { generation: 7, ..claim_of("first") });
+    let first = StoreDisk::open(bucket.clone(), &access).await.unwrap();
+    let early = Map::bind(&bucket, Some("second"), TakeOver::Lapsed).await.unwrap_err();
+    assert!(early.problem.contains("its lease ends in"), "{early}");
+    first.renew().await.unwrap();
+    Map::bind(&bucket, Some("second"), TakeOver::Now).await.unwrap();
+    let access = Access::Write(Claim { place: "there".into(), ..claim_of("second") });
+    StoreDisk::open(bucket.clone(), &access).await.unwrap();
+    assert!(first.renew().await.is_err());
+}
+
+#[test]
+fn a_take_over_waits_for_a_lease_or_does_not() {
+    on_simulated_time(take_over_in_one_place());
 }
 
 #[test]

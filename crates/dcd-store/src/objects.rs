@@ -1,7 +1,7 @@
 //! The bucket: opening it, whether it keeps its word, and its errors in words.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 use dcd_protocol::store::{StoreFailure, StoreName};
@@ -14,7 +14,7 @@ use object_store::{
 };
 
 use crate::format::{FORMAT, FormatError, LINE_BYTES, LINES_MAX, ObjectId, Volume};
-use crate::patience::BySize;
+use crate::patience::{BySize, LastTrouble};
 
 const CONNECT_PATIENCE: Duration = Duration::from_secs(5);
 
@@ -25,6 +25,7 @@ pub struct Bucket {
     name: String,
     prefix: Path,
     pub(crate) store: Arc<dyn ObjectStore>,
+    pub(crate) last_trouble: LastTrouble,
     /// In the place of that of the machine.
     #[cfg(test)]
     pub(crate) clock: Option<Arc<dyn slatedb_common::clock::SystemClock>>,
@@ -32,7 +33,7 @@ pub struct Bucket {
 
 pub(crate) fn failure(problem: impl Into<String>, hint: &str) -> StoreFailure {
     let hint = (!hint.is_empty()).then(|| hint.to_owned());
-    StoreFailure { problem: problem.into(), hint, is_silence: false }
+    StoreFailure { problem: problem.into(), hint, is_silence: false, is_lost: false }
 }
 
 impl Bucket {
@@ -81,7 +82,10 @@ impl Bucket {
                     Ok(Arc::new(store))
                 });
                 let store = store.map_err(open_failed)?;
-                Ok(Bucket::of(words.clone(), Path::from(prefix.as_str()), Arc::new(store)))
+                let last_trouble = store.last_trouble();
+                let bucket =
+                    Bucket::of(words.clone(), Path::from(prefix.as_str()), Arc::new(store));
+                Ok(Bucket { last_trouble, ..bucket })
             }
         }
     }
@@ -92,9 +96,19 @@ impl Bucket {
             name,
             prefix,
             store,
+            last_trouble: LastTrouble::default(),
             #[cfg(test)]
             clock: None,
         }
+    }
+
+    /// Told to people, and compared with those of other machines, which may differ.
+    pub(crate) fn unix_seconds(&self) -> u64 {
+        #[cfg(test)]
+        if let Some(clock) = &self.clock {
+            return clock.now().timestamp().cast_unsigned();
+        }
+        SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
     }
 
     /// How the user names it.
@@ -127,7 +141,7 @@ impl Bucket {
             ),
             _ => ("check AWS_ENDPOINT_URL, AWS_REGION and that the server answers", true),
         };
-        StoreFailure { problem, hint: Some(hint.into()), is_silence }
+        StoreFailure { problem, hint: Some(hint.into()), is_silence, is_lost: false }
     }
 
     pub(crate) fn nonsense(&self, name: &str, error: &FormatError) -> StoreFailure {

@@ -11,6 +11,7 @@ use dcd_protocol::store::{StoreFacts, StoreFailure, StoreName};
 
 use crate::disk::StoreDisk;
 use crate::format::LINE_BYTES;
+use crate::keeper::STACK_BYTES;
 use crate::map::Access;
 use crate::objects::{Bucket, failure};
 
@@ -27,6 +28,7 @@ fn run<T>(
     let _ = rustls::crypto::ring::default_provider().install_default();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
+        .thread_stack_size(STACK_BYTES)
         .enable_all()
         .build()
         .map_err(|error| failure(format!("no threads: {error}"), ""))?;

@@ -1,16 +1,21 @@
 //! How long a request may take: a large one longer, so that a slow line gets it to its end.
+//!
+//! SlateDB makes a request again for as long as it fails, so who asks it for something waits no
+//! longer than that, and is told what failed last.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use futures::stream::BoxStream;
 use object_store::path::Path;
 use object_store::{
-    CopyOptions, GetOptions, GetRange, GetResult, ListResult, MultipartUpload, ObjectMeta,
+    CopyOptions, Error, GetOptions, GetRange, GetResult, ListResult, MultipartUpload, ObjectMeta,
     ObjectStore, PutMultipartOptions, PutOptions, PutPayload, PutResult, Result,
 };
+
+use crate::objects::error_words;
 
 /// Until a request of no size is answered.
 const REQUEST_PATIENCE: Duration = Duration::from_secs(10);
@@ -26,9 +31,48 @@ fn patience(bytes: u64) -> Duration {
     REQUEST_PATIENCE + Duration::from_secs(bytes / BYTES_PER_SECOND_MIN)
 }
 
+/// How long the map may take for something of so many bytes: until a request has failed, and was
+/// made once more.
+pub(crate) fn map_patience(bytes: u64) -> Duration {
+    3 * patience(bytes)
+}
+
+/// Which request has failed, if none has gone well since.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct LastTrouble(Arc<Mutex<Option<String>>>);
+
+impl LastTrouble {
+    pub(crate) fn words(&self) -> Option<String> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn note<T>(&self, location: &Path, result: Result<T>) -> Result<T> {
+        let is_answer = |error: &Error| {
+            matches!(
+                error,
+                Error::NotFound { .. }
+                    | Error::AlreadyExists { .. }
+                    | Error::Precondition { .. }
+                    | Error::NotModified { .. }
+            )
+        };
+        let words = match &result {
+            Err(error) if !is_answer(error) => {
+                Some(format!("the object {location}: {}", error_words(error)))
+            }
+            _ => None,
+        };
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = words;
+        result
+    }
+}
+
 /// The client of a request follows from its size.
 #[derive(Debug)]
-pub(crate) struct BySize([Arc<dyn ObjectStore>; SIZES_MAX.len()]);
+pub(crate) struct BySize {
+    clients: [Arc<dyn ObjectStore>; SIZES_MAX.len()],
+    last_trouble: LastTrouble,
+}
 
 impl BySize {
     /// `client` makes one by its time-outs: of one request, and of all attempts.
@@ -37,16 +81,22 @@ impl BySize {
     ) -> Result<BySize> {
         let mut of = |bytes| client(patience(bytes), 2 * patience(bytes));
         let [small, object, table] = SIZES_MAX;
-        Ok(BySize([of(small)?, of(object)?, of(table)?]))
+        let clients = [of(small)?, of(object)?, of(table)?];
+        Ok(BySize { clients, last_trouble: LastTrouble::default() })
+    }
+
+    /// Of all of them.
+    pub(crate) fn last_trouble(&self) -> LastTrouble {
+        self.last_trouble.clone()
     }
 
     fn of(&self, bytes: u64) -> &Arc<dyn ObjectStore> {
         let found = SIZES_MAX.iter().position(|most| bytes <= *most);
-        &self.0[found.unwrap_or(SIZES_MAX.len() - 1)]
+        &self.clients[found.unwrap_or(SIZES_MAX.len() - 1)]
     }
 
     fn small(&self) -> &Arc<dyn ObjectStore> {
-        &self.0[0]
+        &self.clients[0]
     }
 
     fn reader(&self, location: &Path, options: &GetOptions) -> &Arc<dyn ObjectStore> {
@@ -58,7 +108,7 @@ impl BySize {
             _ if location.parts().rev().nth(1).is_none_or(|it| it.as_ref() != "data") => {
                 self.small()
             }
-            _ => &self.0[OBJECT],
+            _ => &self.clients[OBJECT],
         }
     }
 }
@@ -78,7 +128,8 @@ impl ObjectStore for BySize {
         options: PutOptions,
     ) -> Result<PutResult> {
         let client = self.of(payload.content_length() as u64);
-        client.put_opts(location, payload, options).await
+        let put = client.put_opts(location, payload, options).await;
+        self.last_trouble.note(location, put)
     }
 
     async fn put_multipart_opts(
@@ -86,11 +137,12 @@ impl ObjectStore for BySize {
         location: &Path,
         options: PutMultipartOptions,
     ) -> Result<Box<dyn MultipartUpload>> {
-        self.0[OBJECT].put_multipart_opts(location, options).await
+        self.clients[OBJECT].put_multipart_opts(location, options).await
     }
 
     async fn get_opts(&self, location: &Path, options: GetOptions) -> Result<GetResult> {
-        self.reader(location, &options).get_opts(location, options).await
+        let got = self.reader(location, &options).get_opts(location, options).await;
+        self.last_trouble.note(location, got)
     }
 
     fn delete_stream(
@@ -160,6 +212,16 @@ mod tests {
             assert!(by_size.get(&Path::from("p/data/1-1")).await.is_ok());
             assert!(by_size.get_range(&Path::from("p/data/1-1"), 0..1 << 20).await.is_ok());
             assert!(by_size.get_range(&Path::from("p/volume"), 0..10).await.is_ok());
+            // What is not there is an answer.
+            assert!(by_size.get(&Path::from("p/nothing")).await.is_err());
+            assert_eq!(by_size.last_trouble().words(), None);
+            let source = "no answer".into();
+            let failed: Result<()> = Err(Error::Generic { store: "S3", source });
+            let _ = by_size.last_trouble.note(&Path::from("p/map/wal/1"), failed);
+            let words = by_size.last_trouble().words().unwrap();
+            assert!(words.contains("p/map/wal/1") && words.contains("no answer"), "{words}");
+            assert!(by_size.get(&Path::from("p/volume")).await.is_ok());
+            assert_eq!(by_size.last_trouble().words(), None);
         });
     }
 }

@@ -262,8 +262,8 @@ fn set(settings: &mut Settings, key: &str, value: &DeValue<'_>) -> Result<bool, 
         "lock-memory" => settings.lock_memory = Some(boolean(value)?),
         "memory-max" => settings.memory_max = Some(with(value, parse_size)?),
         // In a file it would be said once and hold for every damage to come.
-        "accept-damage" | "trust-disks" | "degraded" | "replace-member" | "new-leg"
-        | "without-leg" | "nvram-lost" => {
+        "accept-damage" | "trust-disks" | "take-over" | "degraded" | "replace-member"
+        | "new-leg" | "without-leg" | "nvram-lost" => {
             return Err(ValueProblem::OnlyOnTheCommandLine);
         }
         _ => return Ok(false),

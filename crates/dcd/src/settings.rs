@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use dcd_daemon::device::device_spec::{DeviceSpec, DeviceSpecError};
-use dcd_daemon::device::network::store_of;
+use dcd_daemon::device::network::{TakeOver, store_of};
 use dcd_daemon::frontend::nbd::listen::{NbdAddress, NbdOptions};
 use dcd_daemon::frontend::nbd::server::CONNECTIONS_LIMIT;
 use dcd_daemon::frontend::nbd::tls::TlsAccess;
@@ -243,6 +243,13 @@ pub struct Settings {
     /// together, or one is older than the other. Never in a configuration file.
     #[arg(long, help_heading = TROUBLE)]
     pub trust_disks: bool,
+    /// Take a data-disk in an object store from whoever has it: with the cache on the cache-disk if
+    /// that is the store's, else with a new one. `now`: also from a dcd whose lease has not ended,
+    /// which is shut out; what it has in its log and in no window is not in the store. Never in a
+    /// configuration file.
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "lapsed",
+          value_name = "lapsed|now", help_heading = TROUBLE)]
+    pub take_over: Option<TakeOverArgument>,
     /// Serve a volume although disks are missing that held something of it. Never in a
     /// configuration file.
     #[arg(long, help_heading = VOLUME)]
@@ -405,6 +412,7 @@ impl Settings {
             no_detect,
             accept_damage,
             trust_disks,
+            take_over,
             degraded,
             replace_member,
             witness,
@@ -473,6 +481,7 @@ impl Settings {
             ("--no-detect", is_on(no_detect)),
             ("--accept-damage", *accept_damage),
             ("--trust-disks", *trust_disks),
+            ("--take-over", take_over.is_some()),
             ("--degraded", *degraded),
             ("--replace-member", !replace_member.is_empty()),
             ("--memory-directory", memory_directory.is_some()),
@@ -560,6 +569,7 @@ impl Settings {
             read_only: self.read_only.or(under.read_only),
             accept_damage: self.accept_damage || under.accept_damage,
             trust_disks: self.trust_disks || under.trust_disks,
+            take_over: self.take_over.or(under.take_over),
             degraded: self.degraded || under.degraded,
             replace_member: self.replace_member,
             witness: self.witness.or(under.witness),
@@ -705,6 +715,26 @@ impl Settings {
 pub fn span(set: Option<Duration>, default: dcd_engine::Duration) -> dcd_engine::Duration {
     let nanos = |set: Duration| u64::try_from(set.as_nanos()).unwrap_or(u64::MAX);
     set.map_or(default, |set| dcd_engine::Duration(nanos(set)))
+}
+
+/// `--take-over`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub enum TakeOverArgument {
+    /// If nobody has a lease on it any more
+    Lapsed,
+    /// Whoever has one is shut out
+    Now,
+}
+
+impl TakeOverArgument {
+    /// In the words of who does it.
+    pub fn of(argument: Option<TakeOverArgument>) -> TakeOver {
+        match argument {
+            None => TakeOver::No,
+            Some(TakeOverArgument::Lapsed) => TakeOver::Lapsed,
+            Some(TakeOverArgument::Now) => TakeOver::Now,
+        }
+    }
 }
 
 /// `--ack`.

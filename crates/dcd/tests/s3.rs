@@ -99,7 +99,8 @@ impl InStore {
         ]
         .map(|(key, value)| (key.to_owned(), value))
         .into();
-        Some(InStore { site, store: "s3://bucket/some/prefix".into(), server: Some(server) })
+        // A name is locked on a machine, whichever server it is of.
+        Some(InStore { site, store: format!("s3://bucket/{test}/prefix"), server: Some(server) })
     }
 
     fn create(&self, more: &str) {
@@ -124,6 +125,16 @@ impl InStore {
         let _ = fs::remove_file(self.site.path("image"));
         self.site.dcd(&format!("store copy {} --to image", self.store)).ok();
         fs::read(self.site.path("image")).unwrap()
+    }
+
+    /// As another machine would have it: nobody on this one sees that both are the same store.
+    fn another_name(&self) -> String {
+        let same = self.site.path("same");
+        if !same.exists() {
+            fs::create_dir(self.site.path("elsewhere")).unwrap();
+            std::os::unix::fs::symlink("bucket", &same).unwrap();
+        }
+        format!("s3+file://{}", same.display())
     }
 
     fn refused(&self, line: &str, words: &[&str]) {
@@ -228,7 +239,10 @@ fn the_store_alone_is_a_prefix(it: &mut InStore, kills: u64) {
     let create = format!("create --cache-disk c --cache-size 5M --data-disk {}", it.store);
     it.refused(&create, &["it belongs to cache", "--take-over"]);
     let _ = fs::remove_file(it.site.path("c"));
-    it.create("--take-over");
+    // It was killed: nobody knows that it is gone.
+    it.refused(&format!("{create} --take-over"), &["its lease ends in", "--take-over=now"]);
+    let _ = fs::remove_file(it.site.path("c"));
+    it.create("--take-over=now");
     it.refused(
         &format!("serve --cache-disk old --data-disk {} --nbd unix:sock --memory-lost", it.store),
         &["it belongs to cache"],
@@ -312,20 +326,276 @@ fn an_owner_that_was_taken_over_writes_no_more() {
     it.site.dcd("drain --control ctl").ok();
     // On another host, as it were: another name for the same store.
     fs::rename(it.site.path("c"), it.site.path("old")).unwrap();
-    std::os::unix::fs::symlink("bucket", it.site.path("same")).unwrap();
-    let same = format!("s3+file://{}", it.site.path("same").display());
+    let same = it.another_name();
     let create = format!("create --cache-disk c --cache-size 5M --data-disk {same} --take-over");
-    it.site.dcd(&create).ok();
+    it.refused(&create, &["its lease ends in"]);
+    let _ = fs::remove_file(it.site.path("c"));
+    it.site.dcd(&format!("{create}=now")).ok();
     client.write(4096, &[2; 4096]).unwrap();
     client.flush().unwrap();
     let problem = until("it is told", || {
         let log = old.log();
-        (log.contains("somebody else has opened it") || log.contains("it belongs to cache"))
-            .then_some(log)
+        log.contains("it belongs to cache").then_some(log)
     });
     assert!(!problem.contains("panicked"), "{problem}");
     assert_eq!(it.image()[4096..8192], [1; 4096], "what is in the log only stays there");
     old.kill();
+}
+
+/// A daemon beside the one on `sock`.
+fn serve_beside(it: &InStore, cache: &str, store: &str, more: &str) -> harness::Daemon {
+    let line = beside(cache, store, more);
+    it.site.start_line(&format!("{line} {FLAGS}")).ready()
+}
+
+fn beside(cache: &str, store: &str, more: &str) -> String {
+    format!(
+        "serve --cache-disk {cache} --data-disk {store} --nbd unix:{cache}.sock --control {cache}.ctl \
+         --memory-directory elsewhere --memory-lost {more}"
+    )
+}
+
+fn count_of(text: &str, words: &str) -> usize {
+    text.matches(words).count()
+}
+
+/// Two daemons with copies of one cache-disk are the same cache: one of them has the store, and the
+/// other does not get it back by itself, nor ever again with what is older (C82).
+#[test]
+fn copies_of_a_cache_do_not_fight_for_the_store() {
+    let it = InStore::in_directory();
+    it.create("--size 4M");
+    let first = it.serve();
+    let mut client = Client::connect(&it.site.socket());
+    client.write(0, &[1; 4096]).unwrap();
+    it.site.dcd("drain --control ctl").ok();
+    // As it is while it is served.
+    fs::copy(it.site.path("c"), it.site.path("c2")).unwrap();
+    let same = it.another_name();
+    it.refused(&beside("c2", &same, ""), &["another dcd has it open", "its lease ends in"]);
+    it.refused(&beside("c2", &same, "--take-over"), &["its lease ends in", "--take-over=now"]);
+    // Whoever was refused has disturbed nobody.
+    client.write(4096, &[1; 4096]).unwrap();
+    it.site.dcd("drain --control ctl").ok();
+    fs::copy(it.site.path("c"), it.site.path("c2")).unwrap();
+    // The memory of the first is on another machine. It would be put back.
+    first.signal(Signal::STOP);
+    for entry in fs::read_dir(it.site.path("")).unwrap() {
+        let path = entry.unwrap().path();
+        if path.extension().is_some_and(|extension| extension == "segments") {
+            fs::remove_file(path).unwrap();
+        }
+    }
+    let second = serve_beside(&it, "c2", &same, "--take-over=now");
+    first.signal(Signal::CONT);
+    let mut other = Client::connect(&it.site.path("c2.sock"));
+    other.write(8192, &[2; 4096]).unwrap();
+    it.site.dcd("drain --control c2.ctl").ok();
+
+    // The first finds that out, says so once, and keeps what it has in its log, whatever becomes of
+    // what had the store open for it.
+    client.write(0, &[3; 4096]).unwrap();
+    client.flush().unwrap();
+    let lost = "another dcd has opened it since";
+    until("it is told", || first.log().contains(lost).then_some(()));
+    until("its status has it", || {
+        let problem = it.site.status()["ordered"]["problem"].as_str()?.to_owned();
+        problem.contains(lost).then_some(())
+    });
+    for number in 0..8 {
+        for pid in InStore::workers_of(&first) {
+            let _ = rustix::process::kill_process(pid, Signal::KILL);
+        }
+        other.write(12288, &[number; 4096]).unwrap();
+        it.site.dcd("drain --control c2.ctl").ok();
+        std::thread::sleep(std::time::Duration::from_millis(300));
+    }
+    client.write(16384, &[3; 4096]).unwrap();
+    client.flush().unwrap();
+    assert_eq!(count_of(&first.log(), lost), 1, "{}", first.log());
+    assert_eq!(client.read(0, 4096).unwrap(), [3; 4096]);
+    assert_eq!(it.image()[..4096], [1; 4096]);
+    first.kill();
+    drop((client, other));
+
+    // Neither while the other has the store, nor when that has ended in order.
+    let again =
+        format!("serve --cache-disk c --data-disk {} --nbd unix:sock --memory-lost", it.store);
+    it.refused(&again, &["older copy", "--trust-disks"]);
+    second.stop();
+    it.refused(&again, &["older copy", "--trust-disks"]);
+    it.refused(&format!("{again} --take-over=now"), &["older copy"]);
+    // Whoever has it in order is waited for by nobody, wherever it is served next.
+    fs::copy(it.site.path("c2"), it.site.path("c3")).unwrap();
+    serve_beside(&it, "c3", &same, "").stop();
+}
+
+/// A lease is waited for, and no longer: then another one has the store within seconds.
+#[test]
+fn a_lease_ends() {
+    let it = InStore::in_directory();
+    it.create("--size 4M");
+    let first = it.serve();
+    Client::connect(&it.site.socket()).write(0, &[1; 4096]).unwrap();
+    it.site.dcd("drain --control ctl").ok();
+    fs::copy(it.site.path("c"), it.site.path("c2")).unwrap();
+    // As if its machine had gone; a start there would know that nobody else can have it.
+    first.kill_group();
+    let same = it.another_name();
+    let began = std::time::Instant::now();
+    it.refused(&beside("c2", &same, ""), &["its lease ends in"]);
+    let left = |it: &InStore| it.info()["lease_left_seconds"].as_u64();
+    let seconds = left(&it).expect("there is a lease");
+    assert!((20..=40).contains(&seconds), "{seconds}");
+    let again = it.serve();
+    it.site.dcd("drain --control ctl").ok();
+    again.kill_group();
+    std::thread::sleep(std::time::Duration::from_secs(left(&it).unwrap_or(0)));
+    let ended = until("the lease has ended", || left(&it).is_none().then(std::time::Instant::now));
+    assert!(ended - began < std::time::Duration::from_secs(60));
+    // Its superblock is older now than that of the start in between.
+    it.refused(&beside("c2", &same, ""), &["older copy"]);
+    fs::copy(it.site.path("c"), it.site.path("c3")).unwrap();
+    let began = std::time::Instant::now();
+    let third = serve_beside(&it, "c3", &same, "");
+    let took = began.elapsed();
+    println!("taken over in {took:?}");
+    assert!(took < std::time::Duration::from_secs(5), "{took:?}");
+    third.stop();
+}
+
+/// With `ack remote` nothing is acknowledged while the lease may have ended, though all is in the
+/// store (C83).
+#[test]
+fn without_a_lease_no_flush_is_answered() {
+    let it = InStore::in_directory();
+    it.create("--size 4M");
+    let flags = format!("{FLAGS} --ack remote");
+    let daemon = it.site.serve_disks("c", &it.store, &flags);
+    let mut client = Client::connect(&it.site.socket());
+    client.write(0, &[1; 4096]).unwrap();
+    client.flush().unwrap();
+    it.site.dcd("drain --control ctl").ok();
+    // Nobody renews it.
+    let stopped: Vec<Pid> = InStore::workers_of(&daemon);
+    assert!(!stopped.is_empty());
+    let signal_all = |signal| {
+        for pid in &stopped {
+            rustix::process::kill_process(*pid, signal).unwrap();
+        }
+    };
+    signal_all(Signal::STOP);
+    std::thread::sleep(std::time::Duration::from_secs(29));
+    client.patience(std::time::Duration::from_secs(3));
+    client.send_flush().unwrap();
+    let early = client.reply();
+    assert!(matches!(early, Err(harness::nbd::Failure::Gone(_))), "{early:?}");
+    signal_all(Signal::CONT);
+    client.patience(std::time::Duration::from_secs(60));
+    let (_, answered) = client.reply().unwrap();
+    assert_eq!(answered, Ok(()));
+    client.flush().unwrap();
+    daemon.stop();
+}
+
+/// A machine is lost, and one command goes on elsewhere (C84).
+#[test]
+fn a_start_takes_a_store_over() {
+    let it = InStore::in_directory();
+    it.create("--size 4M");
+    let flags = FLAGS.replace("--ship-within 200ms", "--ship-within 1h");
+    let first = it.site.serve_disks("c", &it.store, &flags);
+    let mut client = Client::connect(&it.site.socket());
+    client.write(0, &[1; 4096]).unwrap();
+    it.site.dcd("drain --control ctl").ok();
+    client.write(4096, &[2; 4096]).unwrap();
+    client.flush().unwrap();
+    let before = it.info()["cache"].clone();
+    first.kill_group();
+    let same = it.another_name();
+    let take_over = |cache: &str, how: &str| beside(cache, &same, how);
+    it.refused(&take_over("missing", "--take-over=now"), &["missing", "--cache-size"]);
+    fs::write(it.site.path("c2"), vec![0; 5 << 20]).unwrap();
+    it.refused(&take_over("c2", ""), &["c2"]);
+    it.refused(&take_over("c2", "--take-over"), &["its lease ends in", "--take-over=now"]);
+    assert_eq!(it.info()["cache"], before, "whoever was refused has changed nothing");
+    let began = std::time::Instant::now();
+    let second = serve_beside(&it, "c2", &same, "--take-over=now");
+    let took = began.elapsed();
+    println!("taken over in {took:?}");
+    assert!(took < std::time::Duration::from_secs(5), "{took:?}");
+    let mut client = Client::connect(&it.site.path("c2.sock"));
+    assert_eq!(client.read(0, 8192).unwrap(), [[1; 4096], [0; 4096]].concat());
+    client.write(8192, &[3; 4096]).unwrap();
+    it.site.dcd("drain --control c2.ctl").ok();
+    drop(client);
+
+    // The old one has what is nowhere else.
+    let old =
+        format!("serve --cache-disk c --data-disk {} --nbd unix:sock --take-over=now", it.store);
+    it.refused(&old, &["not on its data-disk yet", "dcd salvage", "--force --uuid"]);
+    second.stop();
+    it.refused(&old, &["not on its data-disk yet", "dcd salvage", "--force --uuid"]);
+    let taken = it.info()["cache"].clone();
+    assert_ne!(taken, before);
+    // With the store's own cache it is a start like any other.
+    serve_beside(&it, "c2", &same, "--take-over").stop();
+    assert_eq!(it.info()["cache"], taken);
+    assert_eq!(it.image()[8192..12288], [3; 4096]);
+    it.site.folder.disk("d", 4 << 20);
+    it.refused(
+        "serve --cache-disk c3 --data-disk d --nbd unix:sock --take-over",
+        &["object store"],
+    );
+}
+
+/// A server that is away costs nothing but time, is told of by its objects, and is found again.
+#[test]
+fn a_server_that_is_away_is_told_of() {
+    let Some(mut it) = InStore::in_bucket("a_server_that_is_away_is_told_of") else { return };
+    it.create("--size 4M");
+    let flags = format!("{FLAGS} --drain-timeout 40s");
+    let daemon = it.site.serve_disks("c", &it.store, &flags);
+    let mut client = Client::connect(&it.site.socket());
+    client.write(0, &[1; 8192]).unwrap();
+    it.site.dcd("drain --control ctl").ok();
+    for (number, is_silent) in [(2, false), (3, true)] {
+        let server = it.server.as_mut().unwrap();
+        match (is_silent, &server.helper) {
+            (true, Some(Helper(child))) => {
+                rustix::process::kill_process(Pid::from_child(child), Signal::STOP).unwrap();
+            }
+            _ => server.stop(),
+        }
+        let (began, before) = (std::time::Instant::now(), daemon.log().len());
+        client.write(4096, &[number; 4096]).unwrap();
+        client.flush().unwrap();
+        let words = loop {
+            let log = daemon.log()[before..].to_owned();
+            if log.contains("cannot write") || log.contains("cannot read") {
+                break log;
+            }
+            let waited = began.elapsed();
+            assert!(waited < std::time::Duration::from_secs(120), "{log}");
+            std::thread::sleep(std::time::Duration::from_millis(200));
+        };
+        println!("told after {:?}: {words}", began.elapsed());
+        assert!(words.contains("data/") || words.contains("map/"), "{words}");
+        // What is under way ends, too: whoever waits for all of it is told.
+        let drained = it.site.dcd("drain --control ctl");
+        assert_ne!(drained.code, Some(0), "{}", drained.stdout);
+        it.refused(&format!("store info {}", it.store), &["cannot read the object volume"]);
+        let server = it.server.as_mut().unwrap();
+        match (is_silent, &server.helper) {
+            (true, Some(Helper(child))) => {
+                rustix::process::kill_process(Pid::from_child(child), Signal::CONT).unwrap();
+            }
+            _ => server.start(),
+        }
+        it.site.dcd("drain --control ctl").ok();
+        assert_eq!(it.image()[..8192], [[1; 4096], [number; 4096]].concat());
+    }
+    daemon.stop();
 }
 
 #[test]
@@ -386,7 +656,8 @@ fn a_server_that_refuses_is_told_of() {
     server.flags = vec!["--nometa".into()];
     server.start();
     it.refused(&line(&it.store), &["no conditional writes"]);
-    assert!(!it.site.path("s3/bucket/some/prefix/volume").exists());
+    let volume = format!("s3/{}/volume", &it.store["s3://".len()..]);
+    assert!(!it.site.path(&volume).exists());
     it.server.as_mut().unwrap().stop();
     it.refused(&line(&it.store), &[&it.store]);
 }

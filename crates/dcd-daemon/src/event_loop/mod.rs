@@ -36,12 +36,13 @@ use dcd_engine::volume::growth::Growth;
 use dcd_engine::volume::{GrowthEnd, ReplaceError};
 use dcd_engine::{
     Buffer, DestagePolicyKind, Device, Engine, EngineConfig, Geometry, GrowRefusal, Input, Io,
-    IoDone, MemoryUse, Operation, Output, Phase, Reply, Request, RequestError, RequestId, Time,
-    VolumeError, VolumeRequest,
+    IoDone, IoId, MemoryUse, Operation, Output, Phase, Reply, Request, RequestError, RequestId,
+    Time, VolumeError, VolumeRequest,
 };
 use rustix::event::PollFlags;
 
 use crate::clock::Clock;
+use crate::device::network::lease::Lease;
 use crate::device::share_room::ShareRoom;
 use crate::disk::network::NetworkStanding;
 use crate::disk::{Disk, DiskKey, DiskPart};
@@ -57,7 +58,7 @@ use crate::frontend::nbd::{Event, Export};
 use crate::frontend::ublk::queue::{Fetched, Hint};
 use crate::frontend::ublk::server::{UblkKey, UblkServer};
 use crate::memory::watch::{MemoryWatch, Seen};
-use crate::pair::label_keeper::{After, LabelKeeper};
+use crate::pair::label_keeper::{After, LabelKeeper, superblock_in};
 use crate::pair::legs::{CacheSide, NewLeg, NewLegError};
 use crate::pair::new_member::{NewMember, NewMemberError};
 use crate::process::signals::{Signal, Signals};
@@ -187,6 +188,10 @@ pub struct EventLoop<C> {
     pending_free: Vec<u32>,
     /// Durable on the cache-disk, and now to wait for a window.
     window_awaited: Vec<Pending>,
+    /// Flushes that are in a window, and wait for the lease on its store.
+    lease_awaited: Vec<(Pending, Reply, Time)>,
+    /// A superblock that is being written: its I/O and its generation.
+    superblock_under_way: Option<(IoId, u64)>,
     /// Requests answered in this turn, to be timed at its end.
     answered: Vec<Answered>,
     response_times: ResponseTimes,
@@ -351,6 +356,8 @@ impl<C: Core> EventLoop<C> {
             pending: Vec::new(),
             pending_free: Vec::new(),
             window_awaited: Vec::new(),
+            lease_awaited: Vec::new(),
+            superblock_under_way: None,
             answered: Vec::new(),
             response_times: ResponseTimes::default(),
             recorders: Vec::new(),
@@ -763,6 +770,11 @@ impl<C: Core> EventLoop<C> {
         if self.is_closing {
             return;
         }
+        if let Some((_, generation)) = self.superblock_under_way.take_if(|it| it.0 == done.id)
+            && let (Some(lease), Ok(())) = (self.lease(), done.result)
+        {
+            lease.note_generation(generation);
+        }
         let after = match &mut self.label {
             None => After::Give(done),
             Some(label) => label.ended(done),
@@ -977,6 +989,11 @@ impl<C: Core> EventLoop<C> {
     }
 
     fn start_io(&mut self, io: Io) {
+        if self.window_hook.as_ref().is_some_and(WindowHook::is_of_store)
+            && let Some(superblock) = superblock_in(&io)
+        {
+            self.superblock_under_way = Some((io.id, superblock.generation));
+        }
         let core = &self.core;
         let after = match &mut self.label {
             Some(label) if io.device == Device::CacheDisk => {
@@ -1150,9 +1167,46 @@ impl<C: Core> EventLoop<C> {
                     reply.result = Err(RequestError::Io);
                 }
                 reply.buffer = buffer;
+                if reply.result.is_ok() && !self.has_lease() {
+                    self.lease_awaited.push((pending, reply, self.now));
+                    // It may be lost, and then nothing is waited for.
+                    return self.look_at_lease();
+                }
             }
             WaitsForWindow::Then | WaitsForWindow::No => {}
         }
+        self.finish(pending, reply);
+    }
+
+    /// That on the object store, if there is one.
+    fn lease(&self) -> Option<&Lease> {
+        self.window_hook.as_ref().and_then(WindowHook::lease)
+    }
+
+    /// Whether no other machine can have taken the object store over, if there is one.
+    fn has_lease(&self) -> bool {
+        self.lease().is_none_or(Lease::is_alive)
+    }
+
+    /// Answers flushes that wait for the lease: when it was renewed, or never will be, or not
+    /// within the time of a drain.
+    fn look_at_lease(&mut self) {
+        let (has_lease, is_lost) = (self.has_lease(), self.lease().is_some_and(Lease::is_lost));
+        let patience =
+            self.core.engine().map_or(dcd_engine::Duration(0), |it| it.config().drain_timeout);
+        for (pending, mut reply, since) in std::mem::take(&mut self.lease_awaited) {
+            if !has_lease {
+                if !is_lost && self.now.since(since) < patience {
+                    self.lease_awaited.push((pending, reply, since));
+                    continue;
+                }
+                reply.result = Err(RequestError::Io);
+            }
+            self.finish(pending, reply);
+        }
+    }
+
+    fn finish(&mut self, pending: Pending, reply: Reply) {
         if pending.ticket.is_some() {
             self.note_size();
         }
@@ -1267,6 +1321,7 @@ impl<C: Core> EventLoop<C> {
                 Message::WindowKept { window, is_kept } if !self.is_closing => {
                     self.give(Input::WindowKept { window, is_kept });
                 }
+                Message::LeaseNews => self.look_at_lease(),
                 Message::WindowKept { .. } | Message::Wake => {}
             }
         }
@@ -1295,8 +1350,10 @@ impl<C: Core> EventLoop<C> {
     /// under way any more on its disks.
     pub fn close(mut self) -> (C, bool) {
         self.is_closing = true;
-        if let (Some(hook), true) = (&self.window_hook, self.core.is_detached()) {
-            hook.release();
+        match (&self.window_hook, self.core.is_detached()) {
+            (Some(hook), true) => hook.release(),
+            (Some(hook), false) => hook.rest(),
+            (None, _) => {}
         }
         // First: the hook reads the data-disk, whose locks go with the disks.
         self.window_hook = None;
@@ -1309,6 +1366,7 @@ impl<C: Core> EventLoop<C> {
         self.nbd.stop_listening();
         self.nbd.disconnect_all();
         self.pending.clear();
+        self.lease_awaited.clear();
         let is_empty = self.ring.close(CLOSE_PATIENCE);
         if let Some(memory) = self.memory {
             // An I/O that hangs may still read from it.

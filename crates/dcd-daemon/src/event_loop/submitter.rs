@@ -182,6 +182,8 @@ pub(crate) enum Message {
         window: u64,
         is_kept: bool,
     },
+    /// The lease on an object store was renewed, or was not.
+    LeaseNews,
     /// Only to wake the loop.
     Wake,
 }
@@ -199,6 +201,11 @@ impl Submitter {
     /// Tells whether a window of ordered shipping was kept.
     pub(crate) fn window_kept(&self, window: u64, is_kept: bool) {
         self.send(Message::WindowKept { window, is_kept });
+    }
+
+    /// The lease on an object store was renewed, or was not.
+    pub(crate) fn lease_news(&self) {
+        self.send(Message::LeaseNews);
     }
 
     /// Submits a request. The range is checked by the event loop; one that does not lie within the

@@ -164,7 +164,7 @@ pub(crate) fn judge_label(
     }
 }
 
-fn has_lost_a_superblock(cache_disk: &DeviceFile) -> bool {
+pub(crate) fn has_lost_a_superblock(cache_disk: &DeviceFile) -> bool {
     SUPERBLOCK_OFFSETS.iter().any(|offset| {
         let bytes = cache_disk.read_at(*offset, SUPERBLOCK_SIZE);
         bytes.is_ok_and(|bytes| Superblock::decode(bytes.bytes()).is_err())
@@ -314,7 +314,7 @@ fn tell(error: IoError, what: &str) {
 }
 
 /// The superblock that an I/O writes, if it does.
-fn superblock_in(io: &Io) -> Option<Superblock> {
+pub(crate) fn superblock_in(io: &Io) -> Option<Superblock> {
     let IoOperation::Write { offset, data: IoData::Owned(bytes), .. } = &io.operation else {
         return None;
     };

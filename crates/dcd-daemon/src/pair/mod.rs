@@ -18,6 +18,7 @@ use dcd_engine::{EngineConfig, FormatError, Superblock};
 
 use crate::device::device_file::{DeviceError, DeviceFile};
 use crate::device::device_spec::DeviceSpec;
+use crate::device::network::TakeOver;
 use crate::pair::book::PairBook;
 use crate::process::isolation::MemoryLimit;
 
@@ -44,6 +45,8 @@ pub struct PairOptions {
     pub nvram: Option<NvramOptions>,
     /// Go on without the memory in front of the log that the last session had, if it is lost.
     pub nvram_lost: bool,
+    /// Whether an object store is taken from another daemon that has a lease on it.
+    pub take_over: TakeOver,
     /// Which size of the data-disk counts.
     pub size: DataDiskSize,
     /// Most memory that it may come to need, with its clients; `None`: what it takes.

@@ -42,6 +42,7 @@ use rustix::io::Errno;
 use crate::clock::Clock;
 use crate::device::device_file::{DeviceError, DeviceFile};
 use crate::device::device_spec::DeviceSpec;
+use crate::device::network::TakeOver;
 use crate::device::shares::{DirectoryChange, directory_at, make_directory, share_at};
 use crate::event_loop::EventLoop;
 use crate::event_loop::submitter::Completion;
@@ -367,6 +368,7 @@ impl Run {
                 replacements: Vec::new(),
                 degraded: false,
             },
+            take_over: TakeOver::No,
             not_for_volumes: None,
             engine: self.config.clone(),
             one_disk: Some(false),

@@ -39,6 +39,7 @@ use crate::control::ControlServer;
 use crate::control::settings::SharedSettings;
 use crate::device::device_file::let_udev_look;
 use crate::device::device_spec::DeviceSpec;
+use crate::device::network::TakeOver;
 use crate::device::shares::disk_of;
 use crate::event_loop::EventLoop;
 use crate::event_loop::core::Core;
@@ -144,6 +145,8 @@ pub struct ServeOptions {
     pub window_hook: Option<WindowHookOptions>,
     /// Flushes and FUA are answered when a window with all of it was kept, and not before.
     pub remote_ack: bool,
+    /// Whether an object store is taken from another daemon that has a lease on it.
+    pub take_over: TakeOver,
     /// What the host remembers of pairs.
     pub pairs: PairBook,
     /// What may be set while it serves, and the file that SIGHUP has read again.
@@ -497,6 +500,7 @@ fn pair_options(options: &ServeOptions) -> PairOptions {
     PairOptions {
         cache_disks: options.cache_disks.clone(),
         data_disks: options.data_disks.clone(),
+        take_over: options.take_over,
         not_for_volumes: None,
         engine: options.engine.clone(),
         one_disk: options.one_disk,

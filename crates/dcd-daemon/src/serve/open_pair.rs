@@ -18,7 +18,7 @@ use crate::clock::Clock;
 use crate::device::device_file::{DeviceError, DeviceFile, share_a_disk};
 use crate::device::device_spec::DeviceSpec;
 use crate::device::identity::same_disks;
-use crate::device::network::store::claim_store;
+use crate::device::network::store::{Start, claim_store};
 use crate::device::network::{Mark, NetworkProblem, StoreName};
 use crate::device::shares::whole_name;
 use crate::disk::Disk;
@@ -27,10 +27,10 @@ use crate::frontend::nbd::Export;
 use crate::frontend::nbd::server::CONNECTIONS_MAX;
 use crate::memory::places::{others_write, trusted_owners};
 use crate::memory::search::{Found, MemorySearch, identity_of};
-use crate::memory::segment_memory::{SegmentFile, SharedSegmentMemory};
+use crate::memory::segment_memory::{BootId, SegmentFile, SharedSegmentMemory};
 use crate::memory::watch::MemoryWatch;
 use crate::pair::book::PairEntry;
-use crate::pair::label_keeper::{LabelKeeper, judge_label, read_data_label};
+use crate::pair::label_keeper::{LabelKeeper, has_lost_a_superblock, judge_label, read_data_label};
 use crate::pair::legs::{CacheSide, write_leg_label};
 use crate::pair::members::Members;
 use crate::pair::{DataDiskSize, PairOptions, SuperblockError, read_superblock, replaced};
@@ -125,7 +125,18 @@ pub(crate) fn open_pair_on(
     if let (Some(store), false) = (&store, data_disk_read_only) {
         // Whoever wrote to it before writes no more. Refused, it has changed nothing. So it is for
         // a cache that is read-only, too: that ends while it is served.
-        claim_store(store, superblock.uuid).map_err(|failure| {
+        let cache_disks: Vec<&Path> = found.side.iter().map(|leg| leg.file().path()).collect();
+        // A superblock that has gone bad was the newer one.
+        let is_bad = has_lost_a_superblock(found.disk().file());
+        let start = Start {
+            cache: superblock.uuid,
+            generation: superblock.generation + u64::from(is_bad),
+            boot_id: BootId::current().bytes(),
+            cache_disks,
+            trusts_disks: trust_disks,
+            take_over: options.take_over,
+        };
+        claim_store(store, &start).map_err(|failure| {
             let path = store.to_string().into();
             let source = Box::new(NetworkProblem::Store(failure));
             ServeError::device("data-disk")(DeviceError::Network { path, source })
@@ -216,6 +227,10 @@ pub(crate) fn open_pair_on(
         let ended = move |window, is_kept| submitter.window_kept(window, is_kept);
         let hook = WindowHook::of_store(store, ended);
         let hook = hook.map_err(ServeError::system("start what commits windows"))?;
+        let submitter = event_loop.submitter();
+        if let Some(lease) = hook.lease() {
+            lease.set_on_news(move || submitter.lease_news());
+        }
         event_loop.set_window_hook(hook);
     }
     Ok(Pair {

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use dcd_daemon::device::device_file::DeviceFile;
 use dcd_daemon::device::device_spec::DeviceSpec;
+use dcd_daemon::device::network::TakeOver;
 use dcd_daemon::frontend::nbd::listen::NbdOptions;
 use dcd_daemon::pair::book::PairBook;
 use dcd_daemon::ring::busy_poll::BusyPollMax;
@@ -68,6 +69,7 @@ pub fn options(directory: &Path) -> ServeOptions {
         caretaker: None,
         window_hook: None,
         remote_ack: false,
+        take_over: TakeOver::No,
         pairs: PairBook::default(),
         settings: None,
         settings_file: None,

@@ -153,6 +153,7 @@ mod tests {
             "new-leg",
             "without-leg",
             "trust-disks",
+            "take-over",
         ];
         let flags: Vec<_> = flags.into_iter().filter(|flag| !own.contains(flag)).collect();
         assert_eq!(flags, crate::config_file::KEYS);

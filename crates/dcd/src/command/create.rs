@@ -15,6 +15,7 @@ use clap::Args;
 use dcd_daemon::device::device_file::DeviceFile;
 use dcd_daemon::device::device_spec::DeviceSpec;
 use dcd_daemon::device::foreign_content::{Content, look};
+use dcd_daemon::device::network::TakeOver;
 use dcd_daemon::device::network::is_network;
 use dcd_daemon::device::shares::{Place, ShareProblem, directory_of, disk_of, is_no_directory};
 use dcd_daemon::pair::book::PairBook;
@@ -43,6 +44,7 @@ use crate::error::CommandError;
 use crate::image::dirty::Dirty;
 use crate::image::{CacheImage, ImageError};
 use crate::progress::{Progress, Unit};
+use crate::settings::TakeOverArgument;
 use crate::stdout::{print, print_json};
 
 /// Make a cache for a disk, or for several disks as one volume.
@@ -93,9 +95,11 @@ pub struct CreateArguments {
     #[arg(long, value_name = "SIZE", value_parser = parse_size, conflicts_with_all = ["volume", "labelled"])]
     pub size: Option<u64>,
     /// Take the data-disk, an object store, although it belongs to another cache: that one writes
-    /// to it no more, and what it has acknowledged behind its last window is not in the store.
-    #[arg(long)]
-    pub take_over: bool,
+    /// to it no more, and what it has acknowledged behind its last window is not in the store. Not
+    /// while a dcd has a lease on it, but with `now`.
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "lapsed",
+          value_name = "lapsed|now")]
+    pub take_over: Option<TakeOverArgument>,
     /// Make the data-disks the members of a volume, as this TOML file says; docs/volume.md has all
     /// keys.
     #[arg(long, value_name = "FILE")]
@@ -182,13 +186,41 @@ impl Stop {
 
 pub fn run(arguments: &CreateArguments) -> Result<(), CommandError> {
     let stop = Stop::listen()?;
-    let made = make(arguments, &stop);
+    let made = make(arguments, &stop, |new| tell(arguments, new));
     // Too late for one that came since: it would only make a success look like none.
     stop.is_stopped();
     made
 }
 
-fn make(arguments: &CreateArguments, stop: &Stop) -> Result<(), CommandError> {
+/// The same in the course of a start, which tells in its own way. The new cache.
+pub fn create_for_serving(arguments: &CreateArguments) -> Result<Uuid, CommandError> {
+    let stop = Stop::listen()?;
+    let mut made = None;
+    make(arguments, &stop, |new| {
+        made = Some(new.uuid);
+        Ok(())
+    })?;
+    match (stop.is_stopped(), made) {
+        (false, Some(uuid)) => Ok(uuid),
+        _ => Err(CommandError::CreateCancelled),
+    }
+}
+
+/// What was made.
+struct New<'a> {
+    places: &'a [PathBuf],
+    target: &'a Target,
+    uuid: Uuid,
+    geometry: &'a Geometry,
+    lost: &'a [Gone],
+    given_up: &'a [String],
+}
+
+fn make(
+    arguments: &CreateArguments,
+    stop: &Stop,
+    tell: impl FnOnce(&New<'_>) -> Result<(), CommandError>,
+) -> Result<(), CommandError> {
     let paths: Vec<&Path> = arguments.cache_disk.iter().map(DeviceSpec::path).collect();
     let has_legs = paths.len() > 1;
     if paths.len() > LEGS_MAX {
@@ -311,7 +343,7 @@ fn make(arguments: &CreateArguments, stop: &Stop) -> Result<(), CommandError> {
     stop.check()?;
     let witness = arguments.witness.as_deref().map(new_witness);
     let witness = witness.transpose().map_err(ServeError::from)?;
-    write(&disks, witness.as_ref(), &target, options, arguments.take_over)?;
+    write(&disks, witness.as_ref(), &target, options, TakeOverArgument::of(arguments.take_over))?;
     rooms.into_iter().for_each(Room::keep);
     let places: Vec<PathBuf> = match &new_shares {
         Some(shares) => shares.paths(),
@@ -324,19 +356,19 @@ fn make(arguments: &CreateArguments, stop: &Stop) -> Result<(), CommandError> {
     lost.iter().flat_map(|lost| lost.cache).chain(imported).for_each(|cache| book.forget(cache));
     book.created(uuid, 1, &disks[0], &data_disks, arguments.json);
     drop(disks);
-    tell(arguments, &places, &target, uuid, &geometry, &lost, &given_up)
+    tell(&New {
+        places: &places,
+        target: &target,
+        uuid,
+        geometry: &geometry,
+        lost: &lost,
+        given_up: &given_up,
+    })
 }
 
 /// Tells of the cache that was made.
-fn tell(
-    arguments: &CreateArguments,
-    places: &[PathBuf],
-    target: &Target,
-    uuid: Uuid,
-    geometry: &Geometry,
-    lost: &[Gone],
-    given_up: &[String],
-) -> Result<(), CommandError> {
+fn tell(arguments: &CreateArguments, new: &New<'_>) -> Result<(), CommandError> {
+    let New { places, target, uuid, geometry, lost, given_up } = *new;
     let cache_disks: Vec<String> = places.iter().map(|it| it.display().to_string()).collect();
     let overwritten: Vec<&str> =
         lost.iter().filter_map(|gone| gone.overwritten.as_deref()).collect();
@@ -639,7 +671,7 @@ fn write(
     witness: Option<&DeviceFile>,
     target: &Target,
     options: CreateOptions,
-    take_over: bool,
+    take_over: TakeOver,
 ) -> Result<(), CommandError> {
     // Each write is flushed before the next.
     // 2. Labels of members, or of the one data-disk; an object store is told whose it is. Crash

@@ -62,7 +62,7 @@ impl ImportArguments {
     pub fn creation(&self) -> CreateArguments {
         CreateArguments {
             size: None,
-            take_over: false,
+            take_over: None,
             witness: None,
             cache_disk: self.cache_disk.clone(),
             cache_size: self.cache_size,

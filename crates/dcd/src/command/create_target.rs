@@ -6,7 +6,7 @@ use std::path::Path;
 use dcd_daemon::device::device_file::{DeviceError, DeviceFile};
 use dcd_daemon::device::identity::same_disks;
 use dcd_daemon::device::network::store::{bind_store, create_store, store_facts};
-use dcd_daemon::device::network::{NetworkProblem, StoreFailure, store_of};
+use dcd_daemon::device::network::{NetworkProblem, StoreFailure, TakeOver, store_of};
 use dcd_daemon::device::shares::Place;
 use dcd_daemon::pair::book::{PairBook, PairProblem};
 use dcd_daemon::serve::ServeError;
@@ -26,6 +26,7 @@ use super::create_import::Imported;
 use super::create_label::{LabelledDisk, refuse_label};
 use crate::command::create::CreateArguments;
 use crate::error::CommandError;
+use crate::settings::TakeOverArgument;
 use crate::volume_file::{self, VolumeFile};
 
 /// The data-disks, open and locked. Nothing has been written to them.
@@ -178,7 +179,7 @@ impl Target {
 
     /// Writes a label to each disk that gets one, and nothing else where the beginning of another
     /// content may be.
-    pub fn write_labels(&self, uuid: Uuid, take_over: bool) -> Result<(), CommandError> {
+    pub fn write_labels(&self, uuid: Uuid, take_over: TakeOver) -> Result<(), CommandError> {
         let volume = match self {
             Target::Disk(disk) => return bind(disk, uuid, take_over),
             Target::Imported(_) => return Ok(()),
@@ -285,7 +286,7 @@ fn find_store(arguments: &CreateArguments) -> Result<(), CommandError> {
         }
     }
     let Some((path, name)) = stores.first() else {
-        return match arguments.size.is_some() || arguments.take_over {
+        return match arguments.size.is_some() || arguments.take_over.is_some() {
             true => Err(CommandError::OnlyForStores),
             false => Ok(()),
         };
@@ -298,29 +299,35 @@ fn find_store(arguments: &CreateArguments) -> Result<(), CommandError> {
     if let Some(what) = what {
         return Err(ServeError::NotInStore { path: path.to_path_buf(), what }.into());
     }
-    let facts = match arguments.size {
-        Some(size) => create_store(name, size),
-        None => store_facts(name),
+    let failed = |failure| store_failed(path, failure);
+    let refuse = |problem, hint: &str| {
+        let hint = Some(hint.to_owned());
+        Err(failed(StoreFailure { problem, hint, is_silence: false, is_lost: false }))
     };
-    let facts = facts.map_err(|failure| store_failed(path, failure))?;
-    match facts.cache {
-        Some(cache) if !arguments.take_over => Err(store_failed(
-            path,
-            StoreFailure {
-                problem: format!("{name}: it belongs to cache {cache} (epoch {})", facts.epoch),
-                hint: Some(
-                    "serve that cache; if it is lost, add --take-over: the new one begins at the end of the last window"
-                        .into(),
-                ),
-                is_silence: false,
-            },
-        )),
+    if let Some(size) = arguments.size {
+        create_store(name, size).map_err(failed)?;
+    }
+    let facts = store_facts(name).map_err(failed)?;
+    let take_over = TakeOverArgument::of(arguments.take_over);
+    match (&facts.cache, facts.lease_left_seconds) {
+        (Some(cache), _) if take_over == TakeOver::No => refuse(
+            format!("{name}: it belongs to cache {cache} (epoch {})", facts.epoch),
+            "serve that cache; if it is lost, add --take-over: the new one begins at the end of the last window",
+        ),
+        (Some(cache), Some(seconds)) if take_over == TakeOver::Lapsed => refuse(
+            format!(
+                "{name}: it belongs to cache {cache}, and a dcd has it open: its lease ends in {seconds} s, unless it is \
+                 renewed"
+            ),
+            "stop that dcd, or wait for the end of its lease; if its machine is lost for certain, or a person has decided \
+             so, --take-over=now shuts it out at once. What it has in its log and in no window is then not in the store",
+        ),
         _ => Ok(()),
     }
 }
 
 /// An object store knows whose it is.
-fn bind(disk: &DeviceFile, uuid: Uuid, take_over: bool) -> Result<(), CommandError> {
+fn bind(disk: &DeviceFile, uuid: Uuid, take_over: TakeOver) -> Result<(), CommandError> {
     let Some(name) = disk.network().and_then(|network| network.store()) else { return Ok(()) };
     bind_store(name, uuid, take_over).map_err(|failure| store_failed(disk.path(), failure))
 }

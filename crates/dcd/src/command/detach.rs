@@ -7,6 +7,7 @@ use clap::Args;
 use dcd_daemon::control::client::ControlError;
 use dcd_daemon::device::device_file::quoted;
 use dcd_daemon::device::device_spec::DeviceSpec;
+use dcd_daemon::device::network::TakeOver;
 use dcd_daemon::pair::book::PairBook;
 use dcd_daemon::pair::{CacheDisks, DataDiskSize, PairOptions};
 use dcd_daemon::report::lost::LostReport;
@@ -176,6 +177,7 @@ pub fn run(arguments: &DetachArguments) -> Result<(), CommandError> {
             ..CacheDisks::of(cache_disks.clone())
         },
         data_disks: data_disk.into(),
+        take_over: TakeOver::No,
         not_for_volumes: Some("detached"),
         engine,
         one_disk: None,

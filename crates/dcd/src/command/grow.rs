@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use dcd_daemon::device::device_spec::DeviceSpec;
+use dcd_daemon::device::network::TakeOver;
 use dcd_daemon::pair::book::PairBook;
 use dcd_daemon::pair::{CacheDisks, DataDiskSize, PairOptions};
 use dcd_daemon::serve::grow::grow;
@@ -68,6 +69,7 @@ pub fn run(arguments: &GrowArguments) -> Result<(), CommandError> {
     let options = PairOptions {
         cache_disks: CacheDisks::of(cache_disks),
         data_disks: arguments.data_disk.clone().into(),
+        take_over: TakeOver::No,
         not_for_volumes: Some("grown"),
         engine,
         one_disk: None,

@@ -63,6 +63,7 @@ pub mod store;
 pub mod store_keeper;
 #[cfg(feature = "lab")]
 pub mod sweep;
+pub mod take_over;
 pub mod top;
 #[cfg(feature = "lab")]
 pub mod trace;

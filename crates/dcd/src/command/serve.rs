@@ -22,7 +22,7 @@ use dcd_engine::config::ConfigError;
 use crate::config_file;
 use crate::error::CommandError;
 use crate::running_settings::RunningSettings;
-use crate::settings::{AckArgument, PolicyArgument, Settings};
+use crate::settings::{AckArgument, PolicyArgument, Settings, TakeOverArgument};
 use crate::stdout::print;
 
 /// Serve the cached disk, in the foreground.
@@ -97,6 +97,7 @@ pub fn run(arguments: ServeArguments) -> Result<(), CommandError> {
         return super::slow_disk::serve(null_options(arguments)?);
     }
     let options = options(arguments)?;
+    super::take_over::take_over(&options)?;
     // A reader that wants only the ready line, or not even that, does not end the daemon.
     let outcome = serve(options, &mut |ready| drop(print(&ready_line(ready))))?;
     match outcome {
@@ -229,6 +230,7 @@ pub fn options(arguments: ServeArguments) -> Result<ServeOptions, CommandError> 
             .map(|program| CaretakerProgram { program, arguments: vec!["caretaker".into()] }),
         window_hook,
         remote_ack,
+        take_over: TakeOverArgument::of(settings.take_over),
         pairs: PairBook::from_environment(settings.trust_disks),
         settings_file: settings_file.clone(),
         settings: Some(SharedSettings::new(RunningSettings::new(

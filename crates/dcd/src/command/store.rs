@@ -90,7 +90,12 @@ pub fn run(arguments: &StoreArguments) -> Result<(), CommandError> {
             let problem = format!("{store}: {} problems: {}", problems.len(), problems.join("; "));
             let hint =
                 "restore these objects from versions of the bucket; what the log has is newer";
-            Err(failed(StoreFailure { problem, hint: Some(hint.into()), is_silence: false }))
+            Err(failed(StoreFailure {
+                problem,
+                hint: Some(hint.into()),
+                is_silence: false,
+                is_lost: false,
+            }))
         }
     }
 }

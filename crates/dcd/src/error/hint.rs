@@ -180,6 +180,29 @@ impl CommandError {
                 path.display(),
                 data_disk.display()
             )),
+            CommandError::TakeOver { source, cache_disk, store } => {
+                let create = format!(
+                    "dcd create --cache-disk {} --data-disk {store} --take-over",
+                    cache_disk.display()
+                );
+                match &**source {
+                    CommandError::CacheDirty { uuid, .. } => Some(format!(
+                        "the store is not that of this cache, and what is only in its log is not in the store: `dcd salvage` \
+                         lists it and writes it elsewhere; then `{create} --force --uuid {uuid}` gives it up; or give \
+                         another cache-disk"
+                    )),
+                    CommandError::CacheExists { .. }
+                    | CommandError::DamagedCacheExists { .. }
+                    | CommandError::ForeignContent { .. } => Some(format!(
+                        "give another cache-disk; if this one may be overwritten, `{create} --force` does it, and then it is \
+                         served"
+                    )),
+                    CommandError::SizeMissing { .. } => Some(format!(
+                        "make it first: {create} --cache-size 256M"
+                    )),
+                    other => other.hint(),
+                }
+            }
             CommandError::CacheExists { .. } => {
                 Some("`dcd detach` parts it from its data-disk; --force overwrites it as it is".into())
             }

@@ -112,6 +112,16 @@ pub enum CommandError {
     /// What an object store alone can do.
     #[error("--size and --take-over are for a data-disk in an object store")]
     OnlyForStores,
+    /// No cache can be made for a store that is taken over.
+    #[error("{source}")]
+    TakeOver {
+        /// Why not.
+        source: Box<CommandError>,
+        /// Where.
+        cache_disk: PathBuf,
+        /// Which store.
+        store: String,
+    },
     /// Several data-disks, and nothing that says how they belong together.
     #[error("{disks} data-disks, and no --volume that says which RAID sets are on them")]
     VolumeMissing {

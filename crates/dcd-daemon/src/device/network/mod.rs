@@ -8,12 +8,14 @@
 //! | `mark.rs` | whether the disk behind a name is still the same one |
 //! | `connector.rs` | the thread that connects while the event loop runs |
 //! | `store.rs` | the process that serves an object store like an export |
+//! | `lease.rs` | for how long a store is ours |
 //!
 //! Until the event loop drives it, and where none does, requests are made one by one over the first
 //! connection. Then the loop takes that over (`disk/network`), and everything that is asked for in
 //! another way fails.
 
 pub(crate) mod connector;
+pub(crate) mod lease;
 mod link;
 mod mark;
 mod name_lock;
@@ -30,7 +32,7 @@ use std::time::Duration;
 use dcd_protocol::nbd::negotiation::ExportFacts;
 pub use dcd_protocol::nbd::uri::{NbdUri, UriError};
 use dcd_protocol::nbd::wire::transmission_flag;
-pub use dcd_protocol::store::{StoreFacts, StoreFailure, StoreName};
+pub use dcd_protocol::store::{StoreFacts, StoreFailure, StoreName, TakeOver};
 
 use crate::device::device_file::DeviceError;
 

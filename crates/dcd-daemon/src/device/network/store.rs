@@ -10,27 +10,37 @@ use std::ffi::OsString;
 use std::io::{self, IoSlice};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use dcd_engine::units::Uuid;
 use dcd_protocol::store::{
-    Answer, Ask, Message, STORE_MESSAGE_BYTES_MAX, StoreFacts, StoreFailure, StoreName,
+    Answer, Ask, Claim, LEASE_SECONDS, Message, STORE_MESSAGE_BYTES_MAX, StoreFacts, StoreFailure,
+    StoreName, TakeOver,
 };
 use rustix::net::{
     AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType,
     sendmsg, socketpair,
 };
 
+use super::lease::{Lease, now};
 use super::link::receive_all;
+use super::name_lock::fnv;
+use crate::device::identity::DiskIdentity;
+use crate::process::random::random_bytes;
 
 /// How long a store may take to answer: a claim reads its map, and everything is tried again.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// A commit may take as long as the store is away.
 const COMMIT_PATIENCE: Duration = Duration::from_secs(3600);
+
+/// A renewal that comes later is none.
+const RENEW_PATIENCE: Duration = Duration::from_secs(LEASE_SECONDS);
+/// Who stops waits no longer for others to be told.
+const REST_PATIENCE: Duration = Duration::from_secs(5);
 
 /// What is started for each store.
 #[derive(Clone, Debug)]
@@ -47,7 +57,24 @@ static KEEPERS: Mutex<BTreeMap<StoreName, Keeper>> = Mutex::new(BTreeMap::new())
 struct Keeper {
     control: OwnedFd,
     /// As whom it is written to.
-    cache: Option<Uuid>,
+    claim: Option<Claim>,
+    lease: Option<Arc<Lease>>,
+    /// Somebody else has it now. It is not asked for again.
+    lost: Option<StoreFailure>,
+}
+
+/// How a daemon begins to write to a store.
+pub(crate) struct Start<'a> {
+    pub(crate) cache: Uuid,
+    /// The newest superblock of the cache-disk.
+    pub(crate) generation: u64,
+    /// The boot of this machine.
+    pub(crate) boot_id: [u8; 16],
+    /// Names of the cache-disk, or of its legs, which are locked.
+    pub(crate) cache_disks: Vec<&'a Path>,
+    /// Even with an older copy of the cache-disk.
+    pub(crate) trusts_disks: bool,
+    pub(crate) take_over: TakeOver,
 }
 
 /// Tells what to start. Without that there are no object stores.
@@ -65,6 +92,7 @@ fn failed(name: &StoreName, action: &str, error: &io::Error) -> StoreFailure {
         problem: format!("{name}: cannot {action} the process that has it open: {error}"),
         hint: Some("start dcd again".into()),
         is_silence: true,
+        is_lost: false,
     }
 }
 
@@ -82,6 +110,7 @@ fn start(name: &StoreName) -> Result<(), StoreFailure> {
                     .into(),
             ),
             is_silence: false,
+            is_lost: false,
         });
     };
     let starting = |error: &io::Error| failed(name, "start", error);
@@ -95,7 +124,7 @@ fn start(name: &StoreName) -> Result<(), StoreFailure> {
         .spawn();
     // It ends with us, and nobody waits for it.
     drop(spawned.map_err(|error| starting(&error))?);
-    keepers.insert(name.clone(), Keeper { control: ours, cache: None });
+    keepers.insert(name.clone(), Keeper { control: ours, claim: None, lease: None, lost: None });
     Ok(())
 }
 
@@ -103,7 +132,7 @@ fn start(name: &StoreName) -> Result<(), StoreFailure> {
 fn ask_at(
     name: &StoreName,
     ask: Ask,
-    cache: Option<Uuid>,
+    start: Option<&Claim>,
     patience: Duration,
 ) -> Result<(StoreFacts, OwnedFd), StoreFailure> {
     let sending = |error: &io::Error| failed(name, "ask", error);
@@ -115,15 +144,22 @@ fn ask_at(
         let Some(keeper) = keepers.get(name) else {
             return Err(sending(&io::ErrorKind::NotConnected.into()));
         };
-        let cache = cache.or(keeper.cache).map(|uuid| uuid.to_string());
-        let message = Message { store: name.to_string(), cache, ask };
+        if let Some(lost) = &keeper.lost {
+            return Err(lost.clone());
+        }
+        let mut claim = start.or(keeper.claim.as_ref()).cloned();
+        if let (Some(claim), Some(lease)) = (&mut claim, &keeper.lease) {
+            claim.generation = claim.generation.max(lease.generation());
+        }
+        let message = Message { store: name.to_string(), claim, ask };
         let bytes = serde_json::to_vec(&message).expect("text and numbers");
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut ancillary = SendAncillaryBuffer::new(&mut space);
         let descriptors = [theirs.as_fd()];
         ancillary.push(SendAncillaryMessage::ScmRights(&descriptors));
-        let sent =
-            sendmsg(&keeper.control, &[IoSlice::new(&bytes)], &mut ancillary, SendFlags::NOSIGNAL);
+        // A process that hears nothing must not keep others from asking about it.
+        let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+        let sent = sendmsg(&keeper.control, &[IoSlice::new(&bytes)], &mut ancillary, flags);
         sent.map_err(|errno| sending(&errno.into()))?;
         message
     };
@@ -139,20 +175,80 @@ fn ask_at(
                 problem: format!("{name}: no answer within {} s", patience.as_secs()),
                 hint: Some("check that the server answers".into()),
                 is_silence: true,
+                is_lost: false,
             },
             _ => sending(&error),
         })?;
         line.push(byte[0]);
     }
     match serde_json::from_slice(&line) {
-        Ok(Answer::Done(facts)) => Ok((facts, ours)),
-        Ok(Answer::Failed(failure)) => Err(failure),
+        Ok(Answer::Done(facts)) => {
+            note_claim(name, &facts);
+            Ok((facts, ours))
+        }
+        Ok(Answer::Failed(failure)) => {
+            if failure.is_lost {
+                note_lost(name, &failure);
+            }
+            Err(failure)
+        }
         Err(error) => Err(StoreFailure {
             problem: format!("{name}: no answer to {message:?}: {error}"),
             hint: None,
             is_silence: false,
+            is_lost: false,
         }),
     }
+}
+
+/// A name for an opening.
+fn drawn(name: &StoreName) -> Result<String, StoreFailure> {
+    let bytes = random_bytes::<16>().map_err(|error| failed(name, "draw a number for", &error))?;
+    Ok(format!("{:032x}", u128::from_le_bytes(bytes)))
+}
+
+/// If it was opened by the name that was drawn for that, the next opening needs another one.
+fn note_claim(name: &StoreName, facts: &StoreFacts) {
+    let mut keepers = keepers();
+    let Some(claim) = keepers.get_mut(name).and_then(|keeper| keeper.claim.as_mut()) else {
+        return;
+    };
+    if facts.claim.as_ref() == Some(&claim.next)
+        && let Ok(next) = drawn(name)
+    {
+        claim.had = Some(std::mem::replace(&mut claim.next, next));
+    }
+}
+
+fn note_lost(name: &StoreName, why: &StoreFailure) {
+    let lease = {
+        let mut keepers = keepers();
+        let Some(keeper) = keepers.get_mut(name) else { return };
+        keeper.lost = Some(why.clone());
+        keeper.lease.clone()
+    };
+    if let Some(lease) = lease {
+        lease.lost(why);
+    }
+}
+
+/// This boot of this machine, and the cache-disk with all that it lies on.
+fn place_of(boot_id: &[u8; 16], cache_disks: &[&Path]) -> Option<String> {
+    let mut words = String::new();
+    for path in cache_disks {
+        match DiskIdentity::of(path) {
+            Ok(identity) if !identity.pieces.is_empty() => {
+                for piece in identity.pieces {
+                    words += &format!("{:?} {:?}, ", piece.object, piece.bytes.start);
+                }
+            }
+            // A network disk, which is locked by its name.
+            _ if super::is_network(path) => words += &format!("{}, ", path.display()),
+            _ => return None,
+        }
+    }
+    let boot = boot_id.map(|byte| format!("{byte:02x}")).concat();
+    Some(format!("{boot}-{:016x}", fnv(words.as_bytes())))
 }
 
 /// A connection on which it is served as a disk.
@@ -182,29 +278,63 @@ pub fn store_facts(name: &StoreName) -> Result<StoreFacts, StoreFailure> {
 /// It belongs to this cache from now on.
 ///
 /// # Errors
-/// If it belongs to another one, and is not to be taken over.
-pub fn bind_store(name: &StoreName, cache: Uuid, take_over: bool) -> Result<(), StoreFailure> {
+/// If it belongs to another one and is not to be taken over, or somebody has a lease on it.
+pub fn bind_store(name: &StoreName, cache: Uuid, take_over: TakeOver) -> Result<(), StoreFailure> {
     start(name)?;
-    ask_at(name, Ask::Bind { take_over }, Some(cache), PATIENCE).map(|_| ())
+    let cache = cache.to_string();
+    ask_at(name, Ask::Bind { cache, take_over }, None, PATIENCE).map(|_| ())
 }
 
-/// Whoever wrote to it before writes no more; from now on this process does.
+/// Whoever wrote to it before writes no more; from now on this process does, as long as it has the
+/// lease that begins with that.
 ///
 /// # Errors
-/// If it belongs to another cache.
-pub(crate) fn claim_store(name: &StoreName, cache: Uuid) -> Result<(), StoreFailure> {
+/// If it belongs to another cache, or to another daemon that may be alive.
+pub(crate) fn claim_store(name: &StoreName, begins: &Start<'_>) -> Result<(), StoreFailure> {
     start(name)?;
-    ask_at(name, Ask::Facts, Some(cache), PATIENCE)?;
+    let unknown = || drawn(name);
+    let claim = Claim {
+        cache: begins.cache.to_string(),
+        had: None,
+        next: drawn(name)?,
+        // One that is like no other.
+        place: place_of(&begins.boot_id, &begins.cache_disks).map_or_else(unknown, Ok)?,
+        generation: begins.generation,
+        trusts_disks: begins.trusts_disks,
+        is_now: begins.take_over == TakeOver::Now,
+    };
+    let asked = now();
+    ask_at(name, Ask::Facts, Some(&claim), PATIENCE)?;
+    let (words, renewed) = (name.to_string(), name.clone());
+    let renew = move || ask_at(&renewed, Ask::Renew, None, RENEW_PATIENCE).map(|_| ());
+    let lease = Lease::begin(asked, words, renew);
+    let lease = lease.map_err(|error| failed(name, "keep a lease with", &error))?;
     if let Some(keeper) = keepers().get_mut(name) {
-        keeper.cache = Some(cache);
+        let next = drawn(name)?;
+        keeper.claim = Some(Claim { had: Some(claim.next.clone()), next, ..claim });
+        keeper.lease = Some(lease);
     }
     Ok(())
+}
+
+/// What is known of the lease on it, if it was claimed.
+pub(crate) fn lease_of(name: &StoreName) -> Option<Arc<Lease>> {
+    keepers().get(name)?.lease.clone()
+}
+
+/// It is claimed no more.
+fn unclaim(name: &StoreName) {
+    if let Some(keeper) = keepers().get_mut(name) {
+        keeper.claim = None;
+        keeper.lease.take().inspect(|lease| lease.end());
+    }
 }
 
 /// What is to be done at the end of a window, or of all of them.
 enum Wanted {
     Commit(u64),
     Release(Sender<Result<(), StoreFailure>>),
+    Rest(Sender<()>),
 }
 
 /// The thread that ends windows of a store. It is started while sockets may be made.
@@ -225,19 +355,27 @@ impl Committer {
             for wanted in received {
                 match wanted {
                     Wanted::Commit(window) => {
-                        let ask = Ask::Commit { window };
+                        let (ask, asked) = (Ask::Commit { window }, now());
                         let done = ask_at(&name, ask, None, COMMIT_PATIENCE);
+                        if let (Ok(_), Some(lease)) = (&done, lease_of(&name)) {
+                            lease.renewed(asked, &name.to_string());
+                        }
                         ended(window, done.map(|_| ()));
                     }
                     Wanted::Release(done) => {
                         let released = ask_at(&name, Ask::Release, None, PATIENCE).map(|_| ());
-                        if released.is_ok()
-                            && let Some(keeper) = keepers().get_mut(&name)
-                        {
-                            keeper.cache = None;
+                        if released.is_ok() {
+                            unclaim(&name);
                         }
                         // Who asked waits no longer than that.
                         let _ = done.send(released);
+                    }
+                    Wanted::Rest(done) => {
+                        lease_of(&name).inspect(|lease| lease.end());
+                        // In vain: others wait for the end of the lease.
+                        let _ = ask_at(&name, Ask::Rest, None, REST_PATIENCE);
+                        unclaim(&name);
+                        let _ = done.send(());
                     }
                 }
             }
@@ -257,7 +395,16 @@ impl Committer {
             problem: "the thread that commits has ended".into(),
             hint: None,
             is_silence: false,
+            is_lost: false,
         };
         released.recv().unwrap_or(Err(gone))
+    }
+
+    /// Nothing is written there any more.
+    pub(crate) fn rest(&self) {
+        let (done, rested) = channel();
+        let _ = self.0.send(Wanted::Rest(done));
+        // A commit may be under way that takes its time.
+        let _ = rested.recv_timeout(REST_PATIENCE * 2);
     }
 }

@@ -15,6 +15,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Instant;
 
 use dcd_daemon::device::device_spec::DeviceSpec;
+use dcd_daemon::device::network::TakeOver;
 use dcd_daemon::pair::book::PairBook;
 use dcd_daemon::pair::{DataDiskSize, PairOptions};
 use dcd_daemon::serve::in_process::InProcess;
@@ -155,6 +156,7 @@ impl Files {
         PairOptions {
             cache_disks: DeviceSpec::Plain(self.cache_disk.clone()).into(),
             data_disks: DeviceSpec::Plain(self.data_disk.clone()).into(),
+            take_over: TakeOver::No,
             not_for_volumes: None,
             engine: EngineConfig::default(),
             one_disk: None,
