@@ -105,7 +105,7 @@ pub fn with_word(command: Command, line: &[OsString]) -> Command {
         }
         false => argument,
     });
-    command.arg(Arg::new("cache").value_name("CACHE").index(1).required(true))
+    command.arg(Arg::new("the-first-word").value_name("CACHE").index(1).required(true))
 }
 
 #[cfg(test)]
