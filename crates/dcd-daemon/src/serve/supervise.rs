@@ -332,10 +332,10 @@ impl<C: Core> Supervisor<'_, C> {
             None => self.draining.is_some(),
         };
         // Who signals a process and its group means one signal (`timeout` does).
-        let before = self.signalled.replace((kind, Instant::now()));
-        if before.is_some_and(|(of, then)| of == kind && then.elapsed() < SIGNAL_ECHO) {
+        if self.signalled.is_some_and(|(of, then)| of == kind && then.elapsed() < SIGNAL_ECHO) {
             return false;
         }
+        self.signalled = Some((kind, Instant::now()));
         if self.stop.is_some() && !is_detaching {
             return true;
         }
