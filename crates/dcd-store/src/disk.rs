@@ -547,7 +547,7 @@ impl StoreDisk {
         owner.committed_unix_seconds = Some(self.bucket.unix_seconds());
         batch.put(OWNER_KEY, owner.encode());
         match owner.cache {
-            Some(_) => self.map.put_claim(&mut batch),
+            Some(_) => drop(self.map.put_claim(&mut batch)),
             None => self.map.drop_claim(&mut batch),
         }
         let gone = put_counts(&mut batch, &counts, self.bucket.unix_seconds());
@@ -606,8 +606,16 @@ impl StoreDisk {
     pub async fn renew(&self) -> Result<(), StoreFailure> {
         self.check_writable()?;
         let mut batch = WriteBatch::new();
-        self.map.put_claim(&mut batch);
-        self.map.write(batch).await.map_err(|why| self.break_down(why))
+        if !self.map.put_claim(&mut batch) {
+            // It was given up meanwhile: there is none to be renewed.
+            return Ok(());
+        }
+        // A large commit goes before it, and may take longer than it waits. It says the same however
+        // often it is written: only where it was refused is anything wrong.
+        self.map.write(batch).await.map_err(|why| match why.is_silence {
+            true => why,
+            false => self.break_down(why),
+        })
     }
 
     /// Nobody waits for the lease to end any more.

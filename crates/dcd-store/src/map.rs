@@ -109,6 +109,23 @@ async fn bounded<T>(
     }
 }
 
+/// The same of an opening, which reads all that is in no table yet: as long as the server answers
+/// something it goes on.
+async fn opened<T>(
+    bucket: &Bucket,
+    what: impl Future<Output = Result<T, slatedb::Error>>,
+) -> Result<T, StoreFailure> {
+    let mut what = Box::pin(what);
+    loop {
+        let seen = bucket.last_trouble.answers();
+        let done = bounded(bucket, "open", 0, &mut what).await;
+        match done {
+            Err(why) if why.is_silence && bucket.last_trouble.answers() != seen => {}
+            done => return done,
+        }
+    }
+}
+
 async fn is_there(bucket: &Bucket) -> Result<bool, StoreFailure> {
     let directory = bucket.path("map/manifest");
     match bucket.store.list(Some(&directory)).next().await {
@@ -152,7 +169,7 @@ async fn open_writer(bucket: &Bucket) -> Result<Db, StoreFailure> {
         Some(clock) => db.with_system_clock(clock.clone()),
         None => db,
     };
-    bounded(bucket, "open", 0, db.build()).await
+    opened(bucket, db.build()).await
 }
 
 async fn close_writer(bucket: &Bucket, db: &Db) -> Result<(), StoreFailure> {
@@ -164,7 +181,7 @@ async fn open_reader(bucket: &Bucket) -> Result<DbReader, StoreFailure> {
     // It writes nothing, and protects nothing from being collected.
     let reader = DbReader::builder(bucket.path("map"), bucket.store.clone())
         .with_reader_mode(DbReaderMode::FollowLatest);
-    bounded(bucket, "open", 0, reader.build()).await
+    opened(bucket, reader.build()).await
 }
 
 fn belongs_to_other(bucket: &Bucket, owner: &Owner) -> StoreFailure {
@@ -317,11 +334,13 @@ impl Map {
     }
 
     /// With this batch the lease begins anew.
-    pub fn put_claim(&self, batch: &mut WriteBatch) {
-        if let Some(claimed) = &mut *self.claimed() {
+    pub fn put_claim(&self, batch: &mut WriteBatch) -> bool {
+        let claimed = &mut *self.claimed();
+        if let Some(claimed) = claimed {
             claimed.renewed_unix_seconds = self.bucket.unix_seconds();
             batch.put(CLAIM_KEY, claimed.encode());
         }
+        claimed.is_some()
     }
 
     /// The cache-disk has this superblock.

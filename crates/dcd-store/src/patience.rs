@@ -4,15 +4,18 @@
 //! longer than that, and is told what failed last.
 
 use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use futures::StreamExt;
 use futures::stream::BoxStream;
 use object_store::path::Path;
 use object_store::{
-    CopyOptions, Error, GetOptions, GetRange, GetResult, ListResult, MultipartUpload, ObjectMeta,
-    ObjectStore, PutMultipartOptions, PutOptions, PutPayload, PutResult, Result,
+    CopyOptions, Error, GetOptions, GetRange, GetResult, GetResultPayload, ListResult,
+    MultipartUpload, ObjectMeta, ObjectStore, PutMultipartOptions, PutOptions, PutPayload,
+    PutResult, Result,
 };
 
 use crate::objects::error_words;
@@ -37,13 +40,25 @@ pub(crate) fn map_patience(bytes: u64) -> Duration {
     3 * patience(bytes)
 }
 
-/// Which request has failed, if none has gone well since.
+/// Which request has failed, if none has gone well since; and how much was answered.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct LastTrouble(Arc<Mutex<Option<String>>>);
+pub(crate) struct LastTrouble {
+    failed: Arc<Mutex<Option<String>>>,
+    answers: Arc<AtomicU64>,
+}
 
 impl LastTrouble {
     pub(crate) fn words(&self) -> Option<String> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.failed.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Another number as soon as the server has answered anything, or a part of something large.
+    pub(crate) fn answers(&self) -> u64 {
+        self.answers.load(Ordering::Relaxed)
+    }
+
+    fn answered(&self) {
+        self.answers.fetch_add(1, Ordering::Relaxed);
     }
 
     fn note<T>(&self, location: &Path, result: Result<T>) -> Result<T> {
@@ -62,7 +77,10 @@ impl LastTrouble {
             }
             _ => None,
         };
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = words;
+        if words.is_none() {
+            self.answered();
+        }
+        *self.failed.lock().unwrap_or_else(PoisonError::into_inner) = words;
         result
     }
 }
@@ -142,7 +160,17 @@ impl ObjectStore for BySize {
 
     async fn get_opts(&self, location: &Path, options: GetOptions) -> Result<GetResult> {
         let got = self.reader(location, &options).get_opts(location, options).await;
-        self.last_trouble.note(location, got)
+        let mut got = self.last_trouble.note(location, got)?;
+        if let GetResultPayload::Stream(parts) = got.payload {
+            let trouble = self.last_trouble.clone();
+            let parts = parts.inspect(move |part| {
+                if part.is_ok() {
+                    trouble.answered();
+                }
+            });
+            got.payload = GetResultPayload::Stream(parts.boxed());
+        }
+        Ok(got)
     }
 
     fn delete_stream(

@@ -78,7 +78,8 @@ fn faulty_pair() -> Folder {
 }
 
 fn rules(folder: &Folder, rules: &str) {
-    std::fs::write(folder.path("faults"), rules).unwrap();
+    std::fs::write(folder.path("faults.new"), rules).unwrap();
+    std::fs::rename(folder.path("faults.new"), folder.path("faults")).unwrap();
 }
 
 #[test]

@@ -384,6 +384,11 @@ impl Disk {
         [arm, model, look, network].into_iter().flatten().min()
     }
 
+    /// Whether the kernel has something of it.
+    pub(crate) fn is_used<K: Copy>(&self, ring: &Ring<K>) -> bool {
+        ring.uses(&self.file)
+    }
+
     /// Of a share: it is this part of its disk from now on. False, and nothing has changed, if
     /// something is under way in what it would lose: it might end when that is somebody else's.
     pub(crate) fn set_windows<K: Copy>(&self, windows: Windows, ring: &Ring<K>) -> bool {

@@ -613,6 +613,9 @@ impl<C: Core> EventLoop<C> {
             }
             self.serve_clients();
         }
+        if self.is_over(self.lease_due()) {
+            self.look_at_lease();
+        }
         self.let_go_of_legs();
         self.let_go_of_members();
         self.note_growth();
@@ -659,6 +662,7 @@ impl<C: Core> EventLoop<C> {
             .iter()
             .filter_map(|disk| disk.next_due(self.now))
             .chain(deadline)
+            .chain(self.lease_due())
             .chain(self.nbd.next_due())
             .chain(self.memory.as_ref().filter(|_| !self.is_closing).and_then(MemoryWatch::due))
             .min();
@@ -914,9 +918,8 @@ impl<C: Core> EventLoop<C> {
             return;
         };
         for (slot, disk) in (0..).map(MemberIndex).zip(members) {
-            if disk.is_some() && !volume.uses_disk(slot) {
-                *disk = None;
-            }
+            // What the kernel has not ended yet is heard before: it may have hung until now.
+            disk.take_if(|disk| !volume.uses_disk(slot) && !disk.is_used(&self.ring));
         }
     }
 
@@ -986,6 +989,12 @@ impl<C: Core> EventLoop<C> {
         }
         let core = &self.core;
         *self.deadline.get_or_insert_with(|| core.next_wake_up())
+    }
+
+    /// When the flush that has waited longest for a lease waits no more.
+    fn lease_due(&self) -> Option<Time> {
+        let (_, _, since) = self.lease_awaited.first()?;
+        Some(since.after(self.core.engine()?.config().drain_timeout))
     }
 
     fn start_io(&mut self, io: Io) {
@@ -1321,8 +1330,8 @@ impl<C: Core> EventLoop<C> {
                 Message::WindowKept { window, is_kept } if !self.is_closing => {
                     self.give(Input::WindowKept { window, is_kept });
                 }
-                Message::LeaseNews => self.look_at_lease(),
-                Message::WindowKept { .. } | Message::Wake => {}
+                Message::LeaseNews if !self.is_closing => self.look_at_lease(),
+                Message::WindowKept { .. } | Message::LeaseNews | Message::Wake => {}
             }
         }
         self.ring.poll(Key::Mailbox, Rc::new(self.mailbox.event()), PollFlags::IN);
@@ -1350,6 +1359,11 @@ impl<C: Core> EventLoop<C> {
     /// under way any more on its disks.
     pub fn close(mut self) -> (C, bool) {
         self.is_closing = true;
+        // Nobody will know any more whether the store is ours.
+        for (pending, mut reply, _) in std::mem::take(&mut self.lease_awaited) {
+            reply.result = Err(RequestError::Io);
+            self.finish(pending, reply);
+        }
         match (&self.window_hook, self.core.is_detached()) {
             (Some(hook), true) => hook.release(),
             (Some(hook), false) => hook.rest(),
@@ -1366,7 +1380,6 @@ impl<C: Core> EventLoop<C> {
         self.nbd.stop_listening();
         self.nbd.disconnect_all();
         self.pending.clear();
-        self.lease_awaited.clear();
         let is_empty = self.ring.close(CLOSE_PATIENCE);
         if let Some(memory) = self.memory {
             // An I/O that hangs may still read from it.

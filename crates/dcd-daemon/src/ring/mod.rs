@@ -511,6 +511,18 @@ impl<K: Copy> Ring<K> {
         unsafe { kernel.push(submission) }
     }
 
+    /// Whether something is under way on a disk.
+    pub(crate) fn uses(&self, disk: &Rc<DeviceFile>) -> bool {
+        let file_of = |entry: &Entry<K>| match entry {
+            Entry::Read { file, .. }
+            | Entry::Write { file, .. }
+            | Entry::Flush { file, .. }
+            | Entry::Zero { file, .. } => Some(Rc::as_ptr(file)),
+            Entry::Receive { .. } | Entry::Command { .. } | Entry::Poll { .. } => None,
+        };
+        self.slab.iter().flatten().any(|entry| file_of(entry) == Some(Rc::as_ptr(disk)))
+    }
+
     /// The last byte of a disk at which something is under way.
     pub(crate) fn reach_in(&self, disk: &Rc<DeviceFile>) -> Option<u64> {
         let end = |entry: &Entry<K>| match entry {

@@ -122,8 +122,8 @@ impl MemberNews {
 
     fn spare_failed(&self, disk: MemberIndex) -> String {
         format!(
-            "the spare {} has FAILED: its label is not there, or it does not take what is written. It is not used before the \
-             next start. Another one: dcd volume spare add DISK",
+            "the spare {} has FAILED: its label cannot be read, or is another's, or it does not take what is written. It is not \
+             used before the next start. Another one: dcd volume spare add DISK",
             self.disk(disk)
         )
     }

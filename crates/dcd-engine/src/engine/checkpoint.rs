@@ -320,7 +320,10 @@ impl Engine {
             || self.zero_ranges_want_checkpoint()
             || self.copies.wants_checkpoint();
         let begins = due && self.may_gather();
-        self.checkpoint.waits_for_zeroes = due && !begins && self.destage.zeroes_under_way();
+        // Where anything else is in the way, too, they may go on.
+        let is_free = !self.purge.is_under_way() && !self.table.is_evicting();
+        self.checkpoint.waits_for_zeroes =
+            due && !begins && is_free && self.destage.zeroes_under_way();
         if begins {
             self.begin_checkpoint();
         }

@@ -35,8 +35,8 @@ use crate::units::{Duration, SegmentIndex, SegmentSerial, Time};
 /// Lines of a part while requests follow one another closely. At 106 million lines 512 took 0.3 ms
 /// and more, behind each of some three inputs of 32 requests: 44 ms in place of 13.
 const BUSY_LINES_MAX: usize = 64;
-/// Within a budget a part is gathered so long after the one before: some 4 million lines in a
-/// second, half of which is left for requests.
+/// Within a budget a part is gathered so long after the one before: a million lines in a second,
+/// and time is left for requests.
 pub(super) const PART_EVERY: Duration = Duration::from_micros(500);
 /// Segments are looked at so many times as fast as lines.
 const SEGMENTS_FOR_LINE: u32 = 8;

@@ -94,9 +94,12 @@ impl Pace {
 }
 
 impl Engine {
-    /// Whether requests follow one another closely. None does behind one that ends it all.
+    /// Whether requests follow one another closely, and none waits for what is done beside them.
+    /// None comes behind one that ends it all.
     pub(super) fn requests_come(&self) -> bool {
-        self.close.is_none() && self.now.since(self.pace.last_request) < REQUESTS_CLOSE
+        self.close.is_none()
+            && self.now.since(self.pace.last_request) < REQUESTS_CLOSE
+            && !self.checkpoint.is_waited_for()
     }
 
     /// Share of the segments that hold something, in percent.

@@ -14,6 +14,10 @@ pub const SPARES_MAX: usize = 16;
 const RETRY: Duration = Duration::from_secs(3600);
 /// How often the label of one that waits is read: that it has died is known before it is needed.
 const LOOK_INTERVAL: Duration = Duration::from_secs(3600);
+/// When it is read again, at its other place, if it could not be read.
+const LOOK_AGAIN: Duration = Duration::from_secs(60);
+/// So many times in a row, and it has failed.
+const LOOKS_IN_VAIN_MAX: u32 = 3;
 
 /// How a spare is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -52,7 +56,17 @@ pub(super) struct Spare {
     /// When its label was read last, or known.
     looked: Time,
     looks: usize,
+    looks_in_vain: u32,
     is_looked_at: bool,
+}
+
+/// What was found where the label of a spare is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Look {
+    Its,
+    Unreadable,
+    /// Something else.
+    Other,
 }
 
 /// What comes next for a spare that has done what it was told.
@@ -74,6 +88,7 @@ impl Spare {
             has_failed: false,
             looked: now,
             looks: 0,
+            looks_in_vain: 0,
             is_looked_at: false,
         }
     }
@@ -92,13 +107,17 @@ impl Spare {
     /// When its label is to be read again; `None` while it does not wait.
     fn look_due(&self) -> Option<Time> {
         let waits = self.state == SpareState::Ready && !self.is_looked_at;
-        waits.then(|| self.looked.after(LOOK_INTERVAL))
+        let interval = if self.looks_in_vain > 0 { LOOK_AGAIN } else { LOOK_INTERVAL };
+        waits.then(|| self.looked.after(interval))
     }
 
-    /// Its label was read, and is what it was, or not. What it has begun meanwhile tells by itself.
-    pub(super) fn looked_at(&mut self, is_good: bool, now: Time) {
+    /// Its label was read. What it has begun meanwhile tells by itself. A path that is lost for a
+    /// moment, or a disk that has to spin up, is no end of it.
+    pub(super) fn looked_at(&mut self, found: Look, now: Time) {
         (self.is_looked_at, self.looked) = (false, now);
-        if self.state == SpareState::Ready && !is_good {
+        self.looks_in_vain = if found == Look::Unreadable { self.looks_in_vain + 1 } else { 0 };
+        let has_failed = found == Look::Other || self.looks_in_vain >= LOOKS_IN_VAIN_MAX;
+        if self.state == SpareState::Ready && has_failed {
             self.state = SpareState::Failed;
         }
     }
@@ -365,12 +384,25 @@ mod tests {
         // It is used meanwhile, and what was read of it says nothing any more.
         spares.note(MemberIndex(1), true, at(0));
         spares.begins(4, MemberIndex(1), Duration(60 * MINUTE.0));
-        spares.get_mut(3).unwrap().looked_at(true, at(61));
-        spares.get_mut(4).unwrap().looked_at(false, at(61));
+        spares.get_mut(3).unwrap().looked_at(Look::Its, at(61));
+        spares.get_mut(4).unwrap().looked_at(Look::Other, at(61));
         assert_eq!(spares.get_mut(4).unwrap().state, SpareState::InUse(MemberIndex(1)));
         assert_eq!(spares.look_at_next(at(120)), None);
         assert_eq!(spares.look_at_next(at(121)), Some((3, 2)));
-        spares.get_mut(3).unwrap().looked_at(false, at(122));
+        // It cannot be read for a while; then for longer.
+        spares.get_mut(3).unwrap().looked_at(Look::Unreadable, at(122));
+        assert_eq!(spares.look_at_next(at(123)), Some((3, 3)));
+        spares.get_mut(3).unwrap().looked_at(Look::Its, at(123));
+        assert_eq!(
+            (spares.look_at_next(at(182)), spares.look_at_next(at(183))),
+            (None, Some((3, 4)))
+        );
+        for minute in 183..185 {
+            spares.get_mut(3).unwrap().looked_at(Look::Unreadable, at(minute));
+            assert_eq!(spares.get_mut(3).unwrap().state, SpareState::Ready);
+            assert!(spares.look_at_next(at(minute + 1)).is_some());
+        }
+        spares.get_mut(3).unwrap().looked_at(Look::Unreadable, at(185));
         assert_eq!(spares.get_mut(3).unwrap().state, SpareState::Failed);
         assert_eq!(spares.look_at_next(at(1000)), None);
     }

@@ -42,11 +42,24 @@ pub fn with_flag(command: &Command, mut words: Vec<OsString>) -> Vec<OsString> {
         }
         at += 1;
     }
-    let is_word = words.get(at).is_some_and(|word| !is_flag(word));
-    if is_word && needs_a_cache(verb) && !names_it(&words[at..]) {
-        words.insert(at, format!("--{CONTROL}").into());
+    if needs_a_cache(verb) && !names_it(&words[at.min(words.len())..]) {
+        // Flags may stand before the first word, and have values.
+        while let Some(word) = words.get(at).filter(|word| is_flag(word) && *word != "--") {
+            at += 1 + usize::from(has_value_behind(verb, word));
+        }
+        if words.get(at).is_some_and(|word| !is_flag(word)) {
+            words.insert(at, format!("--{CONTROL}").into());
+        }
     }
     words
+}
+
+/// Whether the next word is the value of a flag.
+fn has_value_behind(verb: &Command, flag: &OsStr) -> bool {
+    let Some(name) = flag.to_str().and_then(|flag| flag.strip_prefix("--")) else { return false };
+    let mut arguments = verb.get_arguments();
+    let found = arguments.find(|argument| argument.get_long() == Some(name));
+    found.is_some_and(|it| matches!(it.get_action(), ArgAction::Set | ArgAction::Append))
 }
 
 /// Lets the usage of each such verb tell of the word.
@@ -125,6 +138,9 @@ mod tests {
             ("dcd volume fail sdb 2", "dcd volume fail --control sdb 2"),
             ("dcd volume status sdb --json", "dcd volume status --control sdb --json"),
             ("dcd --json volume status sdb", "dcd --json volume status --control sdb"),
+            ("dcd volume fail --json sdb 2", "dcd volume fail --json --control sdb 2"),
+            ("dcd volume grow --set 0 sdb", "dcd volume grow --set 0 --control sdb"),
+            ("dcd volume grow --set=0 sdb", "dcd volume grow --set=0 --control sdb"),
             ("dcd volume spare add v /dev/x", "dcd volume spare add --control v /dev/x"),
             ("dcd cache-disk resize sdb", "dcd cache-disk resize --control sdb"),
             ("dcd cache-disk remove sdb 7", "dcd cache-disk remove --control sdb 7"),

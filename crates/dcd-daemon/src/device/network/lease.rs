@@ -97,25 +97,36 @@ impl Lease {
     pub(crate) fn renewed(&self, asked: Duration, name: &str) {
         let mut state = locked(&self.state);
         state.until = state.until.max(end_of(asked));
-        if state.problem.take().is_some() {
+        let was_over = state.problem.take().is_some();
+        state.call();
+        // Not while it is locked, here and below: whoever reads stderr may let us wait.
+        drop(state);
+        if was_over {
             told!(Notice, "lease-renewed", "dcd: {name}: the lease is renewed");
         }
-        state.call();
     }
 
     /// Another one has the store.
     pub(crate) fn lost(&self, why: &StoreFailure) {
         let mut state = locked(&self.state);
-        if state.lost.replace(why.clone()).is_none() {
+        let is_news = state.lost.replace(why.clone()).is_none();
+        state.call();
+        drop(state);
+        if is_news {
             let hint = why.hint.as_deref().unwrap_or_default();
             told!(Error, "store-lost", "dcd: {}\n  hint: {hint}", why.problem);
         }
-        state.call();
     }
 
     fn not_renewed(&self, name: &str, why: &StoreFailure) {
         let mut state = locked(&self.state);
-        if now() >= state.until && state.problem.is_none() {
+        let is_news = now() >= state.until && state.problem.is_none();
+        if is_news {
+            state.problem = Some(format!("the lease has run out: {}", why.problem));
+        }
+        state.call();
+        drop(state);
+        if is_news {
             told!(
                 Warning,
                 "lease-over",
@@ -123,9 +134,7 @@ impl Lease {
                  wait until it is renewed",
                 why.problem
             );
-            state.problem = Some(format!("the lease has run out: {}", why.problem));
         }
-        state.call();
     }
 
     /// Whether nobody else has the store for certain, as far as clocks tell.

@@ -363,6 +363,8 @@ impl Committer {
                         ended(window, done.map(|_| ()));
                     }
                     Wanted::Release(done) => {
+                        // A renewal beside it would find no claim, or write it anew.
+                        lease_of(&name).inspect(|lease| lease.end());
                         let released = ask_at(&name, Ask::Release, None, PATIENCE).map(|_| ());
                         if released.is_ok() {
                             unclaim(&name);

@@ -21,7 +21,7 @@
 use super::super::format::label::{LABEL_OFFSETS, MEMBER_LABEL_BYTES, MemberLabel, Standing};
 use super::super::format::root::MemberState;
 use super::super::placement::RaidLevel;
-use super::super::spares::{Next, Spare, SpareState};
+use super::super::spares::{Look, Next, Spare, SpareState};
 use super::super::{Purpose, Volume};
 use super::replace::{NewDisk, ReplaceError, SLOTS_MAX};
 use crate::buffer::Buffer;
@@ -156,14 +156,17 @@ impl Volume {
         buffer: Option<Buffer>,
     ) {
         let uuid = self.header.uuid;
-        let label = buffer.filter(|_| result.is_ok());
-        let label = label.and_then(|label| MemberLabel::decode(label.bytes()).ok());
+        let label = buffer.map(|label| MemberLabel::decode(label.bytes()).ok());
         let Some(spare) = self.spares.get_mut(slot) else { return };
         let is_its_own = |label: &MemberLabel| {
             label.uuid == uuid && label.disk == spare.tag && label.standing.is_spare()
         };
-        let is_good = label.is_some_and(|label| is_its_own(&label));
-        spare.looked_at(is_good, self.now);
+        let found = match (result, label) {
+            (Ok(()), Some(Some(label))) if is_its_own(&label) => Look::Its,
+            (Ok(()), _) => Look::Other,
+            (Err(_), _) => Look::Unreadable,
+        };
+        spare.looked_at(found, self.now);
     }
 
     // ---- one is used --------------------------------------------------------------------------
