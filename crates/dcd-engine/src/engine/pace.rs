@@ -4,7 +4,7 @@
 //! one millisecond as the cache fills (USENIX'99, section 3.5.3). *Urgent* does not wait for quiet:
 //! a full cache, the high mark, a drain. Either way foreground reads of the data-disk go first.
 
-use super::Engine;
+use super::{Engine, Phase};
 use crate::units::{Duration, Time};
 
 /// No longer apart, and requests follow one another closely.
@@ -95,9 +95,10 @@ impl Pace {
 
 impl Engine {
     /// Whether requests follow one another closely, and none waits for what is done beside them.
-    /// None comes behind one that ends it all.
+    /// None comes before it is open, or behind one that ends it all.
     pub(super) fn requests_come(&self) -> bool {
-        self.close.is_none()
+        self.phase == Phase::Running
+            && self.close.is_none()
             && self.now.since(self.pace.last_request) < REQUESTS_CLOSE
             && !self.checkpoint.is_waited_for()
     }
