@@ -490,7 +490,12 @@ fn cost_words(advice: &Advice, chosen: &Candidate) -> Option<String> {
         .and_then(|bare| bare.cost)
         .map_or(String::new(), |bare| format!(" instead of {}", dollars(bare.month_usd)));
     let month = dollars(cost.month_usd);
-    Some(format!("A month like this would cost {month} USD{of_disk}{without}."))
+    let like = match advice.pace.closed_loop {
+        false => "like this",
+        true if advice.load.summary.duration_s > 0.0 => "of this load, at the times of the trace,",
+        true => "of this load, as fast as the bare disk serves it,",
+    };
+    Some(format!("A month {like} would cost {month} USD{of_disk}{without}."))
 }
 
 fn wear_words(advice: &Advice, chosen: &Candidate) -> Option<String> {

@@ -24,7 +24,7 @@ use super::{
     TargetFacts,
 };
 use crate::disk::model::{DiskModel, DiskOperation, DiskRequest, DiskRequestError};
-use crate::disk::price::CostFacts;
+use crate::disk::price::Bill;
 use crate::disk::store::StoreFacts;
 use crate::new_cache::write_new_cache;
 
@@ -511,10 +511,10 @@ impl Target for LogTarget {
         self.data_disk.disk().store()
     }
 
-    fn month(&self, seconds: f64) -> Option<CostFacts> {
-        let disk = self.data_disk.device_month(seconds, self.data_disk.disk().capacity_bytes());
-        let cache_disk = self.cache_disk.device_month(seconds, self.cache_bytes);
-        CostFacts::of(disk, cache_disk.filter(|_| !self.is_one_disk))
+    fn bill(&self) -> Bill {
+        let disk = self.data_disk.device_bill(self.data_disk.disk().capacity_bytes());
+        let cache_disk = self.cache_disk.device_bill(self.cache_bytes);
+        Bill { disk, cache_disk: cache_disk.filter(|_| !self.is_one_disk) }
     }
 
     fn as_log(&mut self) -> Option<&mut LogTarget> {
