@@ -215,6 +215,12 @@ impl LogRow {
     }
 }
 
+/// The same of what was simulated.
+pub(super) fn log_works(facts: &ReplayFacts) -> bool {
+    let refused = facts.target.log.as_ref().map(|log| log.failed_requests);
+    refused == Some(0) && facts.drain.is_some()
+}
+
 impl Wear {
     /// None of a load that takes no time.
     fn of(bytes: u64, seconds: f64, device: &CacheDevice) -> Option<Wear> {

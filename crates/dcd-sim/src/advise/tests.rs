@@ -436,6 +436,34 @@ fn what_other_seeds_do_not_show_is_not_recommended() {
     assert!(noise::points(&advice, &grid, &OPEN, 3).is_empty());
 }
 
+#[test]
+fn a_log_that_fails_with_another_seed_is_not_recommended() {
+    let case = Case::helpful();
+    let fine = || [Ok(case.facts(&case.bare, false)), Ok(case.facts(&case.logs[0], true))];
+    let bad = || -> Outcome { Err("no such thing".into()) };
+    let log = || case.facts(&case.logs[0], true);
+    let refusing = Case { failed: 1, ..Case::helpful() }.facts(&case.logs[0], true);
+    let never_empty = ReplayFacts { drain: None, ..log() };
+    for pair in [
+        [Ok(case.facts(&case.bare, false)), bad()],
+        [bad(), Ok(log())],
+        [bad(), bad()],
+        [Ok(case.facts(&case.bare, false)), Ok(refusing)],
+        [Ok(case.facts(&case.bare, false)), Ok(never_empty)],
+    ] {
+        for outcomes in [pair.to_vec(), [fine(), pair.clone()].concat()] {
+            let mut advice = case.advice();
+            noise::weigh(&mut advice, &outcomes);
+            let recommendation = &advice.recommendation;
+            let found = (recommendation.verdict, recommendation.reason);
+            assert_eq!(found, (Verdict::NoHelp, Some(Reason::Noise)));
+            assert_eq!(advice.noise.unwrap().failed_seeds, 1);
+            let seeds = 1 + outcomes.len() / 2;
+            says(&advice, &format!("with 1 of {seeds} seeds of the disks the log does not work"));
+        }
+    }
+}
+
 /// What that many writes to a bucket are billed, with 100 GiB in it.
 fn billed(facts: ReplayFacts, writes: u64) -> ReplayFacts {
     let price = PriceProfile {
