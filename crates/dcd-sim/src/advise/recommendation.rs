@@ -501,7 +501,13 @@ fn cost_words(advice: &Advice, chosen: &Candidate) -> Option<String> {
         true if advice.load.summary.duration_s > 0.0 => "of this load, at the times of the trace,",
         true => "of this load, as fast as the bare disk serves it,",
     };
-    Some(format!("A month {like} would cost {month} USD{of_disk}{without}."))
+    // What has no prices is not free.
+    let unpriced = match (cost.disk, cost.cache_disk) {
+        (Some(_), None) => " without the cache device",
+        (None, Some(_)) => " for the cache device alone",
+        _ => "",
+    };
+    Some(format!("A month {like} would cost {month} USD{unpriced}{of_disk}{without}."))
 }
 
 fn wear_words(advice: &Advice, chosen: &Candidate) -> Option<String> {

@@ -495,8 +495,16 @@ fn what_a_month_costs_is_told_where_a_disk_has_prices() {
     let advice = case.advice_of(Ok(billed(case.facts(&case.bare, false), 71_000)), logs);
     says(
         &advice,
-        "A month like this would cost 2.70 USD (0.40 for requests, 2.30 for room) instead of 73.30.",
+        "A month like this would cost 2.70 USD without the cache device (0.40 for requests, 2.30 for room) instead of 73.30.",
     );
+    let both = |log| -> Outcome {
+        let facts = billed(case.facts(log, true), 400);
+        let disk = facts.bill.disk;
+        Ok(ReplayFacts { bill: Bill { disk, cache_disk: disk }, ..facts })
+    };
+    let priced = case.logs.iter().map(both).collect();
+    let priced = case.advice_of(Ok(billed(case.facts(&case.bare, false), 71_000)), priced);
+    says(&priced, "A month like this would cost 5.40 USD (0.40 for requests");
     let page = page(&advice);
     assert!(page.contains("<th>USD</th>") && page.contains("<td>73.30</td>"));
 }
@@ -514,7 +522,7 @@ fn month_prices_of_a_closed_loop_are_of_the_same_load() {
     let advice = case.advice_of(Ok(billed(case.facts(&case.bare, false), 71_000)), logs);
     says(
         &advice,
-        "A month of this load, at the times of the trace, would cost 2.70 USD (0.40 for requests, 2.30 for room) \
+        "A month of this load, at the times of the trace, would cost 2.70 USD without the cache device (0.40 for requests, 2.30 for room) \
          instead of 73.30.",
     );
     let usd = |row: &Row| row.facts.unwrap().cost.unwrap().month_usd;
