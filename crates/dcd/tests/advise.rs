@@ -254,7 +254,7 @@ fn a_shingled_disk_for_hosts_is_refused_and_one_that_cleans_is_advised_on() {
     far.dcd("simulate --trace t.csv --disk hc620").ok();
     let scattered = folder_with_trace(40_000, 0, |number| 600 * 65_536 + scattered(number));
     let refused = scattered.dcd("simulate --trace t.csv --disk hc620");
-    refused.fails(1, "its zone takes one at", "in order");
+    refused.fails(1, "zones would take one at", "in order");
     let advice =
         json(&folder.dcd("advise t.csv --disk archive-8tb --json --cache-disk 8M --seeds 2").ok());
     assert!(advice["rows"].as_array().unwrap().len() == 3, "{advice}");

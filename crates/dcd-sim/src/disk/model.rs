@@ -79,12 +79,13 @@ pub enum DiskRequestError {
     },
     /// A drive with shingles, managed by the host, takes a write at another place only.
     #[error(
-        "a write at {offset_bytes}: its zone takes one at {pointer_bytes}, where the last ended, or at its beginning"
+        "a write at {offset_bytes} is not where the last in its zone ended, nor at its beginning, or goes over its end: zones \
+         would take one at {pointer_bytes}"
     )]
     NotInOrder {
         /// Where it begins.
         offset_bytes: u64,
-        /// Where it would have to.
+        /// Where it would have to: in the next zone, if it goes over the end of its own.
         pointer_bytes: u64,
     },
     /// It is about nothing.
