@@ -9,6 +9,7 @@ use dcd_engine::{Device, Duration, Lba, Time};
 use super::{Access, AccessFacts, DiskCounts, Target, TargetDone, TargetFacts};
 use crate::disk::model::{DiskDone, DiskModel, DiskOperation, DiskRequest, DiskRequestError};
 use crate::disk::price::{Bill, PriceProfile, Traffic, Usage};
+use crate::disk::store::StoreFacts;
 
 /// Requests to the disk for one of ours: itself, and a flush after it.
 const PARTS: u64 = 2;
@@ -27,6 +28,7 @@ pub struct DiskTarget {
     counts: DiskCounts,
     /// Before counting began.
     traffic_before: Traffic,
+    store_before: StoreFacts,
     /// Reads and writes at the disk.
     transfers: HashMap<u64, Transfer>,
     /// The block behind the last one that was read or written.
@@ -54,6 +56,7 @@ impl DiskTarget {
             disk_done: Vec::new(),
             counts: DiskCounts::default(),
             traffic_before: Traffic::default(),
+            store_before: StoreFacts::default(),
             transfers: HashMap::new(),
             arm_at: 0,
             listed: None,
@@ -82,6 +85,11 @@ impl DiskTarget {
             endurance_tbw: self.disk.endurance_tbw(),
         };
         Some((*self.disk.price()?, usage))
+    }
+
+    /// What came of a bucket since counting began.
+    pub(super) fn store(&self) -> Option<StoreFacts> {
+        self.disk.store().map(|store| store.since(&self.store_before))
     }
 
     pub(super) fn counts(&self) -> &DiskCounts {
@@ -158,6 +166,7 @@ impl DiskTarget {
     pub(super) fn count_from(&mut self, now: Time) {
         self.counts = DiskCounts { since: now, ..DiskCounts::default() };
         self.traffic_before = self.disk.traffic();
+        self.store_before = self.disk.store().unwrap_or_default();
     }
 
     /// For what is done elsewhere in its name.

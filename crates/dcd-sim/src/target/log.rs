@@ -508,7 +508,7 @@ impl Target for LogTarget {
     }
 
     fn store(&self) -> Option<StoreFacts> {
-        self.data_disk.disk().store()
+        self.data_disk.store()
     }
 
     fn bill(&self) -> Bill {

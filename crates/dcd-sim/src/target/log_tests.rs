@@ -190,3 +190,31 @@ fn a_bucket_gets_as_many_requests_as_the_real_one() {
         assert_eq!((scattered.puts, scattered.data_objects), (17, 8), "{scattered:?}");
     }
 }
+
+/// What was there before counting began is in neither.
+#[test]
+fn a_bucket_is_billed_for_what_is_told_of_it() {
+    let bucket = DiskModel::behind_log(&Profile::load("s3").unwrap(), 0).unwrap();
+    let cache = DiskModel::new(&Profile::load("nvme-ssd").unwrap(), 0).unwrap();
+    let config = EngineConfig {
+        destage_policy: dcd_engine::DestagePolicyKind::Ordered,
+        keeps_windows: true,
+        ..EngineConfig::default()
+    };
+    let geometry = Geometry::fit(16 * MIB, 128 << 10).unwrap();
+    let mut target = LogTarget::new(geometry, config, cache, bucket).unwrap();
+    let mut all = 0;
+    for pass in 0..2 {
+        target.count_from(target.now);
+        serve(&mut target, DiskOperation::Write, 100);
+        target.drain(target.now).unwrap();
+        let (store, bill) = (target.store().unwrap(), target.bill());
+        let traffic = bill.disk.unwrap().1.traffic;
+        let told = (store.puts, store.put_bytes, store.gets, store.get_bytes);
+        let billed = (traffic.writes, traffic.write_bytes, traffic.reads, traffic.read_bytes);
+        assert_eq!(told, billed, "{pass}");
+        assert!(store.data_objects >= 1, "{store:?}");
+        all += store.puts;
+    }
+    assert_eq!(all, target.data_disk.disk().store().unwrap().puts);
+}
