@@ -218,3 +218,29 @@ fn a_bucket_is_billed_for_what_is_told_of_it() {
     }
     assert_eq!(all, target.data_disk.disk().store().unwrap().puts);
 }
+
+/// As many as a load that the log cannot follow sends at once.
+#[test]
+fn writes_that_wait_take_memory() {
+    let mut target = target();
+    let before = target.memory_bytes();
+    let mut done = Vec::new();
+    for id in 0..64 {
+        let request = DiskRequest {
+            id,
+            operation: DiskOperation::Write,
+            offset_bytes: id * MIB,
+            size_bytes: MIB,
+        };
+        target.submit(target.now, request, false).unwrap();
+        target.advance(target.now, &mut done);
+    }
+    let waiting = (64 - done.len() as u64) * MIB;
+    assert!(waiting > 32 * MIB, "{} are done at once", done.len());
+    assert!(target.memory_bytes() - before >= waiting);
+    while done.len() < 64 {
+        let next = target.next_event().unwrap();
+        target.advance(next.max(target.now), &mut done);
+    }
+    assert_eq!(target.waiting_bytes, 0);
+}
