@@ -36,7 +36,7 @@ class Machine:
         os.makedirs(os.path.join(self.share, "kept"), exist_ok=True)
         with open(os.path.join(self.share, "task.json"), "w", encoding="utf-8") as out:
             json.dump({**task, **self.facts(kernel)}, out)
-        self.results_read = 0
+        self.results_read, self.is_cut = 0, False
         self.console = open(self.console_path, "ab")
         # It dies with us, whatever we die of.
         words = [*(["setpriv", "--pdeathsig", "KILL"] if shutil.which("setpriv") else []), *self.words(kernel, accel, drives)]
@@ -68,7 +68,10 @@ class Machine:
 
     def is_running(self):
         """Whether it is switched on."""
-        return self.process.poll() is None
+        if self.is_cut:
+            return False
+        # Without reaping it: until `cut`, nobody else can get its number, nor that of its group.
+        return os.waitid(os.P_PID, self.process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
 
     def let_host_answer(self):
         """Does what the guest asks of the daemon on the host."""
@@ -80,7 +83,10 @@ class Machine:
         return os.path.exists(os.path.join(self.share, "cut"))
 
     def cut(self):
-        """Takes the power away: nothing in the guest learns of it."""
+        """Takes the power away, once: nothing in the guest learns of it."""
+        if self.is_cut:
+            return
+        self.is_cut = True
         # All that it has started, and nothing less than that: a guest that hangs takes no other signal.
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.process.pid, signal.SIGKILL)
@@ -90,10 +96,7 @@ class Machine:
     def wait_off(self, patience_s):
         """Waits for it to switch itself off; whether it did."""
         try:
-            self.process.wait(patience_s)
-            return True
-        except subprocess.TimeoutExpired:
-            return False
+            return wait(lambda: not self.is_running(), patience_s)
         finally:
             self.cut()
 

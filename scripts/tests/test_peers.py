@@ -11,11 +11,12 @@ from unittest import mock
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 from bench_peers import report  # noqa: E402
-from guest import kinds, peers  # noqa: E402
+from guest import kinds, machine, peers  # noqa: E402
 from guest.cases import all_cases  # noqa: E402
 from guest.peers import files, steady  # noqa: E402
 from guest.problem import Failure, Skip  # noqa: E402
 from guest.uml import kernel as uml_kernel  # noqa: E402
+from guest.uml import machine as uml_machine  # noqa: E402
 
 
 def figures(setup, values, workload="w"):
@@ -153,6 +154,73 @@ class UmlKernel(unittest.TestCase):
         for one in (first, second):
             for which in (0, 1):
                 self.assertTrue(before[which] - 0.005 < float(one[which]) < after[which] + 0.005, f"{before} {one} {after}")
+
+
+class Program(machine.Machine):
+    """A guest that is a shell."""
+
+    def __init__(self, work, script):
+        self.script = script
+        super().__init__(None, work, {})
+
+    def facts(self, kernel):
+        return {}
+
+    def words(self, kernel, accel, drives):
+        return ["sh", "-c", self.script]
+
+
+class Cut(unittest.TestCase):
+    """Whose group is killed."""
+
+    def cuts(self, script, use):
+        """How often a group was killed, and whether its leader was still there to hold the number."""
+        kills = []
+
+        def killpg(group, sign):
+            kills.append(os.path.exists(f"/proc/{group}"))
+            killed(group, sign)
+
+        killed = os.killpg
+        with tempfile.TemporaryDirectory() as work, mock.patch("os.killpg", killpg):
+            use(Program(work, script))
+        return kills
+
+    def test_a_guest_that_has_ended_is_not_reaped_before_its_group_is_killed(self):
+        """Its number may be that of another group afterwards."""
+        def ended(guest):
+            self.assertTrue(machine.wait(lambda: not guest.is_running(), 20))
+            guest.cut()
+            guest.cut()
+            self.assertFalse(guest.is_running())
+
+        def off(guest):
+            self.assertTrue(guest.wait_off(20))
+            guest.cut()
+
+        def hanging(guest):
+            self.assertTrue(guest.is_running())
+            self.assertFalse(guest.wait_off(0.2))
+            self.assertFalse(guest.is_running())
+            self.assertEqual(guest.process.returncode, -9)
+
+        self.assertEqual([self.cuts("exit 0", ended), self.cuts("exit 0", off), self.cuts("sleep 60", hanging)], [[True]] * 3)
+
+
+class Memory(unittest.TestCase):
+    """Where the memory of User Mode Linux is."""
+
+    def test_it_is_where_it_has_room(self):
+        """Containers have 64 MiB of /dev/shm."""
+        def found(rooms):
+            with mock.patch("os.statvfs", lambda path: mock.Mock(f_bavail=rooms.get(path, 0) << 8, f_frsize=4096)), \
+                 mock.patch("os.access", lambda *_: True), mock.patch("tempfile.gettempdir", lambda: "/t"):
+                return uml_machine.memory_directory()
+
+        self.assertEqual(found({"/dev/shm": 9000, "/t": 9000}), "/dev/shm")
+        self.assertEqual(found({"/dev/shm": 64, "/t": 9000}), "/t")
+        self.assertEqual(found({"/dev/shm": 64, "/var/tmp": 9000}), "/var/tmp")
+        self.assertEqual(found({"/dev/shm": 64, "/t": 65}), "/t")
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ use serde::Serialize;
 
 use crate::bound::BoundFacts;
 use crate::disk::model::{DiskOperation, DiskRequest, DiskRequestError};
-use crate::disk::price::CostFacts;
+use crate::disk::price::{Bill, CostFacts};
 use crate::disk::store::StoreFacts;
 use crate::distribution::{Distribution, Percentiles};
 pub use crate::pace::Pace;
@@ -159,6 +159,9 @@ pub struct ReplayFacts {
     pub memory_bytes_max: u64,
     /// Until the last was done.
     pub duration_s: f64,
+    /// Until the last came; 0 where each waited for the one before.
+    #[serde(skip)]
+    pub arrivals_s: f64,
     /// Times of reads.
     pub read: TimesFacts,
     /// Times of writes.
@@ -181,6 +184,9 @@ pub struct ReplayFacts {
     /// they have no prices.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cost: Option<CostFacts>,
+    /// What that follows from, for whoever compares it with others.
+    #[serde(skip)]
+    pub bill: Bill,
     /// What it would take to move what a log still holds at the end; not part of the numbers above.
     pub drain: Option<DrainFacts>,
 }
@@ -195,6 +201,13 @@ pub struct ReadAccess {
     pub seek_distance: u64,
     /// That time by read of a client; none if there were none.
     pub average_access_ms: Option<f64>,
+}
+
+impl ReplayFacts {
+    /// The seconds that the price of a month follows from: a load that comes as it came.
+    pub fn month_of_s(&self) -> f64 {
+        if self.arrivals_s > 0.0 { self.arrivals_s } else { self.duration_s }
+    }
 }
 
 impl ReadAccess {
@@ -220,6 +233,8 @@ pub struct Replay {
     pending: HashMap<u64, Pending>,
     done: Vec<TargetDone>,
     end_ns: u64,
+    /// When the last came.
+    arrived_ns: u64,
     outstanding_max: usize,
     memory_bytes_max: u64,
     counts: [u64; 4],
@@ -244,6 +259,7 @@ impl Replay {
             pending: HashMap::new(),
             done: Vec::new(),
             end_ns: start.0,
+            arrived_ns: start.0,
             outstanding_max: 0,
             memory_bytes_max: 0,
             counts: [0; 4],
@@ -277,6 +293,7 @@ impl Replay {
         let end_ns = self.end_ns - self.start_ns;
         let submitted_ns =
             self.pacer.submission_ns(request, end_ns).ok_or(ReplayError::TooLong)? + self.start_ns;
+        self.arrived_ns = submitted_ns;
         self.end_ns = self.end_ns.max(submitted_ns);
         if request.operation == Operation::Discard {
             return Ok(());
@@ -367,7 +384,8 @@ impl Replay {
         let (mut facts, mut target, end) = self.finish_pass();
         facts.drain = target.drain(end);
         facts.store = target.store();
-        facts.cost = target.month(facts.duration_s);
+        facts.bill = target.bill();
+        facts.cost = facts.bill.month(facts.month_of_s());
         facts
     }
 
@@ -393,6 +411,10 @@ impl Replay {
             outstanding_max: self.outstanding_max as u64,
             memory_bytes_max: self.memory_bytes_max,
             duration_s: (self.end_ns - self.start_ns) as f64 / 1e9,
+            arrivals_s: match self.pacer.is_closed() {
+                true => 0.0,
+                false => (self.arrived_ns - self.start_ns) as f64 / 1e9,
+            },
             read,
             write,
             flush,
@@ -400,6 +422,7 @@ impl Replay {
             bound: None,
             store: None,
             cost: None,
+            bill: Bill::default(),
             drain: None,
         };
         (facts, self.target, Time(self.end_ns))

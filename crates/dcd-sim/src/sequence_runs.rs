@@ -197,7 +197,8 @@ pub fn run<E>(
     let (mut facts, mut target, end) = pass(Load::Last, target, start, None)?;
     facts.drain = target.drain(end);
     facts.store = target.store();
-    facts.cost = target.month(facts.duration_s);
+    facts.bill = target.bill();
+    facts.cost = facts.bill.month(facts.month_of_s());
     facts.sequences = Some(SequenceRunFacts {
         mode: mode.name(),
         passes_before,

@@ -6,6 +6,7 @@ use dcd_daemon::disk::drive::{DriveProblem, DriveWork, ModelledDrive};
 use dcd_engine::Time;
 use dcd_sim::disk::model::{DiskDone, DiskModel, DiskOperation, DiskRequest};
 use dcd_sim::disk::profile::Profile;
+use dcd_sim::target::setup::SetupError;
 
 struct SimulatedDrive {
     model: DiskModel,
@@ -16,6 +17,11 @@ struct SimulatedDrive {
 pub fn open(profile: &str) -> Result<Box<dyn ModelledDrive>, DriveProblem> {
     let profile = Profile::load(profile)
         .map_err(|error| DriveProblem { hint: error.hint(), error: error.to_string() })?;
+    if profile.is_host_managed() {
+        // What refuses a write out of order would look like one that takes no time.
+        let error = SetupError::HostManaged;
+        return Err(DriveProblem { hint: error.hint(), error: error.to_string() });
+    }
     let model = DiskModel::new(&profile, 0).expect("the profile was checked");
     Ok(Box::new(SimulatedDrive { model, done: Vec::new() }))
 }

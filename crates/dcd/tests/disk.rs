@@ -166,4 +166,8 @@ fn a_file_can_be_served_in_the_times_of_a_model() {
     folder.dcd(slow).fails(1, "--model makes a plain file slow", "model:PROFILE:FILE");
     let unknown = "slow-disk --disk model:hp1:d.img --nbd unix:d.sock";
     folder.dcd(unknown).fails(1, "no disk profile `hp1`", "dcd disk list");
+    for zoned in ["--model hc620 --disk d.img", "--disk model:hc620:d.img"] {
+        let line = format!("slow-disk {zoned} --nbd unix:d.sock");
+        folder.dcd(&line).fails(1, "managed by the host", "dm-zoned");
+    }
 }

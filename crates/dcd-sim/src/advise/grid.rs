@@ -77,15 +77,16 @@ impl CacheDevice {
     ///
     /// # Panics
     /// If the profile has not been checked.
-    pub fn new(name: String, profile: Profile, endurance_tbw: Option<f64>) -> CacheDevice {
-        let model = DiskModel::new(&profile, 0).expect("the profile was checked");
-        let own = profile.simple.as_ref().and_then(|simple| simple.endurance_tbw);
+    pub fn new(name: String, mut profile: Profile, endurance_tbw: Option<f64>) -> CacheDevice {
         // Disks with an arm do not wear by writing.
-        let given = endurance_tbw.filter(|_| profile.simple.is_some());
+        if let Some(simple) = &mut profile.simple {
+            simple.endurance_tbw = endurance_tbw.or(simple.endurance_tbw);
+        }
+        let model = DiskModel::new(&profile, 0).expect("the profile was checked");
         CacheDevice {
             name,
             capacity_bytes: model.capacity_bytes(),
-            endurance_tbw: given.or(own),
+            endurance_tbw: model.endurance_tbw(),
             profile,
         }
     }
@@ -219,7 +220,11 @@ mod tests {
         assert!(left_out.len() == 1 && left_out[0].starts_with("512 MiB and more on hp-2200a"));
         assert_eq!(grid.devices[0].endurance_tbw, Some(1380.0));
         assert_eq!(grid.devices[1].endurance_tbw, None, "an arm does not wear by writing");
-        assert_eq!(device("nvme-ssd", Some(5.0)).endurance_tbw, Some(5.0));
+        let given = device("nvme-ssd", Some(5.0));
+        assert_eq!(given.endurance_tbw, Some(5.0));
+        // What is simulated has it too: its price follows from that.
+        let model = DiskModel::new(&given.profile, 0).unwrap();
+        assert_eq!(model.endurance_tbw(), Some(5.0));
         assert_eq!(grid.name(&grid.variants()[2]), "nvme-ssd, durable");
     }
 }

@@ -53,6 +53,10 @@ pub struct Advice {
     pub is_object_store: bool,
     /// When requests came.
     pub pace: PaceFacts,
+    /// The seconds that month prices of all rows follow from: until the last request came, or, if
+    /// all came at once, until the bare disk was done. In a closed loop a row has a duration of its
+    /// own, and whoever is faster would pay for more requests a month.
+    pub month_of_s: Option<f64>,
     /// The disk alone.
     pub bare: Row,
     /// The disk with a log, in the order of the grid.
@@ -102,6 +106,11 @@ impl PaceFacts {
         self.overload.is_some() && !self.closed_loop
     }
 
+    /// Until the last request of a trace that takes so long came, if none waited for another.
+    pub fn arrivals_s(&self, trace_s: f64) -> f64 {
+        trace_s * self.stretch.filter(|_| !self.closed_loop).unwrap_or(1.0)
+    }
+
     /// For a replay.
     pub fn pace(&self) -> Pace {
         match self.stretch {
@@ -144,10 +153,14 @@ impl Advice {
         assert_eq!(variants.len(), outcomes.len(), "an outcome for each variant");
         let written_bytes = load.summary.writes.bytes;
         let bare_facts = bare.as_ref().ok().map(RowFacts::of_bare);
-        let bare_row = Row::bare(bare);
+        let arrivals_s = pace.arrivals_s(load.summary.duration_s);
+        let bare_s = bare_facts.map(|bare| bare.duration_s);
+        let month_of_s = Some(arrivals_s).filter(|seconds| *seconds > 0.0).or(bare_s);
+        let bare_row = Row::bare(bare).priced(bare, month_of_s);
         let row = |(variant, outcome): (&Variant, &Outcome)| {
             let device = &grid.devices[variant.device];
             Row::of(variant, device, outcome, bare_facts.as_ref(), written_bytes)
+                .priced(outcome, month_of_s)
         };
         let rows: Vec<Row> = variants.iter().zip(outcomes).map(row).collect();
         let curves = curves(grid, &variants, &rows);
@@ -156,6 +169,7 @@ impl Advice {
             disk: grid.disk_name.clone(),
             is_object_store: grid.disk.is_object_store(),
             pace,
+            month_of_s,
             bare: bare_row,
             rows,
             curves,

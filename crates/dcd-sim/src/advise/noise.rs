@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::grid::Grid;
 use super::recommendation::{self, Verdict};
-use super::row::RowFacts;
+use super::row::{RowFacts, log_works};
 use super::{Advice, PaceFacts};
 use crate::sweep::{Outcome, Point};
 
@@ -15,6 +15,9 @@ use crate::sweep::{Outcome, Point};
 pub struct Noise {
     /// How many, that of the table included.
     pub seeds: u32,
+    /// Of them, those with which the log does not work, or nothing could be simulated: they are in
+    /// none of the other numbers.
+    pub failed_seeds: u32,
     /// How much less requests waited.
     pub faster_percent: Spread,
     /// How much less that was for each, in milliseconds.
@@ -60,26 +63,33 @@ pub fn points(advice: &Advice, grid: &Grid, pace: &PaceFacts, seeds: u32) -> Vec
     (1..seeds).flat_map(of).collect()
 }
 
-/// Takes their outcomes into account: what is not beyond chance is not recommended.
+/// Takes their outcomes into account: what is not beyond chance is not recommended, nor what fails
+/// with one of them.
 pub fn weigh(advice: &mut Advice, outcomes: &[Outcome]) {
     let row = advice.recommendation.row.and_then(|row| advice.rows.get(row));
     let (Some(bare), Some(own)) = (advice.bare.facts, row.and_then(|row| row.facts)) else {
         return;
     };
-    let again = outcomes.chunks_exact(2).filter_map(|pair| {
-        let [bare, own] = [&pair[0], &pair[1]].map(|it| it.as_ref().ok().map(RowFacts::of_bare));
-        bare.zip(own)
-    });
-    let pairs: Vec<(RowFacts, RowFacts)> = std::iter::once((bare, own)).chain(again).collect();
-    if pairs.len() < 2 {
+    if outcomes.is_empty() {
         return;
+    }
+    let mut pairs = vec![(bare, own)];
+    let mut failed_seeds = 0;
+    for pair in outcomes.chunks_exact(2) {
+        match (&pair[0], &pair[1]) {
+            (Ok(bare), Ok(own)) if log_works(own) => {
+                pairs.push((RowFacts::of_bare(bare), RowFacts::of_bare(own)));
+            }
+            _ => failed_seeds += 1,
+        }
     }
     let less = |own: f64, bare: f64| if bare > 0.0 { 100.0 * (1.0 - own / bare) } else { 0.0 };
     let spread = |of: &dyn Fn(&RowFacts, &RowFacts) -> f64| {
         Spread::of(&pairs.iter().map(|(bare, own)| of(bare, own)).collect::<Vec<_>>())
     };
     let noise = Noise {
-        seeds: pairs.len() as u32,
+        seeds: pairs.len() as u32 + failed_seeds,
+        failed_seeds,
         faster_percent: spread(&|bare, own| less(own.waited_s, bare.waited_s)),
         saved_ms: spread(&|bare, own| bare.mean_ms - own.mean_ms),
         fewer_disk_writes_percent: spread(&|bare, own| {

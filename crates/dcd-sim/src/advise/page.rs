@@ -376,6 +376,6 @@ fn write_words(page: &mut String) -> std::fmt::Result {
          <dt>cache device, a day</dt><dd>bytes written to it, counted in the simulation (records, checkpoints, superblocks), as if the load went on like this</dd>\
          <dt>endures</dt><dd>until what the data sheet allows to be written (TBW) is written</dd>\
          <dt>left, to empty</dt><dd>what only the log has at the end, and how long moving it to the disk takes</dd>\
-         <dt>a month</dt><dd>requests, transfer, room and wear at the prices of the profiles, as if the load went on like this for 730 hours</dd></dl>"
+         <dt>a month</dt><dd>requests, transfer, room and wear at the prices of the profiles, as if the load went on for 730 hours as fast as it came: the same load for all rows, also where each request waits for the one before</dd></dl>"
     )
 }

@@ -166,10 +166,10 @@ fn verdict(advice: &Advice) -> Recommendation {
 }
 
 /// Of a log that was recommended: what other seeds make of it. If with one of them it brings less
-/// than what is worth a log, it is recommended no more.
+/// than what is worth a log, or the log fails, it is recommended no more.
 pub(super) fn weigh(advice: &mut Advice, noise: &Noise) {
     let (faster, fewer) = (noise.faster_percent, noise.fewer_disk_writes_percent);
-    let is_beyond = match advice.recommendation.verdict {
+    let is_worth_it = match advice.recommendation.verdict {
         Verdict::Helps => faster.min >= FASTER_PERCENT_MIN && noise.saved_ms.min >= SAVED_MS_MIN,
         Verdict::FewerWrites => {
             fewer.min >= FEWER_WRITES_PERCENT_MIN && faster.min >= -SLOWER_PERCENT_MAX
@@ -182,7 +182,7 @@ pub(super) fn weigh(advice: &mut Advice, noise: &Noise) {
     };
     let (waiting, writes) = (spread(faster, "less waiting"), spread(fewer, "fewer writes"));
     let seeds = noise.seeds;
-    if is_beyond {
+    if is_worth_it && noise.failed_seeds == 0 {
         let words = format!("With {seeds} seeds (chance of the disks): {waiting}, {writes}.");
         return advice.recommendation.details.push(words);
     }
@@ -190,9 +190,15 @@ pub(super) fn weigh(advice: &mut Advice, noise: &Noise) {
     let chosen = all.iter().find(|one| Some(one.index) == advice.recommendation.row);
     let (Some(bare), Some(chosen)) = (&advice.bare.facts, chosen) else { return };
     let mut recommendation = no_help(advice, bare, chosen, Reason::Noise);
-    recommendation.details.push(format!(
-        "That is not beyond chance: with {seeds} seeds of the disks it is {waiting}, {writes}."
-    ));
+    recommendation.details.push(match noise.failed_seeds {
+        0 => format!(
+            "That is not beyond chance: with {seeds} seeds of the disks it is {waiting}, {writes}."
+        ),
+        failed => format!(
+            "That is not beyond chance: with {failed} of {seeds} seeds of the disks the log does not work, or could not \
+             be simulated; with the others it is {waiting}, {writes}."
+        ),
+    });
     recommendation.limits = limits(advice, &recommendation);
     advice.recommendation = recommendation;
 }
@@ -490,7 +496,18 @@ fn cost_words(advice: &Advice, chosen: &Candidate) -> Option<String> {
         .and_then(|bare| bare.cost)
         .map_or(String::new(), |bare| format!(" instead of {}", dollars(bare.month_usd)));
     let month = dollars(cost.month_usd);
-    Some(format!("A month like this would cost {month} USD{of_disk}{without}."))
+    let like = match advice.pace.closed_loop {
+        false => "like this",
+        true if advice.load.summary.duration_s > 0.0 => "of this load, at the times of the trace,",
+        true => "of this load, as fast as the bare disk serves it,",
+    };
+    // What has no prices is not free.
+    let unpriced = match (cost.disk, cost.cache_disk) {
+        (Some(_), None) => " without the cache device",
+        (None, Some(_)) => " for the cache device alone",
+        _ => "",
+    };
+    Some(format!("A month {like} would cost {month} USD{unpriced}{of_disk}{without}."))
 }
 
 fn wear_words(advice: &Advice, chosen: &Candidate) -> Option<String> {

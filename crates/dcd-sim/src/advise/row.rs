@@ -67,7 +67,8 @@ pub struct RowFacts {
     /// What came of a bucket behind a log.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub store: Option<StoreFacts>,
-    /// What the disks cost in a month that goes on like this; none if they have no prices.
+    /// What the disks cost in a month in which the load comes as fast as it did, of all rows the
+    /// same ([`super::Advice::month_of_s`]); none if they have no prices.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cost: Option<CostFacts>,
     /// Memory that simulating it took, about.
@@ -155,7 +156,7 @@ impl RowFacts {
             disk_writes: facts.store.map_or(disk_writes, |store| store.puts),
             disk_write_bytes: facts.store.map_or(disk_write_bytes, |store| store.put_bytes),
             store: facts.store,
-            cost: facts.cost,
+            cost: None,
             memory_bytes: facts.memory_bytes_max,
             fewer_disk_writes_percent: 0.0,
             fewer_disk_bytes_percent: 0.0,
@@ -214,6 +215,12 @@ impl LogRow {
     }
 }
 
+/// The same of what was simulated.
+pub(super) fn log_works(facts: &ReplayFacts) -> bool {
+    let refused = facts.target.log.as_ref().map(|log| log.failed_requests);
+    refused == Some(0) && facts.drain.is_some()
+}
+
 impl Wear {
     /// None of a load that takes no time.
     fn of(bytes: u64, seconds: f64, device: &CacheDevice) -> Option<Wear> {
@@ -264,6 +271,14 @@ impl Row {
             facts: facts.map(|facts| RowFacts::of_log(facts, device, bare, written_bytes)),
             error: outcome.as_ref().err().cloned(),
         }
+    }
+
+    /// The same with what a month costs, if the load came in so many seconds.
+    pub fn priced(mut self, outcome: &Outcome, month_of_s: Option<f64>) -> Row {
+        if let (Some(facts), Ok(found), Some(seconds)) = (&mut self.facts, outcome, month_of_s) {
+            facts.cost = found.bill.month(seconds);
+        }
+        self
     }
 
     /// What a benefit is worth in that size, for the knee. None of a log that does not work.

@@ -8,8 +8,9 @@ use super::load::LoadMeter;
 use super::overload::Overload;
 use super::page::page;
 use super::recommendation::{Reason, Verdict};
+use super::row::Row;
 use super::{Advice, PaceFacts, noise};
-use crate::disk::price::{CostFacts, DeviceCost};
+use crate::disk::price::{Bill, PriceProfile, Traffic, Usage};
 use crate::disk::profile::Profile;
 use crate::distribution::Percentiles;
 use crate::replay::{ReadAccess, ReplayFacts, TimesFacts};
@@ -122,6 +123,7 @@ impl Case {
             outstanding_max: 3,
             memory_bytes_max: 0,
             duration_s: self.seconds as f64,
+            arrivals_s: 0.0,
             read: times(self.reads, found.read_ms),
             write: times(self.writes, found.write_ms),
             flush: TimesFacts::default(),
@@ -131,6 +133,7 @@ impl Case {
             bound: None,
             store: None,
             cost: None,
+            bill: Bill::default(),
         }
     }
 
@@ -434,19 +437,104 @@ fn what_other_seeds_do_not_show_is_not_recommended() {
 }
 
 #[test]
-fn what_a_month_costs_is_told_where_a_disk_has_prices() {
+fn a_log_that_fails_with_another_seed_is_not_recommended() {
     let case = Case::helpful();
-    assert!(!case.advice().has_cost());
-    let priced = |facts: ReplayFacts, requests_usd: f64| {
-        let disk = DeviceCost { requests_usd, transfer_usd: 0.0, stored_usd: 2.3, bought_usd: 0.0 };
-        ReplayFacts { cost: CostFacts::of(Some(disk), None), ..facts }
+    let fine = || [Ok(case.facts(&case.bare, false)), Ok(case.facts(&case.logs[0], true))];
+    let bad = || -> Outcome { Err("no such thing".into()) };
+    let log = || case.facts(&case.logs[0], true);
+    let refusing = Case { failed: 1, ..Case::helpful() }.facts(&case.logs[0], true);
+    let never_empty = ReplayFacts { drain: None, ..log() };
+    for pair in [
+        [Ok(case.facts(&case.bare, false)), bad()],
+        [bad(), Ok(log())],
+        [bad(), bad()],
+        [Ok(case.facts(&case.bare, false)), Ok(refusing)],
+        [Ok(case.facts(&case.bare, false)), Ok(never_empty)],
+    ] {
+        for outcomes in [pair.to_vec(), [fine(), pair.clone()].concat()] {
+            let mut advice = case.advice();
+            noise::weigh(&mut advice, &outcomes);
+            let recommendation = &advice.recommendation;
+            let found = (recommendation.verdict, recommendation.reason);
+            assert_eq!(found, (Verdict::NoHelp, Some(Reason::Noise)));
+            assert_eq!(advice.noise.unwrap().failed_seeds, 1);
+            let seeds = 1 + outcomes.len() / 2;
+            says(&advice, &format!("with 1 of {seeds} seeds of the disks the log does not work"));
+        }
+    }
+}
+
+/// What that many writes to a bucket are billed, with 100 GiB in it.
+fn billed(facts: ReplayFacts, writes: u64) -> ReplayFacts {
+    let price = PriceProfile {
+        usd_per_1000_writes: 1.0,
+        usd_per_gib_month: 0.023,
+        stored_bytes: Some(100 << 30),
+        ..PriceProfile::default()
     };
-    let logs = case.logs.iter().map(|log| Ok(priced(case.facts(log, true), 0.4))).collect();
-    let advice = case.advice_of(Ok(priced(case.facts(&case.bare, false), 71.0)), logs);
+    let usage = Usage {
+        traffic: Traffic { writes, ..Traffic::default() },
+        reads_per_second: 0.0,
+        room_bytes: 1 << 40,
+        capacity_bytes: 1 << 40,
+        endurance_tbw: None,
+    };
+    ReplayFacts { bill: Bill { disk: Some((price, usage)), cache_disk: None }, ..facts }
+}
+
+/// Of a load that takes a month of 730 hours.
+fn month_long(pace: PaceFacts) -> Case {
+    Case { seconds: 730 * 3600, pace, ..Case::helpful() }
+}
+
+#[test]
+fn what_a_month_costs_is_told_where_a_disk_has_prices() {
+    let case = month_long(OPEN);
+    assert!(!case.advice().has_cost());
+    let logs = case.logs.iter().map(|log| Ok(billed(case.facts(log, true), 400))).collect();
+    let advice = case.advice_of(Ok(billed(case.facts(&case.bare, false), 71_000)), logs);
     says(
         &advice,
-        "A month like this would cost 2.70 USD (0.40 for requests, 2.30 for room) instead of 73.30.",
+        "A month like this would cost 2.70 USD without the cache device (0.40 for requests, 2.30 for room) instead of 73.30.",
     );
+    let both = |log| -> Outcome {
+        let facts = billed(case.facts(log, true), 400);
+        let disk = facts.bill.disk;
+        Ok(ReplayFacts { bill: Bill { disk, cache_disk: disk }, ..facts })
+    };
+    let priced = case.logs.iter().map(both).collect();
+    let priced = case.advice_of(Ok(billed(case.facts(&case.bare, false), 71_000)), priced);
+    says(&priced, "A month like this would cost 5.40 USD (0.40 for requests");
     let page = page(&advice);
     assert!(page.contains("<th>USD</th>") && page.contains("<td>73.30</td>"));
+}
+
+/// A log that is done in a tenth of the time serves the same load, and pays for that.
+#[test]
+fn month_prices_of_a_closed_loop_are_of_the_same_load() {
+    let closed = PaceFacts { closed_loop: true, stretch: None, ..OPEN };
+    let case = month_long(closed);
+    let faster = |log| -> Outcome {
+        let facts = case.facts(log, true);
+        Ok(billed(ReplayFacts { duration_s: facts.duration_s / 10.0, ..facts }, 400))
+    };
+    let logs = case.logs.iter().map(faster).collect();
+    let advice = case.advice_of(Ok(billed(case.facts(&case.bare, false), 71_000)), logs);
+    says(
+        &advice,
+        "A month of this load, at the times of the trace, would cost 2.70 USD without the cache device (0.40 for requests, 2.30 for room) \
+         instead of 73.30.",
+    );
+    let usd = |row: &Row| row.facts.unwrap().cost.unwrap().month_usd;
+    assert!((usd(&advice.bare) - 73.3).abs() < 0.01 && (usd(&advice.rows[0]) - 2.7).abs() < 0.01);
+    assert!(advice.month_of_s.unwrap() > 0.99 * 730.0 * 3600.0, "{:?}", advice.month_of_s);
+
+    // All of it came at once: as long as the bare disk took.
+    let case = Case { seconds: 0, pace: closed, ..Case::helpful() };
+    let took = |facts: ReplayFacts, hours: f64, writes| {
+        billed(ReplayFacts { duration_s: hours * 3600.0, ..facts }, writes)
+    };
+    let logs = case.logs.iter().map(|log| Ok(took(case.facts(log, true), 73.0, 400))).collect();
+    let advice = case.advice_of(Ok(took(case.facts(&case.bare, false), 730.0, 71_000)), logs);
+    says(&advice, "A month of this load, as fast as the bare disk serves it, would cost 2.70 USD");
 }

@@ -23,6 +23,7 @@ use super::queue::{Candidate, QueuePolicy};
 use super::shingled::Shingles;
 use super::simple::SimpleDevice;
 use super::store::{Store, StoreFacts};
+use crate::random::Random;
 
 /// What a request wants.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -78,12 +79,13 @@ pub enum DiskRequestError {
     },
     /// A drive with shingles, managed by the host, takes a write at another place only.
     #[error(
-        "a write at {offset_bytes}: its zone takes one at {pointer_bytes}, where the last ended, or at its beginning"
+        "a write at {offset_bytes} is not where the last in its zone ended, nor at its beginning, or goes over its end: zones \
+         would take one at {pointer_bytes}"
     )]
     NotInOrder {
         /// Where it begins.
         offset_bytes: u64,
-        /// Where it would have to.
+        /// Where it would have to: in the next zone, if it goes over the end of its own.
         pointer_bytes: u64,
     },
     /// It is about nothing.
@@ -144,6 +146,12 @@ fn recent_slot(block: Lba) -> usize {
     (block.0.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as usize % RECENT_BLOCKS
 }
 
+/// How far the platters have turned at the beginning. Seeds that follow one another are far apart;
+/// 0 is where a turn begins.
+fn phase_ns(seed: u64, turn_ns: u64) -> u64 {
+    if seed == 0 { 0 } else { Random::new(seed).below(turn_ns) }
+}
+
 /// A request that waits.
 #[derive(Clone, Copy, Debug)]
 struct Waiting {
@@ -164,7 +172,7 @@ impl DiskModel {
             (Some(mechanical), None) => {
                 let drive = Drive::new(mechanical, 0)?;
                 let turn_ns = drive.mechanism().geometry.rotation_ns();
-                let drive = Drive::new(mechanical, seed % turn_ns)?;
+                let drive = Drive::new(mechanical, phase_ns(seed, turn_ns))?;
                 let geometry = &drive.mechanism().geometry;
                 let (sectors, sector_bytes) = (geometry.sectors(), geometry.sector_bytes());
                 let shingles = mechanical.shingles.as_ref();

@@ -285,6 +285,21 @@ fn the_same_seed_gives_the_same_times() {
     }
 }
 
+/// `dcd advise --seeds` takes seeds that follow one another.
+#[test]
+fn seeds_that_follow_one_another_turn_the_platters_far() {
+    let profile = Profile::load("wd-4tb").unwrap();
+    let done_ns = |seed| {
+        let mut disk = DiskModel::new(&profile, seed).unwrap();
+        disk.serve(Time::ZERO, read(1_000_000, 8)).unwrap().completed.0
+    };
+    let times: Vec<u64> = (0..10).map(done_ns).collect();
+    let apart = |a: u64, b: u64| a.abs_diff(b) > MS / 10;
+    assert!(apart(times[0], times[1]) && apart(times[1], times[2]), "{times:?}");
+    // Of a turn of 11 ms.
+    assert!(times.iter().max().unwrap() - times.iter().min().unwrap() > 5 * MS, "{times:?}");
+}
+
 #[test]
 fn a_volume_lets_through_so_many_requests_per_second() {
     let profile = Profile::load("cloud-volume").unwrap();

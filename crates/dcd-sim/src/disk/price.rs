@@ -37,19 +37,29 @@ pub struct Traffic {
     pub write_bytes: u64,
 }
 
-/// How a disk was used for some time.
+/// How a disk was used by a load.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Usage {
-    /// How long.
-    pub seconds: f64,
-    /// Meanwhile.
+    /// All of it.
     pub traffic: Traffic,
+    /// Reads that come besides, however much or little is asked for.
+    pub reads_per_second: f64,
     /// Room that is taken on it.
     pub room_bytes: u64,
     /// All of it.
     pub capacity_bytes: u64,
     /// How much may be written to it in its life, in units of 10^12 bytes, if it wears.
     pub endurance_tbw: Option<f64>,
+}
+
+/// What disks are to be paid for: prices and use. In how long that was used is for the caller to
+/// say: whoever compares disks divides by the same time for all of them.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub struct Bill {
+    /// The (data-)disk, if it has prices.
+    pub disk: Option<(PriceProfile, Usage)>,
+    /// The cache-disk, if there is one that has prices.
+    pub cache_disk: Option<(PriceProfile, Usage)>,
 }
 
 /// What disks cost in a month that goes on like this, in US dollars.
@@ -104,16 +114,16 @@ impl PriceProfile {
         Ok(())
     }
 
-    /// What a month of that costs. None of a use that takes no time.
-    pub fn month(&self, usage: &Usage) -> Option<DeviceCost> {
-        let Usage { seconds, traffic, room_bytes, capacity_bytes, endurance_tbw } = *usage;
+    /// What a month of that costs, if it was in so many seconds. None of a use that takes no time.
+    pub fn month(&self, usage: &Usage, seconds: f64) -> Option<DeviceCost> {
+        let Usage { traffic, reads_per_second, room_bytes, capacity_bytes, endurance_tbw } = *usage;
         if seconds <= 0.0 {
             return None;
         }
         let times = MONTH_S / seconds;
         let gib = |bytes: u64| bytes as f64 / GIB;
         let requests = traffic.writes as f64 * self.usd_per_1000_writes
-            + traffic.reads as f64 * self.usd_per_1000_reads;
+            + (traffic.reads as f64 + reads_per_second * seconds) * self.usd_per_1000_reads;
         let transfer = gib(traffic.write_bytes) * self.usd_per_gib_written
             + gib(traffic.read_bytes) * self.usd_per_gib_read;
         let written = traffic.write_bytes as f64 * times;
@@ -159,6 +169,16 @@ impl DeviceCost {
     }
 }
 
+impl Bill {
+    /// What a month of that costs, if it was in so many seconds. None if no disk has prices.
+    pub fn month(&self, seconds: f64) -> Option<CostFacts> {
+        let of = |device: Option<(PriceProfile, Usage)>| {
+            device.and_then(|(price, usage)| price.month(&usage, seconds))
+        };
+        CostFacts::of(of(self.disk), of(self.cache_disk))
+    }
+}
+
 impl CostFacts {
     /// None if neither has prices.
     pub fn of(disk: Option<DeviceCost>, cache_disk: Option<DeviceCost>) -> Option<CostFacts> {
@@ -190,32 +210,38 @@ mod tests {
             read_bytes: 4096 * 10_000_000,
         };
         let usage = Usage {
-            seconds: 3600.0,
             traffic,
+            reads_per_second: 0.0,
             room_bytes: 1 << 40,
             capacity_bytes: 1 << 40,
             endurance_tbw: None,
         };
-        let cost = price.month(&usage).unwrap();
+        let cost = price.month(&usage, 3600.0).unwrap();
         assert!((cost.requests_usd - 730.0 * 9.0).abs() < 1e-6, "{cost:?}");
         assert!((cost.transfer_usd - 730.0 * 38.147 * 0.09).abs() < 0.01, "{cost:?}");
         assert!((cost.stored_usd - 2.3).abs() < 1e-9 && cost.bought_usd == 0.0, "{cost:?}");
-        assert_eq!(price.month(&Usage { seconds: 0.0, ..usage }), None);
+        assert_eq!(price.month(&usage, 0.0), None);
+        // Who looks for news does so all the month, in however little time the load came.
+        let polled = Usage { traffic: Traffic::default(), reads_per_second: 1.6, ..usage };
+        for seconds in [1.0, 3600.0] {
+            let cost = price.month(&polled, seconds).unwrap();
+            assert!((cost.requests_usd - 1.6 * MONTH_S * 0.0004 / 1e3).abs() < 1e-9, "{cost:?}");
+        }
     }
 
     #[test]
     fn a_device_is_used_up_by_room_or_by_writing() {
         let price = PriceProfile { usd_bought: 120.0, ..PriceProfile::default() };
         let usage = Usage {
-            seconds: MONTH_S,
+            reads_per_second: 0.0,
             traffic: Traffic { write_bytes: 1_000_000_000_000, ..Traffic::default() },
             room_bytes: 1 << 39,
             capacity_bytes: 1 << 40,
             endurance_tbw: Some(1000.0),
         };
         // Half of it for five years, or a thousandth of what it endures.
-        assert!((price.month(&usage).unwrap().bought_usd - 1.0).abs() < 1e-9);
+        assert!((price.month(&usage, MONTH_S).unwrap().bought_usd - 1.0).abs() < 1e-9);
         let worn = Usage { endurance_tbw: Some(20.0), ..usage };
-        assert!((price.month(&worn).unwrap().bought_usd - 6.0).abs() < 1e-9);
+        assert!((price.month(&worn, MONTH_S).unwrap().bought_usd - 6.0).abs() < 1e-9);
     }
 }

@@ -41,6 +41,9 @@ pub fn find(wanted: &str) -> Option<(&'static str, &'static str)> {
 
 #[cfg(test)]
 mod tests {
+    use dcd_engine::Time;
+
+    use super::super::model::{DiskModel, DiskOperation, DiskRequest};
     use super::super::profile::Profile;
     use super::super::summary::Summary;
 
@@ -84,6 +87,21 @@ mod tests {
             near(summary.capacity_bytes as f64, size, 0.003);
             near(arm.mean_seek_ms, mean, 0.05);
             near(arm.full_seek_ms, full, 0.05);
+        }
+    }
+
+    /// Published: what they sustain at most, which is outside, with the skews between tracks.
+    #[test]
+    fn sustained_rates_are_near_the_published_ones() {
+        for (name, bytes_per_second) in
+            [("archive-8tb", 190e6), ("hc620", 233e6), ("exos-x20", 285e6)]
+        {
+            let mut disk = DiskModel::new(&Profile::load(name).unwrap(), 0).unwrap();
+            let (operation, size_bytes) = (DiskOperation::Read, 1 << 30);
+            let request = DiskRequest { id: 0, operation, offset_bytes: 0, size_bytes };
+            let seconds = disk.serve(Time::ZERO, request).unwrap().completed.0 as f64 / 1e9;
+            let found = size_bytes as f64 / seconds;
+            assert!((found / bytes_per_second - 1.0).abs() < 0.02, "{name}: {found}");
         }
     }
 }

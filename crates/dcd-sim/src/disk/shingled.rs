@@ -94,6 +94,10 @@ impl Shingles {
                     None | Some(0) => 0,
                     Some(bytes) => in_sectors("conventional_bytes", bytes)?,
                 };
+                if conventional % band != 0 {
+                    let message = "is not a multiple of band_bytes: a zone is of one kind".into();
+                    return Err(FieldProblem::new("conventional_bytes", message));
+                }
                 Ok(Shingles::Host(Zones { zone: band, conventional, pointers: BTreeMap::new() }))
             }
         }
@@ -317,7 +321,8 @@ pub struct Zones {
 }
 
 impl Zones {
-    /// Takes a write of sectors, or tells where the zone would take one.
+    /// Takes a write of sectors, or tells where its zone would take one; if it would fit there but
+    /// for its end, where the next zone would.
     ///
     /// # Errors
     /// The sector at which it should begin.
@@ -327,18 +332,25 @@ impl Zones {
             return Ok(());
         }
         if first < self.conventional {
-            return Err(self.conventional);
+            return Err(self.pointer(self.conventional / self.zone));
         }
         let number = first / self.zone;
-        let (begin, behind) = (number * self.zone, (number + 1) * self.zone);
-        // A full zone, or one that nothing is known of, takes writes at its beginning.
-        let pointer = self.pointers.get(&number).copied().filter(|at| *at < behind);
-        let pointer = pointer.unwrap_or(begin);
-        if end > behind || (first != pointer && first != begin) {
+        let pointer = self.pointer(number);
+        if first != pointer && first != number * self.zone {
             return Err(pointer);
+        }
+        if end > (number + 1) * self.zone {
+            return Err(self.pointer(number + 1));
         }
         self.pointers.insert(number, end);
         Ok(())
+    }
+
+    /// Where a zone goes on.
+    fn pointer(&self, number: u64) -> u64 {
+        let (begin, behind) = (number * self.zone, (number + 1) * self.zone);
+        // A full zone, or one that nothing is known of, takes writes at its beginning.
+        self.pointers.get(&number).copied().filter(|at| *at < behind).unwrap_or(begin)
     }
 }
 
@@ -430,6 +442,18 @@ mod tests {
     }
 
     #[test]
+    fn a_zone_is_conventional_or_not() {
+        let profile = Profile::load("hc620").unwrap().mechanical.unwrap().shingles.unwrap();
+        let zones = |conventional_bytes| {
+            let profile = ShinglesProfile { conventional_bytes, ..profile };
+            Shingles::new(&profile, 1 << 32, 4096)
+        };
+        assert!(zones(None).is_ok() && zones(Some(3 * profile.band_bytes)).is_ok());
+        let problem = zones(Some(3 * profile.band_bytes + 4096)).unwrap_err().message;
+        assert!(problem.contains("multiple of band_bytes"), "{problem}");
+    }
+
+    #[test]
     fn a_zone_takes_what_comes_next() {
         let mut zones = Zones { zone: 100, conventional: 200, pointers: BTreeMap::new() };
         assert_eq!(zones.write(77, 5), Ok(()));
@@ -437,7 +461,12 @@ mod tests {
         assert_eq!(zones.write(350, 1), Err(300));
         assert_eq!(zones.write(300, 50), Ok(()));
         assert_eq!(zones.write(351, 1), Err(350));
-        assert_eq!(zones.write(350, 51), Err(350), "over the end of the zone");
+        assert_eq!(zones.write(350, 51), Err(400), "over the end of the zone");
+        assert_eq!(zones.write(400, 7), Ok(()));
+        assert_eq!(zones.write(350, 51), Err(407), "the next zone has begun");
+        assert_eq!(zones.write(300, 101), Err(407), "from the beginning");
+        assert_eq!(zones.write(200, 9), Ok(()));
+        assert_eq!(zones.write(195, 10), Err(209), "behind the conventional ones it goes on there");
         assert_eq!(zones.write(350, 50), Ok(()));
         assert_eq!(zones.write(399, 1), Err(300), "it is full");
         assert_eq!(zones.write(300, 1), Ok(()), "from the beginning");

@@ -59,6 +59,20 @@ pub struct StoreFacts {
     pub memory_bytes: u64,
 }
 
+impl StoreFacts {
+    /// What there was of it since then; room and garbage as they are.
+    pub fn since(&self, before: &StoreFacts) -> StoreFacts {
+        StoreFacts {
+            puts: self.puts - before.puts,
+            put_bytes: self.put_bytes - before.put_bytes,
+            gets: self.gets - before.gets,
+            get_bytes: self.get_bytes - before.get_bytes,
+            data_objects: self.data_objects - before.data_objects,
+            ..*self
+        }
+    }
+}
+
 /// See the module.
 #[derive(Clone, Debug)]
 pub struct Store {

@@ -8,7 +8,8 @@ use dcd_engine::{Device, Duration, Lba, Time};
 
 use super::{Access, AccessFacts, DiskCounts, Target, TargetDone, TargetFacts};
 use crate::disk::model::{DiskDone, DiskModel, DiskOperation, DiskRequest, DiskRequestError};
-use crate::disk::price::{CostFacts, DeviceCost, Traffic, Usage};
+use crate::disk::price::{Bill, PriceProfile, Traffic, Usage};
+use crate::disk::store::StoreFacts;
 
 /// Requests to the disk for one of ours: itself, and a flush after it.
 const PARTS: u64 = 2;
@@ -27,6 +28,7 @@ pub struct DiskTarget {
     counts: DiskCounts,
     /// Before counting began.
     traffic_before: Traffic,
+    store_before: StoreFacts,
     /// Reads and writes at the disk.
     transfers: HashMap<u64, Transfer>,
     /// The block behind the last one that was read or written.
@@ -54,6 +56,7 @@ impl DiskTarget {
             disk_done: Vec::new(),
             counts: DiskCounts::default(),
             traffic_before: Traffic::default(),
+            store_before: StoreFacts::default(),
             transfers: HashMap::new(),
             arm_at: 0,
             listed: None,
@@ -71,20 +74,22 @@ impl DiskTarget {
         self.disk.commit(now, id * PARTS);
     }
 
-    /// What it costs in a month of what it did in so many seconds, if so much of it is taken.
-    pub(super) fn device_month(&self, seconds: f64, room_bytes: u64) -> Option<DeviceCost> {
-        let mut traffic = self.disk.traffic().since(&self.traffic_before);
-        if self.disk.store().is_some() {
-            traffic.reads += (seconds * STORE_POLLS_PER_SECOND) as u64;
-        }
+    /// What is to be paid for what it did, if so much of it is taken.
+    pub(super) fn device_bill(&self, room_bytes: u64) -> Option<(PriceProfile, Usage)> {
+        let polls = self.disk.store().map_or(0.0, |_| STORE_POLLS_PER_SECOND);
         let usage = Usage {
-            seconds,
-            traffic,
+            traffic: self.disk.traffic().since(&self.traffic_before),
+            reads_per_second: polls,
             room_bytes,
             capacity_bytes: self.disk.capacity_bytes(),
             endurance_tbw: self.disk.endurance_tbw(),
         };
-        self.disk.price()?.month(&usage)
+        Some((*self.disk.price()?, usage))
+    }
+
+    /// What came of a bucket since counting began.
+    pub(super) fn store(&self) -> Option<StoreFacts> {
+        self.disk.store().map(|store| store.since(&self.store_before))
     }
 
     pub(super) fn counts(&self) -> &DiskCounts {
@@ -161,6 +166,7 @@ impl DiskTarget {
     pub(super) fn count_from(&mut self, now: Time) {
         self.counts = DiskCounts { since: now, ..DiskCounts::default() };
         self.traffic_before = self.disk.traffic();
+        self.store_before = self.disk.store().unwrap_or_default();
     }
 
     /// For what is done elsewhere in its name.
@@ -190,8 +196,8 @@ impl Target for DiskTarget {
         self.submit_for(now, request, is_fua, serves)
     }
 
-    fn month(&self, seconds: f64) -> Option<CostFacts> {
-        CostFacts::of(self.device_month(seconds, self.disk.capacity_bytes()), None)
+    fn bill(&self) -> Bill {
+        Bill { disk: self.device_bill(self.disk.capacity_bytes()), cache_disk: None }
     }
 
     fn check(&self, request: &DiskRequest) -> Result<(), DiskRequestError> {

@@ -24,7 +24,7 @@ use super::{
     TargetFacts,
 };
 use crate::disk::model::{DiskModel, DiskOperation, DiskRequest, DiskRequestError};
-use crate::disk::price::CostFacts;
+use crate::disk::price::Bill;
 use crate::disk::store::StoreFacts;
 use crate::new_cache::write_new_cache;
 
@@ -61,7 +61,10 @@ pub struct LogTarget {
     /// When the engine wants to be woken.
     until: Option<Time>,
     now: Time,
-    submitted: HashMap<u64, Time>,
+    /// When requests came that are not answered, and the bytes that they hold.
+    submitted: HashMap<u64, (Time, u64)>,
+    /// All of these.
+    waiting_bytes: u64,
     done: Vec<TargetDone>,
     disk_done: Vec<TargetDone>,
     /// Requests that the engine answered with an error.
@@ -140,6 +143,7 @@ impl LogTarget {
             until: None,
             now: Time::ZERO,
             submitted: HashMap::new(),
+            waiting_bytes: 0,
             done: Vec::new(),
             disk_done: Vec::new(),
             failed: 0,
@@ -264,7 +268,8 @@ impl LogTarget {
         if self.spare.len() < SPARE_MAX {
             self.spare.extend(buffer);
         }
-        let submitted = self.submitted.remove(&id).expect("it was submitted");
+        let (submitted, held_bytes) = self.submitted.remove(&id).expect("it was submitted");
+        self.waiting_bytes -= held_bytes;
         let service = self.now.since(submitted);
         self.done.push(TargetDone { id, completed: self.now, service });
     }
@@ -410,6 +415,7 @@ impl Target for LogTarget {
         let start = offset_bytes / 512;
         let end = (offset_bytes + size_bytes).div_ceil(512);
         let range = LbaRange::new(start, end - start);
+        let held_bytes = if operation == DiskOperation::Write { range.bytes() } else { 0 };
         let operation = match operation {
             DiskOperation::Read => Operation::read(range),
             DiskOperation::Write => {
@@ -418,7 +424,8 @@ impl Target for LogTarget {
             DiskOperation::Flush => Operation::Flush,
         };
         self.now = now;
-        self.submitted.insert(id, now);
+        self.submitted.insert(id, (now, held_bytes));
+        self.waiting_bytes += held_bytes;
         let fua = is_fua && matches!(operation, Operation::Write { .. });
         let request = Request { id: RequestId(id), operation, fua };
         self.engine.handle_input(now, Input::Request(request));
@@ -504,17 +511,18 @@ impl Target for LogTarget {
     fn memory_bytes(&self) -> u64 {
         let store = self.data_disk.disk().store().map_or(0, |store| store.memory_bytes);
         let index_bytes = self.engine.status().index_bytes;
-        self.segment_bytes + index_bytes + self.content.memory_bytes() + store
+        let waiting = self.waiting_bytes;
+        self.segment_bytes + index_bytes + self.content.memory_bytes() + store + waiting
     }
 
     fn store(&self) -> Option<StoreFacts> {
-        self.data_disk.disk().store()
+        self.data_disk.store()
     }
 
-    fn month(&self, seconds: f64) -> Option<CostFacts> {
-        let disk = self.data_disk.device_month(seconds, self.data_disk.disk().capacity_bytes());
-        let cache_disk = self.cache_disk.device_month(seconds, self.cache_bytes);
-        CostFacts::of(disk, cache_disk.filter(|_| !self.is_one_disk))
+    fn bill(&self) -> Bill {
+        let disk = self.data_disk.device_bill(self.data_disk.disk().capacity_bytes());
+        let cache_disk = self.cache_disk.device_bill(self.cache_bytes);
+        Bill { disk, cache_disk: cache_disk.filter(|_| !self.is_one_disk) }
     }
 
     fn as_log(&mut self) -> Option<&mut LogTarget> {
@@ -528,7 +536,7 @@ impl Target for LogTarget {
         };
         let before = counts(self);
         self.now = now;
-        self.submitted.insert(DRAIN, now);
+        self.submitted.insert(DRAIN, (now, 0));
         let request = Request { id: RequestId(DRAIN), operation: Operation::Drain, fua: false };
         self.engine.handle_input(now, Input::Request(request));
         self.poll();

@@ -190,3 +190,57 @@ fn a_bucket_gets_as_many_requests_as_the_real_one() {
         assert_eq!((scattered.puts, scattered.data_objects), (17, 8), "{scattered:?}");
     }
 }
+
+/// What was there before counting began is in neither.
+#[test]
+fn a_bucket_is_billed_for_what_is_told_of_it() {
+    let bucket = DiskModel::behind_log(&Profile::load("s3").unwrap(), 0).unwrap();
+    let cache = DiskModel::new(&Profile::load("nvme-ssd").unwrap(), 0).unwrap();
+    let config = EngineConfig {
+        destage_policy: dcd_engine::DestagePolicyKind::Ordered,
+        keeps_windows: true,
+        ..EngineConfig::default()
+    };
+    let geometry = Geometry::fit(16 * MIB, 128 << 10).unwrap();
+    let mut target = LogTarget::new(geometry, config, cache, bucket).unwrap();
+    let mut all = 0;
+    for pass in 0..2 {
+        target.count_from(target.now);
+        serve(&mut target, DiskOperation::Write, 100);
+        target.drain(target.now).unwrap();
+        let (store, bill) = (target.store().unwrap(), target.bill());
+        let traffic = bill.disk.unwrap().1.traffic;
+        let told = (store.puts, store.put_bytes, store.gets, store.get_bytes);
+        let billed = (traffic.writes, traffic.write_bytes, traffic.reads, traffic.read_bytes);
+        assert_eq!(told, billed, "{pass}");
+        assert!(store.data_objects >= 1, "{store:?}");
+        all += store.puts;
+    }
+    assert_eq!(all, target.data_disk.disk().store().unwrap().puts);
+}
+
+/// As many as a load that the log cannot follow sends at once.
+#[test]
+fn writes_that_wait_take_memory() {
+    let mut target = target();
+    let before = target.memory_bytes();
+    let mut done = Vec::new();
+    for id in 0..64 {
+        let request = DiskRequest {
+            id,
+            operation: DiskOperation::Write,
+            offset_bytes: id * MIB,
+            size_bytes: MIB,
+        };
+        target.submit(target.now, request, false).unwrap();
+        target.advance(target.now, &mut done);
+    }
+    let waiting = (64 - done.len() as u64) * MIB;
+    assert!(waiting > 32 * MIB, "{} are done at once", done.len());
+    assert!(target.memory_bytes() - before >= waiting);
+    while done.len() < 64 {
+        let next = target.next_event().unwrap();
+        target.advance(next.max(target.now), &mut done);
+    }
+    assert_eq!(target.waiting_bytes, 0);
+}

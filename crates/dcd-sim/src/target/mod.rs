@@ -21,7 +21,7 @@ use dcd_engine::{Device, Duration, Time};
 use serde::Serialize;
 
 use crate::disk::model::{DiskOperation, DiskRequest, DiskRequestError};
-use crate::disk::price::CostFacts;
+use crate::disk::price::Bill;
 use crate::disk::store::StoreFacts;
 use crate::distribution::{Distribution, Percentiles};
 
@@ -77,9 +77,8 @@ pub trait Target: HeadPosition {
         None
     }
 
-    /// What the disks cost in a month of what they have done so far, in so many seconds. None if
-    /// they have no prices.
-    fn month(&self, seconds: f64) -> Option<CostFacts>;
+    /// What is to be paid for what the disks have done so far.
+    fn bill(&self) -> Bill;
 
     /// Memory that grows with what is asked for, about.
     fn memory_bytes(&self) -> u64 {

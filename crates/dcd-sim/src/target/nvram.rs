@@ -12,7 +12,7 @@ use dcd_engine::{Duration, Lba, LbaRange, RequestId, Time};
 
 use super::{ControlFacts, NvramFacts, Target, TargetDone, TargetFacts};
 use crate::disk::model::{DiskOperation, DiskRequest, DiskRequestError};
-use crate::disk::price::CostFacts;
+use crate::disk::price::Bill;
 
 /// A target with a tier of non-volatile memory above it. A flush is done at once: what was
 /// acknowledged is safe.
@@ -129,8 +129,8 @@ impl<T: Target> Target for NvramTarget<T> {
         self.below.memory_bytes()
     }
 
-    fn month(&self, seconds: f64) -> Option<CostFacts> {
-        self.below.month(seconds)
+    fn bill(&self) -> Bill {
+        self.below.bill()
     }
 
     fn check(&self, request: &DiskRequest) -> Result<(), DiskRequestError> {
