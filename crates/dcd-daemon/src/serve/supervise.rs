@@ -107,8 +107,8 @@ pub(crate) struct Manner {
     pub(crate) settings: Option<SharedSettings>,
 }
 
-/// A signal so soon behind another is the same one.
-const SIGNAL_ECHO: Duration = Duration::from_millis(100);
+/// A signal so soon behind another of its kind is the same one: nobody is as fast.
+const SIGNAL_ECHO: Duration = Duration::from_millis(10);
 /// How often users are looked for.
 const LOOK_INTERVAL: Duration = Duration::from_millis(250);
 /// How long the last sync of their file systems may take.
