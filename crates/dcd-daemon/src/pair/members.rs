@@ -103,8 +103,8 @@ impl MemberError {
             }
             MemberError::NoSuchMember { .. } => "`dcd inspect volume` lists the members".into(),
             MemberError::SameMember { .. } => {
-                "one of them is a copy, is replaced already, or was to become this member and has not got all: leave it out. \
-                 Given without the other, each is taken or refused for what it is; nothing is written by that".into()
+                "one of them is a copy, is replaced already, or was to become this member and has not got all: leave it out"
+                    .into()
             }
             MemberError::NotBlank { path, .. } => format!(
                 "if nothing on it is needed: dd if=/dev/zero of={0} bs=1M count=1 conv=notrunc",
