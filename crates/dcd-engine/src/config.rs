@@ -107,6 +107,9 @@ pub struct EngineConfig {
     pub destage_writes_per_second_max: u64,
     /// Cache-disk and data-disk share one arm (*logical DCD*): destaging gives way to everything.
     pub one_disk: bool,
+    /// The data-disk is an object store: reads there do not wait for writes, and a write that is to
+    /// be durable at once costs requests of its own, where a flush packs thousands into one.
+    pub data_disk_is_store: bool,
     /// Check the checksum of every slot that is read for a request.
     pub verify_reads: bool,
     /// How long a write waits for room before it fails with "no space" (C25).
@@ -260,6 +263,7 @@ impl Default for EngineConfig {
             fill_bytes_per_second_max: 0,
             destage_writes_per_second_max: 0,
             one_disk: false,
+            data_disk_is_store: false,
             verify_reads: true,
             full_timeout: Duration::from_secs(60),
             drain_timeout: Duration::from_secs(60),
@@ -342,6 +346,7 @@ impl EngineConfig {
             volume_memory_bytes: wanted.volume_memory_bytes,
             index_bytes_max: self.index_bytes_max,
             one_disk: self.one_disk,
+            data_disk_is_store: self.data_disk_is_store,
             mode: wanted.mode,
             mode_asked: wanted.mode_asked,
             no_log: self.no_log,

@@ -164,6 +164,31 @@ fn destaging_shares_the_data_disk_with_a_reader() {
     assert_eq!(d.ios_of(Device::DataDisk, Kind::Write).len(), 2, "20 ms for both together");
 }
 
+/// Noticed: destaging to an object store heeds readers as if they shared an arm with it, so that
+/// each line is stored on its own, at the price of a whole object.
+#[test]
+fn destaging_to_a_store_does_not_heed_readers() {
+    let mut d = Driver::never_idle(|options| {
+        options.segment_size = 256 << 10;
+        options.engine.data_disk_is_store = true;
+    });
+    d.write_durably((0..40).map(|i| 100 + 2 * i), 1);
+    d.hold(|io| io.is(Device::DataDisk, Kind::Read) || io.is(Device::DataDisk, Kind::Write));
+    let buffer = Buffer::zeroed(LINE);
+    d.submit(Operation::Read { range: LbaRange::new(900 * 8, 8), buffer }, false);
+    d.submit(Operation::Drain, false);
+    d.finish_all();
+    let reads = d.ios_of(Device::DataDisk, Kind::Read);
+    assert_eq!(reads.len(), 1, "one is under way");
+    assert_eq!(d.ios_of(Device::DataDisk, Kind::Write).len(), 32, "all that may be at once");
+    d.finish(reads[0]);
+    d.release();
+    d.finish_all();
+    assert_eq!(d.count_since(0, Device::DataDisk, Kind::Write), 40);
+    let through = d.started.iter().filter(|io| io.is(Device::DataDisk, Kind::Write) && io.fua);
+    assert_eq!(through.count(), 0, "a flush packs them");
+}
+
 /// Noticed: the wait stays what it was at first (C24).
 #[test]
 fn destaging_waits_longer_after_each_failure() {

@@ -292,6 +292,8 @@ impl Options {
             destage_bytes_per_second_max: self.destage_bytes_max,
             destage_writes_per_second_max: self.destage_writes_max,
             one_disk: self.one_disk,
+            // Half of them: nothing else that is drawn changes.
+            data_disk_is_store: self.is_ordered() && self.max_delay_ms == 2,
             verify_reads: self.verify_reads,
             segment_buffers: self.segment_buffers,
             read_ahead_bytes: self.read_ahead_bytes,

@@ -120,6 +120,7 @@ pub(crate) fn open_pair_on(
     if store.is_some() {
         // A window becomes visible by one commit.
         (config.destage_policy, config.keeps_windows) = (DestagePolicyKind::Ordered, true);
+        config.data_disk_is_store = true;
     }
     config.validate().map_err(OpenError::Config)?;
     if let (Some(store), false) = (&store, data_disk_read_only) {

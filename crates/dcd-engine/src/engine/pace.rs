@@ -161,12 +161,19 @@ impl Engine {
     /// at once, and a read would wait for all of it to be written, in the drive's own order or by
     /// the flush.
     pub(super) fn writes_through_for_readers(&self) -> bool {
-        self.has_read_within(READS_EXPECTED)
+        self.readers_came_within(READS_EXPECTED)
     }
 
-    /// Whether there was a foreground read of the data-disk not longer ago than that.
-    fn has_read_within(&self, time: Duration) -> bool {
-        self.pace.last_data_disk_read.is_some_and(|at| self.now.since(at) < time)
+    /// Whether there was a foreground read of the data-disk not longer ago than that, which another
+    /// one may follow that would have to wait for what is written.
+    fn readers_came_within(&self, time: Duration) -> bool {
+        !self.config.data_disk_is_store
+            && self.pace.last_data_disk_read.is_some_and(|at| self.now.since(at) < time)
+    }
+
+    /// Whether reads of the data-disk are under way that would have to wait for what is written.
+    fn readers_wait(&self) -> bool {
+        !self.config.data_disk_is_store && self.reads.on_data_disk() > 0
     }
 
     /// Whether another write to the data-disk may start while `in_flight` are under way. On a
@@ -198,10 +205,10 @@ impl Engine {
             return Go::Later;
         }
         // Reads go before destage writes; only a full cache makes them share.
-        if self.reads.on_data_disk() > 0 && !is_full {
+        if self.readers_wait() && !is_full {
             return Go::Later;
         }
-        if self.has_read_within(READS_RECENT) {
+        if self.readers_came_within(READS_RECENT) {
             if in_flight > 0 {
                 return Go::Later;
             }
@@ -213,7 +220,7 @@ impl Engine {
         }
         // With a queue the drive chooses the order, and moves its arm less. That is for whoever
         // waits for room; who reads now and then would wait for all of it.
-        let depth = match urgent && !self.has_read_within(READS_EXPECTED) {
+        let depth = match urgent && !self.readers_came_within(READS_EXPECTED) {
             true => DEPTH_MAX,
             false => IN_FLIGHT_TARGET.0 / self.pace.write_service.0.max(1),
         };

@@ -103,11 +103,12 @@ impl LogTarget {
     /// If it does not fit, or its settings do not go together.
     pub fn new(
         geometry: Geometry,
-        config: EngineConfig,
+        mut config: EngineConfig,
         cache_disk: DiskModel,
         data_disk: DiskModel,
     ) -> Result<LogTarget, LogError> {
         let is_one_disk = config.one_disk;
+        config.data_disk_is_store = data_disk.store().is_some();
         let log_disk = if is_one_disk { &data_disk } else { &cache_disk };
         let (wanted_bytes, capacity_bytes) = (geometry.end(), log_disk.capacity_bytes());
         if wanted_bytes > capacity_bytes {
