@@ -6,6 +6,7 @@ use crate::legs::LegCommand;
 use crate::resize::ResizeAsked;
 use crate::sequences::SequenceCommand;
 use crate::settings::WantedSettings;
+use crate::store::StoreCommand;
 use crate::volumes::VolumeCommand;
 
 /// What can be asked in one word.
@@ -56,6 +57,9 @@ pub struct Request {
     /// Something about the legs of the cache-disk.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub legs: Option<LegCommand>,
+    /// Something about snapshots of the object store that is its data-disk.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub store: Option<StoreCommand>,
     /// Another size of the log.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub resize: Option<ResizeAsked>,
@@ -97,6 +101,12 @@ impl From<VolumeCommand> for Request {
 impl From<LegCommand> for Request {
     fn from(legs: LegCommand) -> Request {
         Request { legs: Some(legs), ..Request::default() }
+    }
+}
+
+impl From<StoreCommand> for Request {
+    fn from(store: StoreCommand) -> Request {
+        Request { store: Some(store), ..Request::default() }
     }
 }
 

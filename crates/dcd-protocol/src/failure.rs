@@ -66,6 +66,8 @@ codes! {
     NotUnderWay = "not-under-way",
     /// This kind of disk cannot do it.
     NotSupported = "not-supported",
+    /// The object store below does not do it.
+    Store = "store",
     /// Somebody uses the disk: `"users"` says who.
     InUse = "in-use",
     /// It was cancelled, here or elsewhere.

@@ -115,6 +115,94 @@ pub fn looks_like_store(text: &[u8]) -> bool {
     matches!(&text[..end].to_ascii_lowercase()[..], b"s3" | b"s3+file")
 }
 
+/// Most snapshots of a store.
+pub const SNAPSHOTS_MAX: usize = 64;
+/// Longest name of one.
+const SNAPSHOT_NAME_MAX: usize = 64;
+
+/// What a snapshot is called.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct SnapshotName(String);
+
+/// Why a text is no name of a snapshot.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error(
+    "expected a name of letters, digits and -._ that begins with a letter or digit, at most {SNAPSHOT_NAME_MAX} bytes, \
+     found {found:?}"
+)]
+pub struct SnapshotNameError {
+    /// What stands there.
+    found: String,
+}
+
+impl SnapshotName {
+    /// As it is written.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl FromStr for SnapshotName {
+    type Err = SnapshotNameError;
+
+    fn from_str(text: &str) -> Result<SnapshotName, SnapshotNameError> {
+        let is_short = text.len() <= SNAPSHOT_NAME_MAX;
+        let begins = text.bytes().next().is_some_and(|byte| byte.is_ascii_alphanumeric());
+        match is_short && begins && is_name(text, b"-._") {
+            true => Ok(SnapshotName(text.to_owned())),
+            false => Err(SnapshotNameError { found: text.to_owned() }),
+        }
+    }
+}
+
+impl TryFrom<String> for SnapshotName {
+    type Error = SnapshotNameError;
+
+    fn try_from(text: String) -> Result<SnapshotName, SnapshotNameError> {
+        text.parse()
+    }
+}
+
+impl From<SnapshotName> for String {
+    fn from(name: SnapshotName) -> String {
+        name.0
+    }
+}
+
+impl fmt::Display for SnapshotName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&self.0)
+    }
+}
+
+/// A snapshot, as it is told.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct SnapshotFacts {
+    /// Its name.
+    pub name: String,
+    /// The window at whose end it was taken.
+    pub window: Option<u64>,
+    /// When, in seconds since 1970, by the clock of whoever took it.
+    pub taken_unix_seconds: u64,
+}
+
+/// What can be asked of a daemon about the store that it serves.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum StoreCommand {
+    /// Keep the disk as it was at the end of the last window.
+    Snapshot {
+        /// What to call that.
+        name: SnapshotName,
+    },
+    /// Keep it no more.
+    RemoveSnapshot {
+        /// What it is called.
+        name: SnapshotName,
+    },
+}
+
 /// What the process of a store is asked for.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -146,6 +234,8 @@ pub enum Ask {
         /// Which window that is.
         window: u64,
     },
+    /// Something about its snapshots.
+    Snapshots(StoreCommand),
 }
 
 /// Whether a store is taken from the cache that it belongs to, whose changes since its last window
@@ -224,6 +314,12 @@ pub struct StoreFacts {
     pub claim: Option<String>,
     /// In so many seconds its lease is over for everybody else, if it is not.
     pub lease_left_seconds: Option<u64>,
+    /// The oldest first.
+    #[serde(default)]
+    pub snapshots: Vec<SnapshotFacts>,
+    /// Data objects that only these need.
+    #[serde(default)]
+    pub kept_objects: u64,
 }
 
 /// How it went.
@@ -254,6 +350,19 @@ pub struct StoreFailure {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn names_of_snapshots_are_short_words() {
+        for text in ["a", "before-upgrade", "2026-11-29_1.2"] {
+            assert_eq!(text.parse::<SnapshotName>().unwrap().as_str(), text);
+        }
+        let long = "a".repeat(SNAPSHOT_NAME_MAX + 1);
+        for text in ["", "-a", ".a", "a b", "a/b", "\u{e4}", long.as_str()] {
+            assert!(text.parse::<SnapshotName>().is_err(), "{text}");
+            let json = serde_json::to_string(text).unwrap();
+            assert!(serde_json::from_str::<SnapshotName>(&json).is_err(), "{text}");
+        }
+    }
 
     #[test]
     fn names_are_read_and_written() {

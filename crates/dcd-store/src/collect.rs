@@ -3,8 +3,8 @@
 //! ```text
 //! 1. Lines in use of the poorest objects are written to new ones. Crash: objects nobody knows of.
 //! 2. One batch names their new places: contents do not change. Crash before: nothing happened.
-//! 3. Objects without a line in use are deleted a while later, for those who have just looked up
-//!    where a line is. Crash: they are on the list (g) yet.
+//! 3. Objects without a line in use, and that no snapshot keeps, are deleted a while later, for those
+//!    who have just looked up where a line is. Crash: they are on the list (g) yet.
 //! ```
 //! What nobody knows of, which crashes have left, is found by listing the names of older epochs:
 //! no writer that could still use one gets anything into the map.
@@ -17,7 +17,7 @@ use dcd_protocol::store::StoreFailure;
 use futures::{StreamExt, TryStreamExt, stream};
 use slatedb::WriteBatch;
 
-use crate::disk::{ROW_BYTES, StoreDisk, Window, put_counts};
+use crate::disk::{ROW_BYTES, StoreDisk, Window};
 use crate::format::{
     Counts, LINE_BYTES, OBJECT_LINES, ObjectId, Place, decode_object, encode_object, line_key,
 };
@@ -51,10 +51,13 @@ impl StoreDisk {
         let due: Vec<ObjectId> = {
             let committed = self.order.lock().await;
             let gone = committed.gone.iter();
-            gone.filter(|(_, since)| now.saturating_sub(**since) >= grace_seconds)
-                .map(|(object, _)| *object)
-                .take(DELETES_AT_ONCE)
-                .collect()
+            gone.filter(|(object, gone)| {
+                now.saturating_sub(gone.since) >= grace_seconds
+                    && !committed.keeps(**object, **gone)
+            })
+            .map(|(object, _)| *object)
+            .take(DELETES_AT_ONCE)
+            .collect()
         };
         // Nobody takes them into use again, so flushes need not wait for that.
         self.delete_all(&due).await?;
@@ -92,7 +95,7 @@ impl StoreDisk {
             new.insert(object, Counts { lines, live: lines });
         }
         // 2.
-        let gone = put_counts(&mut batch, &new, now);
+        let gone = committed.put_counts(&mut batch, &new, now);
         self.map.write_large(batch, bytes).await.map_err(|why| self.break_down(why))?;
         committed.gone.retain(|object, _| !due.contains(object));
         committed.apply(new, gone);
@@ -147,6 +150,7 @@ impl StoreDisk {
     /// # Errors
     /// If the store does not do what is asked.
     pub async fn sweep(&self) -> Result<usize, StoreFailure> {
+        self.drop_stray_checkpoints().await?;
         let there = self.bucket.data_objects().await?;
         let epoch = self.map.owner.epoch;
         let unknown: Vec<ObjectId> = {

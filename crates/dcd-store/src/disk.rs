@@ -11,12 +11,14 @@ use slatedb::WriteBatch;
 use tokio::sync::Notify;
 
 use crate::format::{
-    Counts, LINE_BYTES, OBJECT_LINES, OWNER_KEY, ObjectId, Owner, Place, STAGED_FROM, STAGED_TO,
-    Staged, encode_object, line_key, line_of_key, number_of_staged_key, staged_key,
+    Counts, Gone, LINE_BYTES, OBJECT_LINES, OWNER_KEY, ObjectId, Owner, Place, STAGED_FROM,
+    STAGED_TO, Snapshot, Staged, encode_object, line_key, line_of_key, number_of_snapshot_key,
+    number_of_staged_key, staged_key,
 };
 use crate::layers::{Layer, Layers, Source, Upload};
 use crate::map::{Access, Map};
 use crate::objects::{Bucket, failure};
+use crate::snapshots::{Snapshots, facts_of};
 
 /// Objects in memory that are not uploaded yet; more writes wait.
 const UPLOADS_MAX: usize = 8;
@@ -46,11 +48,13 @@ pub struct StoreDisk {
 }
 
 /// What only whoever has the order knows.
+#[derive(Default)]
 pub(crate) struct Committed {
     pub(crate) next_row: u64,
     pub(crate) counts: BTreeMap<ObjectId, Counts>,
-    /// Without a line in use, since when.
-    pub(crate) gone: BTreeMap<ObjectId, u64>,
+    /// Without a line in use.
+    pub(crate) gone: BTreeMap<ObjectId, Gone>,
+    pub(crate) snapshots: Snapshots,
     pub(crate) owner: Owner,
 }
 
@@ -65,7 +69,8 @@ pub(crate) struct Window {
 struct Found {
     layers: Layers,
     counts: BTreeMap<ObjectId, Counts>,
-    gone: BTreeMap<ObjectId, u64>,
+    gone: BTreeMap<ObjectId, Gone>,
+    snapshots: Snapshots,
 }
 
 impl Found {
@@ -84,9 +89,9 @@ impl Found {
             layers.rows.insert(number);
         }
         let counts = map.rows(b'o', ObjectId::of_key, Counts::decode).await?;
-        let time = |bytes: &[u8]| Ok(bytes.try_into().map_or(0, u64::from_be_bytes));
-        let gone = map.rows(b'g', ObjectId::of_key, time).await?;
-        Ok(Found { layers, counts, gone })
+        let gone = map.rows(b'g', ObjectId::of_key, Gone::decode).await?;
+        let snapshots = map.rows(b'n', number_of_snapshot_key, Snapshot::decode).await?;
+        Ok(Found { layers, counts, gone, snapshots })
     }
 }
 
@@ -107,16 +112,17 @@ impl StoreDisk {
     }
 
     fn of(bucket: Bucket, map: Map, lines: u64, found: Found) -> Arc<StoreDisk> {
-        let Found { layers, counts, gone } = found;
+        let Found { layers, counts, gone, snapshots } = found;
         let next_row = layers.rows.last().map_or(0, |last| last + 1);
         let owner = map.owner.clone();
+        let committed = Committed { next_row, counts, gone, snapshots, owner };
         Arc::new(StoreDisk {
             bucket,
             map,
             lines,
             layers: Arc::new(Mutex::new(layers)),
             uploaded: Arc::new(Notify::new()),
-            order: tokio::sync::Mutex::new(Committed { next_row, counts, gone, owner }),
+            order: tokio::sync::Mutex::new(committed),
             parts: tokio::sync::RwLock::default(),
             next_object: Mutex::new(0),
             broken: Mutex::new(None),
@@ -137,7 +143,7 @@ impl StoreDisk {
         broken.get_or_insert(why).clone()
     }
 
-    fn check_writable(&self) -> Result<(), StoreFailure> {
+    pub(crate) fn check_writable(&self) -> Result<(), StoreFailure> {
         match self.broken() {
             Some(why) => Err(why),
             None if self.map.is_writer() => Ok(()),
@@ -164,6 +170,12 @@ impl StoreDisk {
             lines: sum(|counts| counts.lines),
             live_lines: sum(|counts| counts.live),
             staged_lines: self.layers().staged.lines.len() as u64,
+            snapshots: committed.snapshots.values().map(facts_of).collect(),
+            kept_objects: committed
+                .gone
+                .iter()
+                .filter(|(it, gone)| committed.keeps(**it, **gone))
+                .count() as u64,
             ..self.lease_facts()
         }
     }
@@ -379,6 +391,12 @@ impl StoreDisk {
         ObjectId { epoch: self.map.owner.epoch, number: *next }
     }
 
+    /// Those that were made are before this one.
+    pub(crate) fn next_object(&self) -> ObjectId {
+        let next = self.next_object.lock().unwrap_or_else(PoisonError::into_inner);
+        ObjectId { epoch: self.map.owner.epoch, number: *next + 1 }
+    }
+
     /// Begins to upload what is open.
     fn seal(&self, layers: &mut Layers) {
         let lines: Vec<(u64, Bytes)> = std::mem::take(&mut layers.open).into_iter().collect();
@@ -550,7 +568,7 @@ impl StoreDisk {
             Some(_) => drop(self.map.put_claim(&mut batch)),
             None => self.map.drop_claim(&mut batch),
         }
-        let gone = put_counts(&mut batch, &counts, self.bucket.unix_seconds());
+        let gone = committed.put_counts(&mut batch, &counts, self.bucket.unix_seconds());
         // 3. The switch.
         let bytes = (staged.lines.len() + old.len()) * ROW_BYTES;
         self.map.write_large(batch, bytes).await.map_err(|why| self.break_down(why))?;
@@ -636,31 +654,33 @@ fn lines_around(offset: u64, length: u64) -> (u64, u64) {
     (offset / unit, (offset + length).div_ceil(unit))
 }
 
-/// Counts of objects, and those without a line in use.
-pub(crate) fn put_counts(
-    batch: &mut WriteBatch,
-    counts: &BTreeMap<ObjectId, Counts>,
-    since: u64,
-) -> BTreeMap<ObjectId, u64> {
-    let mut gone = BTreeMap::new();
-    for (object, count) in counts {
-        if count.live > 0 {
-            batch.put_bytes(object.counts_key(), count.encode());
-        } else {
-            batch.delete(object.counts_key());
-            batch.put(object.gone_key(), since.to_be_bytes());
-            gone.insert(*object, since);
-        }
-    }
-    gone
-}
-
 impl Committed {
+    /// Counts of objects, and those without a line in use.
+    pub(crate) fn put_counts(
+        &self,
+        batch: &mut WriteBatch,
+        counts: &BTreeMap<ObjectId, Counts>,
+        since: u64,
+    ) -> BTreeMap<ObjectId, Gone> {
+        let row = Gone { since, newest_snapshot: self.newest_snapshot() };
+        let mut gone = BTreeMap::new();
+        for (object, count) in counts {
+            if count.live > 0 {
+                batch.put_bytes(object.counts_key(), count.encode());
+            } else {
+                batch.delete(object.counts_key());
+                batch.put_bytes(object.gone_key(), row.encode());
+                gone.insert(*object, row);
+            }
+        }
+        gone
+    }
+
     /// The batch with them is durable.
     pub(crate) fn apply(
         &mut self,
         counts: BTreeMap<ObjectId, Counts>,
-        gone: BTreeMap<ObjectId, u64>,
+        gone: BTreeMap<ObjectId, Gone>,
     ) {
         for (object, count) in counts {
             match count.live {

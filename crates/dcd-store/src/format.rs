@@ -6,8 +6,9 @@
 //! PREFIX/map/...               SlateDB, with these rows:
 //!   l LINE        -> object, index, CRC-32C          one line, as of the last window
 //!   o OBJECT      -> lines, lines in use
-//!   g OBJECT      -> when its last line was given up
+//!   g OBJECT      -> when its last line was given up, and the newest snapshot of that time
 //!   s NUMBER      -> zero ranges, then lines          what a flush has made durable since
+//!   n NUMBER      -> a snapshot (JSON): its name, and SlateDB's checkpoint that has its rows
 //!   b             -> owner: cache, epoch, last window (JSON)
 //!   c             -> which opening of that cache has it, and until when (JSON)
 //! ```
@@ -23,7 +24,7 @@ pub const OBJECT_LINES: usize = 2048;
 /// Largest disk: 2^52 lines, as the engine has it.
 pub const LINES_MAX: u64 = 1 << 40;
 /// The format of `volume`.
-pub const FORMAT: u32 = 1;
+pub const FORMAT: u32 = 2;
 
 const TRAILER_MAGIC: &[u8; 8] = b"DCDDATA1";
 const TRAILER_BYTES: usize = 32;
@@ -51,7 +52,7 @@ fn wrong<T>(
 }
 
 /// A data object. The epoch is its writer's, so that two writers never use one name.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 pub struct ObjectId {
     pub epoch: u32,
     pub number: u64,
@@ -201,17 +202,81 @@ pub struct Staged {
 pub const STAGED_FROM: [u8; 1] = [b's'];
 pub const STAGED_TO: [u8; 1] = [b's' + 1];
 
-pub fn staged_key(number: u64) -> Bytes {
+fn numbered_key(kind: u8, number: u64) -> Bytes {
     let mut key = BytesMut::with_capacity(9);
-    key.put_u8(b's');
+    key.put_u8(kind);
     key.put_u64(number);
     key.freeze()
+}
+
+pub fn staged_key(number: u64) -> Bytes {
+    numbered_key(b's', number)
 }
 
 pub fn number_of_staged_key(key: &[u8]) -> Result<u64, FormatError> {
     match key {
         [b's', rest @ ..] if rest.len() == 8 => Ok(u64_at(rest, 0)),
         _ => wrong("the key of what is staged", "9 bytes", format!("{key:02x?}")),
+    }
+}
+
+pub fn snapshot_key(number: u64) -> Bytes {
+    numbered_key(b'n', number)
+}
+
+pub fn number_of_snapshot_key(key: &[u8]) -> Result<u64, FormatError> {
+    match key {
+        [b'n', rest @ ..] if rest.len() == 8 => Ok(u64_at(rest, 0)),
+        _ => wrong("the key of a snapshot", "9 bytes", format!("{key:02x?}")),
+    }
+}
+
+/// The disk as it was at the end of a window.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Snapshot {
+    pub name: String,
+    /// SlateDB's, a UUID: the rows as they were.
+    pub checkpoint: String,
+    pub window: Option<u64>,
+    /// By the clock of whoever took it.
+    pub taken_unix_seconds: u64,
+    /// Objects from this one on were made later.
+    pub objects_end: ObjectId,
+}
+
+impl Snapshot {
+    pub fn encode(&self) -> Vec<u8> {
+        serde_json::to_vec(self).expect("text and numbers")
+    }
+
+    pub fn decode(bytes: &[u8]) -> Result<Snapshot, FormatError> {
+        let decoded = serde_json::from_slice(bytes);
+        decoded.or_else(|error| wrong("the row of a snapshot", "JSON", error))
+    }
+}
+
+/// A data object without a line in use.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Gone {
+    /// In seconds since 1970.
+    pub since: u64,
+    /// The newest snapshot that there was then, by its number; 0: none. Later ones do not have it.
+    pub newest_snapshot: u64,
+}
+
+impl Gone {
+    pub fn encode(self) -> Bytes {
+        let mut bytes = BytesMut::with_capacity(16);
+        bytes.put_u64(self.since);
+        bytes.put_u64(self.newest_snapshot);
+        bytes.freeze()
+    }
+
+    pub fn decode(bytes: &[u8]) -> Result<Gone, FormatError> {
+        match bytes.len() {
+            16 => Ok(Gone { since: u64_at(bytes, 0), newest_snapshot: u64_at(bytes, 8) }),
+            found => wrong("an object without a line in use", "16 bytes", found),
+        }
     }
 }
 
@@ -326,6 +391,9 @@ pub struct Volume {
     pub size_bytes: u64,
     /// Drawn when it was made: whose write it was, when an answer is lost.
     pub store: String,
+    /// It is being made, as a clone of this.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unfinished_clone_of: Option<String>,
 }
 
 impl Volume {
@@ -443,6 +511,27 @@ mod tests {
     }
 
     #[test]
+    fn snapshots_and_what_is_gone_come_back_and_nonsense_is_refused() {
+        let gone = Gone { since: 7, newest_snapshot: u64::MAX };
+        assert_eq!(Gone::decode(&gone.encode()).unwrap(), gone);
+        assert!(Gone::decode(&gone.encode()[..8]).is_err());
+        let snapshot = Snapshot {
+            name: "a".into(),
+            checkpoint: "b".into(),
+            window: None,
+            taken_unix_seconds: 1,
+            objects_end: ObjectId { epoch: 2, number: 3 },
+        };
+        let bytes = snapshot.encode();
+        assert_eq!(Snapshot::decode(&bytes).unwrap(), snapshot);
+        for length in 0..bytes.len() {
+            assert!(Snapshot::decode(&bytes[..length]).is_err(), "{length} bytes");
+        }
+        assert_eq!(number_of_snapshot_key(&snapshot_key(5)).unwrap(), 5);
+        assert!(number_of_snapshot_key(&staged_key(5)).is_err());
+    }
+
+    #[test]
     fn what_is_staged_comes_back_and_nonsense_is_refused() {
         let place = Place { object: ObjectId { epoch: 1, number: 2 }, index: 3, crc: 4 };
         let staged = Staged { zeroes: vec![(1, 2)], lines: vec![(7, place)] };
@@ -456,8 +545,8 @@ mod tests {
         assert_eq!(Place::decode(&place.encode()).unwrap(), place);
         assert!(Place::decode(&[0xff; 20]).is_err());
         assert!(Counts::decode(&Counts { lines: 1, live: 2 }.encode()).is_err());
-        assert!(Volume::decode(br#"{"format":1,"size_bytes":4097,"store":"x"}"#).is_err());
-        assert!(Volume::decode(br#"{"format":2,"size_bytes":4096,"store":"x"}"#).is_err());
-        assert!(Volume::decode(br#"{"format":1,"size_bytes":4096,"store":"x"}"#).is_ok());
+        assert!(Volume::decode(br#"{"format":2,"size_bytes":4097,"store":"x"}"#).is_err());
+        assert!(Volume::decode(br#"{"format":1,"size_bytes":4096,"store":"x"}"#).is_err());
+        assert!(Volume::decode(br#"{"format":2,"size_bytes":4096,"store":"x"}"#).is_ok());
     }
 }

@@ -77,7 +77,7 @@ fn tell(why: &StoreFailure) {
 }
 
 /// A UUID as text, without the dashes.
-fn nonce() -> Result<String, StoreFailure> {
+pub(crate) fn nonce() -> Result<String, StoreFailure> {
     let mut bytes = [0_u8; 16];
     let drawn = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty());
     drawn.map_err(|errno| failure(format!("no random numbers: {errno}"), ""))?;
@@ -208,6 +208,16 @@ impl Keeper {
                 let committed = disk.commit(*window).await;
                 committed.inspect_err(|why| shared.trouble(&disk, why))?;
                 shared.is_well();
+                Ok((disk.facts().await, None))
+            }
+            Ask::Snapshots(command) => {
+                let (shared, disk) = self.opened(&name, message.claim.as_ref()).await?;
+                let done = disk.snapshots_do(command, &nonce()?).await;
+                // What is wrong with a name is for whoever has asked.
+                if disk.broken().is_some() {
+                    done.as_ref().inspect_err(|why| shared.trouble(&disk, why)).ok();
+                }
+                done?;
                 Ok((disk.facts().await, None))
             }
             Ask::Renew => {

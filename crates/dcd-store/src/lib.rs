@@ -11,6 +11,8 @@
 //! | `map.rs` | the map of lines in SlateDB: claiming it, staging, committing |
 //! | `disk.rs` | reads, writes, flushes and commits of the disk in it |
 //! | `collect.rs` | room of data objects that hold little that is in use |
+//! | `snapshots.rs` | the disk as it was, kept |
+//! | `cloning.rs` | another store with the same disk in it |
 //! | `nbd.rs` | the disk on a socket |
 //! | `keeper.rs` | the process: messages of a daemon, and what becomes of them |
 //! | `offline.rs` | what is done with a store without a cache |
@@ -28,6 +30,7 @@
 //! has an honest disk with flushes, whatever becomes of this process.
 
 mod claim;
+mod cloning;
 mod collect;
 mod disk;
 mod format;
@@ -40,6 +43,7 @@ mod nbd;
 mod objects;
 pub mod offline;
 mod patience;
+mod snapshots;
 
 pub use disk::StoreDisk;
 pub use map::Access;

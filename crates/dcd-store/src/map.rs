@@ -11,26 +11,34 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use dcd_protocol::store::{Claim, LEASE_SECONDS, StoreFailure, TakeOver};
+use dcd_protocol::store::{Claim, LEASE_SECONDS, SnapshotName, StoreFailure, TakeOver};
 use futures::StreamExt;
 use object_store::ObjectStore as _;
+use slatedb::admin::Admin;
 use slatedb::config::{
-    CloseOptions, CompactorOptions, FlushOptions, FlushType, GarbageCollectorOptions, Settings,
+    CheckpointOptions, CheckpointScope, CloseOptions, CompactorOptions, FlushOptions, FlushType,
+    GarbageCollectorOptions, Settings,
 };
 use slatedb::{CloseReason, Db, DbReader, DbReaderMode, ErrorKind, WriteBatch};
 
 use crate::claim::Refusal;
 use crate::format::{
-    CLAIM_KEY, Claimed, FormatError, OWNER_KEY, Owner, STAGED_FROM, STAGED_TO, number_of_staged_key,
+    CLAIM_KEY, Claimed, FormatError, OWNER_KEY, Owner, STAGED_FROM, STAGED_TO, Snapshot,
+    number_of_snapshot_key, number_of_staged_key,
 };
 use crate::objects::{Bucket, error_words, failure};
 use crate::patience::map_patience;
+use crate::snapshots::no_such_snapshot;
 
 /// How somebody opens a store.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Access {
     /// To look.
     Read,
+    /// To look at a snapshot.
+    Snapshot(SnapshotName),
+    /// To take and remove snapshots where no cache has it open.
+    Maintain,
     /// To write, as this opening of a cache.
     Write(Claim),
 }
@@ -40,9 +48,9 @@ impl Access {
     /// store was compared when it was opened.
     pub(crate) fn does_for(&self, wanted: &Access) -> bool {
         match (self, wanted) {
-            (_, Access::Read) => true,
+            (Access::Write(_) | Access::Read, Access::Read) => true,
             (Access::Write(one), Access::Write(other)) => one.cache == other.cache,
-            (Access::Read, Access::Write(_)) => false,
+            _ => false,
         }
     }
 }
@@ -135,6 +143,8 @@ async fn is_there(bucket: &Bucket) -> Result<bool, StoreFailure> {
     }
 }
 
+/// Rows in memory that are in no table yet, at most.
+const TABLES_BYTES: u64 = 64 << 20;
 /// Batches that whoever opens the map next reads one by one, each by a request of its own.
 const REPLAYED_MAX: u32 = 32;
 /// Room of SlateDB's own objects is given back after this time, by the clock of this machine: one
@@ -177,11 +187,14 @@ async fn close_writer(bucket: &Bucket, db: &Db) -> Result<(), StoreFailure> {
     bounded(bucket, "close", 0, db.close_with_options(options)).await
 }
 
-async fn open_reader(bucket: &Bucket) -> Result<DbReader, StoreFailure> {
-    // It writes nothing, and protects nothing from being collected.
-    let reader = DbReader::builder(bucket.path("map"), bucket.store.clone())
-        .with_reader_mode(DbReaderMode::FollowLatest);
-    opened(bucket, reader.build()).await
+/// One that follows the latest writes nothing, and protects nothing from being collected.
+async fn open_reader(bucket: &Bucket, mode: DbReaderMode) -> Result<DbReader, StoreFailure> {
+    let reader = DbReader::builder(bucket.path("map"), bucket.store.clone());
+    opened(bucket, reader.with_reader_mode(mode).build()).await
+}
+
+fn admin(bucket: &Bucket) -> Admin {
+    Admin::builder(bucket.path("map"), bucket.store.clone()).build()
 }
 
 fn belongs_to_other(bucket: &Bucket, owner: &Owner) -> StoreFailure {
@@ -256,10 +269,17 @@ impl Map {
                 "`dcd create --size` makes it",
             ));
         }
-        let reader = Handle::Reader(Box::new(open_reader(bucket).await?));
-        let mut map = Map::of(reader, bucket);
+        let reader = open_reader(bucket, DbReaderMode::FollowLatest).await?;
+        let mut map = Map::of(Handle::Reader(Box::new(reader)), bucket);
         let looked_at = map.look_at_owner(access).await;
         if looked_at.is_err() || *access == Access::Read {
+            return map.closed_unless(looked_at).await;
+        }
+        if let Access::Snapshot(name) = access {
+            let found = map.mode_of(name).await;
+            map.close().await;
+            map.handle = Handle::Reader(Box::new(open_reader(bucket, found?).await?));
+            let looked_at = map.look_at_owner(access).await;
             return map.closed_unless(looked_at).await;
         }
         map.close().await;
@@ -284,7 +304,21 @@ impl Map {
         self.owner = self.read_owner().await?;
         let claimed = self.read_claimed().await?;
         *self.claimed() = claimed.clone();
-        let Access::Write(claim) = access else { return Ok(()) };
+        let claim = match access {
+            Access::Read | Access::Snapshot(_) => return Ok(()),
+            Access::Maintain => {
+                return self.lease_left_seconds().map_or(Ok(()), |left| {
+                    Err(failure(
+                        format!(
+                            "{}: a dcd has it open: its lease ends in {left} s, unless it is renewed",
+                            self.bucket.name()
+                        ),
+                        "ask where that runs, with the same command",
+                    ))
+                });
+            }
+            Access::Write(claim) => claim,
+        };
         if self.owner.cache.as_ref() != Some(&claim.cache) {
             let is_lost = claim.had.is_some();
             return Err(StoreFailure { is_lost, ..belongs_to_other(&self.bucket, &self.owner) });
@@ -388,6 +422,11 @@ impl Map {
         let given = map.give_to(cache, take_over).await;
         map.close().await;
         given.map(|()| map.owner)
+    }
+
+    /// The map of a clone that is being made: nobody else has it.
+    pub async fn of_clone(bucket: &Bucket) -> Result<Map, StoreFailure> {
+        Ok(Map::of(Handle::Writer(open_writer(bucket).await?), bucket))
     }
 
     fn check_free(&self, cache: Option<&str>, take_over: TakeOver) -> Result<(), StoreFailure> {
@@ -500,6 +539,55 @@ impl Map {
             Handle::Reader(reader) => drop(reader.close().await),
             Handle::Writer(db) => drop(close_writer(&self.bucket, db).await),
         }
+    }
+
+    /// Keeps the rows that are durable as they are, under this name.
+    pub async fn keep_rows(&self, name: &str) -> Result<(), StoreFailure> {
+        let Handle::Writer(db) = &self.handle else {
+            return Err(failure(format!("{}: opened to be read", self.bucket.name()), ""));
+        };
+        let name = Some(name.to_owned());
+        let options = CheckpointOptions { name, ..CheckpointOptions::default() };
+        let kept = db.create_checkpoint(CheckpointScope::Durable, &options);
+        // Before that it writes tables of what is in none yet.
+        bounded(&self.bucket, "keep", TABLES_BYTES, kept).await.map(|_| ())
+    }
+
+    /// Names of what is kept.
+    pub async fn kept_rows(&self) -> Result<Vec<String>, StoreFailure> {
+        let admin = admin(&self.bucket);
+        let kept = bounded(&self.bucket, "read", 0, admin.list_checkpoints(None)).await?;
+        Ok(kept.into_iter().filter_map(|it| it.name).collect())
+    }
+
+    /// Keeps them no more.
+    pub async fn drop_rows(&self, name: &str) -> Result<(), StoreFailure> {
+        let admin = admin(&self.bucket);
+        let kept = bounded(&self.bucket, "read", 0, admin.list_checkpoints(Some(name))).await?;
+        for checkpoint in kept {
+            let dropped = admin.delete_checkpoint(checkpoint.id);
+            bounded(&self.bucket, "change", 0, dropped).await?;
+        }
+        Ok(())
+    }
+
+    /// How a snapshot is read.
+    async fn mode_of(&self, name: &SnapshotName) -> Result<DbReaderMode, StoreFailure> {
+        let snapshots = self.rows(b'n', number_of_snapshot_key, Snapshot::decode).await?;
+        let Some(found) = snapshots.values().find(|it| it.name == name.as_str()) else {
+            let there: Vec<&str> = snapshots.values().map(|it| it.name.as_str()).collect();
+            return Err(no_such_snapshot(self.bucket.name(), name, &there));
+        };
+        let admin = admin(&self.bucket);
+        let kept = admin.list_checkpoints(Some(&found.checkpoint));
+        let kept = bounded(&self.bucket, "read", 0, kept).await?;
+        let kept = kept.first().ok_or_else(|| {
+            failure(
+                format!("{}: the rows of snapshot {name} are gone", self.bucket.name()),
+                "remove it: dcd store snapshot remove",
+            )
+        })?;
+        Ok(DbReaderMode::Checkpoint(kept.id))
     }
 
     /// Rows of one kind, by their keys.

@@ -5,6 +5,7 @@
 //! - behind a crash each line is as of the last flush that was answered, or a later write of it;
 //! - the store alone is what it was at the end of the last window, or of one that was in doubt;
 //! - a writer that somebody came after changes nothing any more;
+//! - a snapshot is what the store alone was when it was taken, until it is removed, and so is a clone;
 //! - of two daemons that are the same cache one has the store: another start waits for its lease, and
 //!   whoever lost it does not get it back by going on.
 //!
@@ -29,8 +30,11 @@ use object_store::{
 
 use slatedb_common::clock::DefaultSystemClock;
 
-use dcd_protocol::store::{CLOCKS_DIFFER_SECONDS, Claim, LEASE_SECONDS, StoreFailure, TakeOver};
+use dcd_protocol::store::{
+    CLOCKS_DIFFER_SECONDS, Claim, LEASE_SECONDS, SnapshotName, StoreFailure, TakeOver,
+};
 
+use crate::cloning::clone_store;
 use crate::disk::StoreDisk;
 use crate::format::LINE_BYTES;
 use crate::map::{Access, Map};
@@ -180,7 +184,12 @@ impl ObjectStore for Unreliable {
     }
 
     async fn copy_opts(&self, from: &Path, to: &Path, options: CopyOptions) -> Result<()> {
-        self.inner.copy_opts(from, to, options).await
+        let fate = self.fate().await;
+        if fate == Fate::Nothing {
+            return Unreliable::broken();
+        }
+        let done = self.inner.copy_opts(from, to, options).await;
+        if fate == Fate::Unanswered { Unreliable::broken() } else { done }
     }
 }
 
@@ -215,6 +224,10 @@ struct World {
     /// The store alone is one of these.
     committed: Vec<State>,
     windows: u64,
+    /// By their names, what they may be.
+    snapshots: BTreeMap<String, Vec<State>>,
+    /// One that was in doubt when it was taken or removed.
+    doubtful: Option<String>,
 }
 
 impl World {
@@ -308,28 +321,118 @@ impl World {
         }
         self.now = found;
         self.check_alone().await;
+        self.settle_snapshots(&disk).await;
         disk
+    }
+
+    /// What was in doubt is seen.
+    async fn settle_snapshots(&mut self, disk: &StoreDisk) {
+        let there: BTreeSet<String> =
+            disk.facts().await.snapshots.into_iter().map(|it| it.name).collect();
+        if let Some(name) = self.doubtful.take()
+            && !there.contains(&name)
+        {
+            self.snapshots.remove(&name);
+        }
+        assert!(there.iter().eq(self.snapshots.keys()), "{there:?}: {:?}", self.snapshots.keys());
+    }
+
+    /// Takes or removes one. `false`: the disk is of no more use.
+    async fn change_snapshots(&mut self, disk: &StoreDisk) -> bool {
+        let name = format!("s{}", self.random.below(4));
+        let wanted: SnapshotName = name.parse().unwrap();
+        let done = match self.snapshots.contains_key(&name) {
+            false => {
+                let done = disk.take_snapshot(&wanted, &self.random.next().to_string()).await;
+                if done.is_ok() || disk.broken().is_some() {
+                    self.snapshots.insert(name.clone(), self.committed.clone());
+                }
+                done
+            }
+            true => {
+                let again = disk.take_snapshot(&wanted, "never").await;
+                assert!(again.unwrap_err().problem.contains("already"));
+                let done = disk.remove_snapshot(&wanted).await;
+                if done.is_ok() {
+                    self.snapshots.remove(&name);
+                }
+                done
+            }
+        };
+        if done.is_err() && disk.broken().is_some() {
+            self.doubtful = Some(name);
+            return false;
+        }
+        true
+    }
+
+    async fn check_snapshot(&mut self) {
+        let name = format!("s{}", self.random.below(4));
+        if self.doubtful.as_ref() == Some(&name) {
+            return;
+        }
+        let access = Access::Snapshot(name.parse().unwrap());
+        let opened = self.quietly(StoreDisk::open(self.bucket.clone(), &access)).await;
+        let Some(states) = self.snapshots.get(&name).cloned() else {
+            let Err(why) = opened else { panic!("{name} is not there") };
+            assert!(why.problem.contains("there is no snapshot"), "{why}");
+            return;
+        };
+        let reader = opened.unwrap_or_else(|why| panic!("{name}: {why}"));
+        let found = self.alone(&reader).await;
+        assert!(states.contains(&found), "{name}: {found:?} is not among {states:?}");
+        self.snapshots.insert(name.clone(), vec![found.clone()]);
+        if self.random.once_in(4) {
+            self.check_clone(&reader, &name, &found).await;
+        }
+        self.quietly(reader.close()).await;
+    }
+
+    /// A clone is made again until it is there.
+    async fn check_clone(&mut self, reader: &StoreDisk, name: &str, state: &State) {
+        self.writes += 1;
+        let path = Path::from(format!("clones/{}", self.writes));
+        let mut to = Bucket::of("clone".into(), path, self.store.clone());
+        to.clock.clone_from(&self.bucket.clock);
+        to.on_server.clone_from(&self.bucket.on_server);
+        while clone_store(reader, name, &to, "nonce", |_, _| {}).await.is_err() {
+            let early = self.quietly(StoreDisk::open(to.clone(), &Access::Read)).await;
+            assert!(early.is_err() || to.volume().await.is_ok(), "a part of a clone is no store");
+        }
+        let other = clone_store(reader, "of something else", &to, "nonce", |_, _| {});
+        assert!(self.quietly(other).await.is_err(), "nothing is written over");
+        Map::bind(&to, Some("of the clone"), TakeOver::No).await.ok();
+        let clone = self.quietly(StoreDisk::open(to, &Access::Read)).await.unwrap();
+        assert_eq!(self.alone(&clone).await, *state);
+        self.quietly(clone.close()).await;
     }
 
     async fn check_alone(&mut self) {
         let opened = StoreDisk::open(self.bucket.clone(), &Access::Read);
         let reader = self.quietly(opened).await.unwrap_or_else(|why| panic!("{why}"));
+        let found = self.alone(&reader).await;
+        assert!(self.committed.contains(&found), "{found:?} is not among {:?}", self.committed);
+        self.committed = vec![found];
+        self.quietly(reader.close()).await;
+    }
+
+    /// What a reader has, and that all of it is whole.
+    async fn alone(&self, reader: &StoreDisk) -> State {
         let mut whole = vec![0; LINES as usize * LINE_BYTES];
         let window = self.quietly(reader.window()).await.unwrap();
         self.quietly(reader.fetch(0, window.places, &mut whole)).await.unwrap();
-        let found = World::state_of(&whole);
-        assert!(self.committed.contains(&found), "{found:?} is not among {:?}", self.committed);
-        self.committed = vec![found];
         let problems = self.quietly(reader.check()).await.unwrap();
         assert!(problems.is_empty(), "{problems:?}");
-        self.quietly(reader.close()).await;
+        World::state_of(&whole)
     }
 
     /// One request. `false`: the disk is of no more use.
     async fn step(&mut self, disk: &Arc<StoreDisk>) -> bool {
         let line = self.random.below(LINES);
         let count = (1 + self.random.below(12)).min(LINES - line);
-        match self.random.below(24) {
+        match self.random.below(27) {
+            24..=25 => return self.change_snapshots(disk).await,
+            26 => self.check_snapshot().await,
             0..=9 => {
                 let mut bytes = Vec::new();
                 for at in line..line + count {
@@ -417,6 +520,8 @@ async fn run(seed: u64) {
     let store = Arc::new(Unreliable::new(random.next()));
     let mut bucket = Bucket::of("test".into(), Path::from("a/b"), store.clone());
     bucket.clock = Some(Arc::new(DefaultSystemClock::new()));
+    // Of every second one the server copies objects.
+    bucket.on_server = seed.is_multiple_of(2).then(|| "bucket".into());
     assert!(bucket.create(LINES * LINE_BYTES as u64, "nonce").await.unwrap());
     Map::bind(&bucket, None, TakeOver::No).await.unwrap();
     Map::bind(&bucket, Some("first"), TakeOver::No).await.unwrap();
@@ -431,6 +536,8 @@ async fn run(seed: u64) {
         possible: BTreeMap::new(),
         committed: vec![State::new()],
         windows: 0,
+        snapshots: BTreeMap::new(),
+        doubtful: None,
     };
     let mut zombies: Vec<Arc<StoreDisk>> = Vec::new();
     for life in 0..6 {
@@ -511,6 +618,12 @@ async fn run(seed: u64) {
     }
     while disk.collect_with(0).await.unwrap() {}
     world.committed = vec![world.now.clone()];
+    world.check_alone().await;
+    for name in world.snapshots.keys() {
+        disk.remove_snapshot(&name.parse().unwrap()).await.unwrap();
+    }
+    while disk.collect_with(0).await.unwrap() {}
+    assert!(disk.map.kept_rows().await.unwrap().iter().all(|name| !name.starts_with("dcd-")));
     world.check_alone().await;
     let facts = disk.facts().await;
     let (all, live) = (facts.lines, facts.live_lines);

@@ -23,6 +23,8 @@ const CONNECT_PATIENCE: Duration = Duration::from_secs(5);
 pub struct Bucket {
     /// For people.
     name: String,
+    /// On a server: what is in one of this name is copied there.
+    pub(crate) on_server: Option<String>,
     prefix: Path,
     pub(crate) store: Arc<dyn ObjectStore>,
     pub(crate) last_trouble: LastTrouble,
@@ -82,10 +84,11 @@ impl Bucket {
                     Ok(Arc::new(store))
                 });
                 let store = store.map_err(open_failed)?;
+                let on_server = Some(bucket.clone());
                 let last_trouble = store.last_trouble();
                 let bucket =
                     Bucket::of(words.clone(), Path::from(prefix.as_str()), Arc::new(store));
-                Ok(Bucket { last_trouble, ..bucket })
+                Ok(Bucket { last_trouble, on_server, ..bucket })
             }
         }
     }
@@ -94,6 +97,7 @@ impl Bucket {
     pub fn of(name: String, prefix: Path, store: Arc<dyn ObjectStore>) -> Bucket {
         Bucket {
             name,
+            on_server: None,
             prefix,
             store,
             last_trouble: LastTrouble::default(),
@@ -131,6 +135,11 @@ impl Bucket {
         let (hint, is_silence) = match error {
             Error::NotFound { .. } if name == "volume" => (
                 "check bucket, prefix and AWS_ENDPOINT_URL; `dcd create --data-disk s3://... --size SIZE` makes a new store",
+                false,
+            ),
+            Error::NotFound { .. } if name.starts_with("data/") => (
+                "restore the object from a version of the bucket; or, if another dcd serves the store, it was given up by a \
+                 later window: copy or clone a snapshot (dcd store snapshot add)",
                 false,
             ),
             Error::NotFound { .. } => ("check that bucket and object are there", false),
@@ -247,6 +256,17 @@ impl Bucket {
 
     /// What it is.
     pub(crate) async fn volume(&self) -> Result<Volume, StoreFailure> {
+        let volume = self.volume_as_it_is().await?;
+        match &volume.unfinished_clone_of {
+            None => Ok(volume),
+            Some(of) => Err(failure(
+                format!("{}: it is a clone of {of} that was not finished", self.name),
+                "that of a snapshot goes on if it is asked for again; to begin anew, delete all below the prefix",
+            )),
+        }
+    }
+
+    async fn volume_as_it_is(&self) -> Result<Volume, StoreFailure> {
         let bytes = self.get("volume").await?;
         Volume::decode(&bytes).map_err(|error| self.nonsense("volume", &error))
     }
@@ -254,6 +274,48 @@ impl Bucket {
     /// Makes a new one where nothing is. One of this size that is there already is taken as it is.
     /// Tells whether it is new.
     pub(crate) async fn create(&self, size_bytes: u64, nonce: &str) -> Result<bool, StoreFailure> {
+        self.create_as(size_bytes, None, nonce).await
+    }
+
+    /// The same of a clone, which only the same clone goes on with.
+    pub(crate) async fn begin_clone(
+        &self,
+        size_bytes: u64,
+        of: &str,
+        nonce: &str,
+    ) -> Result<(), StoreFailure> {
+        self.create_as(size_bytes, Some(of), nonce).await.map(|_| ())
+    }
+
+    /// It is a store like any other from now on.
+    pub(crate) async fn end_clone(&self, size_bytes: u64, nonce: &str) -> Result<(), StoreFailure> {
+        let store = nonce.to_owned();
+        let volume = Volume { format: FORMAT, size_bytes, store, unfinished_clone_of: None };
+        let bytes = serde_json::to_vec(&volume).expect("text and numbers");
+        let put = self.store.put(&self.path("volume"), bytes.into()).await;
+        put.map(|_| ()).map_err(|error| self.trouble("write", "volume", &error))
+    }
+
+    /// Takes a data object from another store, by the server itself where both are in one bucket.
+    pub(crate) async fn copy_of(
+        &self,
+        from: &Bucket,
+        object: ObjectId,
+    ) -> Result<(), StoreFailure> {
+        let name = object.name();
+        if self.on_server.is_some() && self.on_server == from.on_server {
+            let copied = self.store.copy(&from.path(&name), &self.path(&name)).await;
+            return copied.map_err(|error| from.trouble("copy", &name, &error));
+        }
+        self.put_data(object, from.get(&name).await?).await
+    }
+
+    async fn create_as(
+        &self,
+        size_bytes: u64,
+        clone_of: Option<&str>,
+        nonce: &str,
+    ) -> Result<bool, StoreFailure> {
         let lines = size_bytes / LINE_BYTES as u64;
         if !size_bytes.is_multiple_of(LINE_BYTES as u64) || !(1..=LINES_MAX).contains(&lines) {
             return Err(failure(
@@ -281,13 +343,29 @@ impl Bucket {
                 "choose another prefix; nothing was changed",
             ));
         }
-        let volume = Volume { format: FORMAT, size_bytes, store: nonce.to_owned() };
+        let unfinished_clone_of = clone_of.map(str::to_owned);
+        let store = nonce.to_owned();
+        let volume = Volume { format: FORMAT, size_bytes, store, unfinished_clone_of };
         let bytes = serde_json::to_vec(&volume).expect("text and numbers");
         match self.put_if_absent("volume", bytes.into()).await {
             Ok(()) => Ok(true),
             // Perhaps our own write, of which the answer was lost.
             Err(Error::AlreadyExists { .. } | Error::Precondition { .. }) => {
-                let found = self.volume().await?;
+                let found = match clone_of {
+                    None => self.volume().await?,
+                    Some(_) => self.volume_as_it_is().await?,
+                };
+                let is_same_clone = found.unfinished_clone_of.as_deref() == clone_of;
+                if clone_of.is_some() && !is_same_clone {
+                    let what = match found.unfinished_clone_of {
+                        Some(of) => format!("a clone of {of} was begun there"),
+                        None => "a store is there".to_owned(),
+                    };
+                    return Err(failure(
+                        format!("{}: {what}", self.name),
+                        "choose another prefix; nothing was changed",
+                    ));
+                }
                 match found.size_bytes == size_bytes {
                     true => Ok(found.store == nonce),
                     false => Err(failure(

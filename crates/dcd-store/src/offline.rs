@@ -1,5 +1,5 @@
-//! What is done with a store without a cache: telling what it is, copying the last window, and
-//! looking at all of it. Nothing is written to the store.
+//! What is done with a store without a cache: telling what it is, copying the last window or a
+//! snapshot, looking at all of it, taking and removing snapshots, making a clone.
 
 use std::fs::File;
 use std::future::Future;
@@ -7,21 +7,21 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
 
-use dcd_protocol::store::{StoreFacts, StoreFailure, StoreName};
+use dcd_protocol::store::{SnapshotName, StoreCommand, StoreFacts, StoreFailure, StoreName};
 
+use crate::cloning::clone_store;
 use crate::disk::StoreDisk;
 use crate::format::LINE_BYTES;
-use crate::keeper::STACK_BYTES;
+use crate::keeper::{STACK_BYTES, nonce};
 use crate::map::Access;
 use crate::objects::{Bucket, failure};
 
 /// Lines that are read at once.
 const LINES_AT_ONCE: usize = 1024;
-const COPY_HINT: &str = "if the store is served, copy it again: what a later window gave up meanwhile is deleted after a \
-                         minute; else restore the object from a version of the bucket";
 
 fn run<T>(
     name: &StoreName,
+    access: &Access,
     what: impl AsyncFnOnce(Arc<StoreDisk>) -> Result<T, StoreFailure>,
 ) -> Result<T, StoreFailure> {
     // Fails if there is one already, which is as good.
@@ -33,7 +33,7 @@ fn run<T>(
         .build()
         .map_err(|error| failure(format!("no threads: {error}"), ""))?;
     let done: Box<dyn Future<Output = Result<T, StoreFailure>>> = Box::new(async {
-        let disk = StoreDisk::open(Bucket::open(name)?, &Access::Read).await?;
+        let disk = StoreDisk::open(Bucket::open(name)?, access).await?;
         what(disk).await
     });
     runtime.block_on(Box::into_pin(done))
@@ -44,15 +44,57 @@ fn run<T>(
 /// # Errors
 /// If there is none, or nobody answers.
 pub fn info(name: &StoreName) -> Result<StoreFacts, StoreFailure> {
-    run(name, async |disk| Ok(disk.facts().await))
+    run(name, &Access::Read, async |disk| Ok(disk.facts().await))
 }
 
-/// Writes the disk as it was at the end of the last window to a new file. Tells how many bytes of
-/// it were ever written.
+fn reading(snapshot: Option<&SnapshotName>) -> Access {
+    snapshot.map_or(Access::Read, |name| Access::Snapshot(name.clone()))
+}
+
+/// Takes or removes a snapshot of a store that no cache has open.
+///
+/// # Errors
+/// If one has, or the store does not do what is asked.
+pub fn snapshots(name: &StoreName, command: &StoreCommand) -> Result<(), StoreFailure> {
+    run(name, &Access::Maintain, async |disk| {
+        let done = disk.snapshots_do(command, &nonce()?).await;
+        disk.close().await;
+        done
+    })
+}
+
+/// Makes a new store with the same disk in it, as of a snapshot or the last window. Tells how many
+/// bytes of it were ever written; `told` hears how many are copied, of how many.
+///
+/// # Errors
+/// If something is there already, or a store does not do what is asked: then the same again goes on.
+pub fn clone_to(
+    name: &StoreName,
+    snapshot: Option<&SnapshotName>,
+    to: &StoreName,
+    told: impl FnMut(u64, u64),
+) -> Result<u64, StoreFailure> {
+    run(name, &reading(snapshot), async |disk| {
+        let of = match snapshot {
+            Some(snapshot) => format!("{name}, snapshot {snapshot}"),
+            // Lines may be elsewhere when somebody goes on with it: each is another one.
+            None => format!("{name}, as it was at {}", disk.bucket.unix_seconds()),
+        };
+        clone_store(&disk, &of, &Bucket::open(to)?, &nonce()?, told).await
+    })
+}
+
+/// Writes the disk as it was at the end of the last window, or at a snapshot, to a new file. Tells
+/// how many bytes of it were ever written; `told` hears how many are copied, of how many.
 ///
 /// # Errors
 /// If something of it cannot be read, or the file cannot be made. There is no file then.
-pub fn copy(name: &StoreName, to: &Path) -> Result<u64, StoreFailure> {
+pub fn copy(
+    name: &StoreName,
+    snapshot: Option<&SnapshotName>,
+    to: &Path,
+    mut told: impl FnMut(u64, u64),
+) -> Result<u64, StoreFailure> {
     let file_failed = |error: std::io::Error| {
         failure(
             format!("{}: {error}", to.display()),
@@ -60,23 +102,21 @@ pub fn copy(name: &StoreName, to: &Path) -> Result<u64, StoreFailure> {
         )
     };
     let file = File::create_new(to).map_err(file_failed)?;
-    let copied = run(name, async |disk| {
+    let copied = run(name, &reading(snapshot), async |disk| {
         file.set_len(disk.size_bytes()).map_err(file_failed)?;
         let places = disk.window().await?.places;
         let mut copied = 0;
+        let total = places.len() as u64 * LINE_BYTES as u64;
         for run in places.chunk_by(|(one, _), (next, _)| one + 1 == *next) {
             for piece in run.chunks(LINES_AT_ONCE) {
                 let first = piece[0].0;
                 let mut bytes = vec![0; piece.len() * LINE_BYTES];
                 let fetched = disk.fetch(first, piece.to_vec(), &mut bytes).await;
-                fetched.map_err(|why| match why.is_silence {
-                    true => why,
-                    // Whoever serves it may have deleted what later windows do not need.
-                    false => StoreFailure { hint: Some(COPY_HINT.into()), ..why },
-                })?;
+                fetched?;
                 let offset = first * LINE_BYTES as u64;
                 file.write_all_at(&bytes, offset).map_err(file_failed)?;
                 copied += bytes.len() as u64;
+                told(copied, total);
             }
         }
         file.sync_all().map_err(file_failed)?;
@@ -93,6 +133,9 @@ pub fn copy(name: &StoreName, to: &Path) -> Result<u64, StoreFailure> {
 ///
 /// # Errors
 /// If the store does not answer.
-pub fn check(name: &StoreName) -> Result<Vec<String>, StoreFailure> {
-    run(name, async |disk| disk.check().await)
+pub fn check(
+    name: &StoreName,
+    snapshot: Option<&SnapshotName>,
+) -> Result<Vec<String>, StoreFailure> {
+    run(name, &reading(snapshot), async |disk| disk.check().await)
 }

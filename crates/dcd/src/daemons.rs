@@ -92,6 +92,17 @@ pub fn all(directory: &Path) -> Vec<PathBuf> {
     sockets
 }
 
+/// The daemon of a service that has this data-disk, if one answers.
+#[cfg(feature = "s3")]
+pub fn with_data_disk(directory: &Path, data_disk: &str) -> Option<ControlClient> {
+    all(directory).into_iter().find_map(|socket| {
+        let mut client = ControlClient::connect_within(&socket, LOOK_PATIENCE).ok()?;
+        let report = client.status().ok()?;
+        // One that is asked for more has to be patient.
+        (report.data_disk == data_disk).then(|| ControlClient::connect(&socket).ok())?
+    })
+}
+
 fn has_uuid(socket: &Path, uuid: Uuid) -> bool {
     let status =
         ControlClient::connect_within(socket, LOOK_PATIENCE).and_then(|mut client| client.status());

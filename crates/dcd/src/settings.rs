@@ -696,7 +696,8 @@ impl Settings {
             hot_blocks: !self.no_hot_blocks.unwrap_or(!default.hot_blocks),
             detector: default.detector.filter(|_| !self.no_detect.unwrap_or(false)),
             read_only: self.read_only.unwrap_or(default.read_only),
-            // The disk says that when it is opened.
+            // The disk says these when it is opened.
+            data_disk_is_store: false,
             data_disk_read_only: false,
             accept_damage: self.accept_damage,
             // `dcd grow` does that.

@@ -14,6 +14,7 @@ use dcd_engine::units::Uuid;
 use dcd_protocol::legs::{LegCommand, LegReport, WitnessReport};
 use dcd_protocol::sequences::RANGES_PER_LINE;
 use dcd_protocol::settings::SettingsAnswer;
+use dcd_protocol::store::StoreCommand;
 use dcd_protocol::{
     Code, Command, DetachAsked, Failure, Progress, Request, ResizeAsked, ResizeDone,
     SequenceCommand, VolumeCommand, WantedSettings, read_line,
@@ -298,6 +299,15 @@ impl ControlClient {
     pub fn volume(&mut self, command: &VolumeCommand) -> Result<Value, ControlError> {
         self.write(&Request::from(command.clone()).line())?;
         self.answer(&mut |_| {}, ANSWER_BYTES_MAX)
+    }
+
+    /// Changes the snapshots of the object store below.
+    ///
+    /// # Errors
+    /// What the daemon says against it, or that it does not answer.
+    pub fn store(&mut self, command: StoreCommand) -> Result<(), ControlError> {
+        self.write(&Request::from(command).line())?;
+        self.answer(&mut |_| {}, ANSWER_BYTES_MAX).map(|_| ())
     }
 
     /// Sets what is wanted, or only lists settings.

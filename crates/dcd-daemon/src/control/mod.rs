@@ -17,6 +17,7 @@
 //! {"resize":...}          see [`dcd_protocol::resize`]
 //! {"legs":...}            see [`crate::control::legs`]
 //! {"volume":...}          see [`crate::control::volumes`]
+//! {"store":...}           see [`crate::control::stores`]
 //! {"set":...}             see [`dcd_protocol::settings`]
 //! {"command":"shutdown"}  {"ok":true} when the cache is closed; then the daemon ends
 //! anything else           {"ok":false,"code":"bad-request","error":"...","hint":"..."}, see [`dcd_protocol::Failure`]
@@ -57,6 +58,7 @@ mod resize;
 pub mod sequences;
 pub mod settings;
 mod shared;
+mod stores;
 mod volume_growth;
 pub mod volumes;
 
@@ -73,6 +75,7 @@ use dcd_client::server::Until;
 use dcd_engine::Operation;
 use dcd_engine::units::LbaRange;
 use dcd_protocol::LegCommand;
+use dcd_protocol::store::StoreCommand;
 use dcd_protocol::{
     Code, Command, DetachAsked, LINE_BYTES_MAX, Request, ResizeAsked, SequenceCommand,
     VolumeCommand, WantedSettings, read_line,
@@ -215,6 +218,8 @@ pub enum Asked {
     Volume(VolumeCommand),
     /// Something about the legs of the cache-disk.
     Legs(LegCommand),
+    /// Something about the object store below.
+    Store(StoreCommand),
     /// Another size of the log.
     Resize(ResizeAsked),
     /// Settings are to be listed, or changed.
@@ -253,6 +258,7 @@ pub fn read_command(from: &mut impl BufRead) -> io::Result<Option<Asked>> {
             Ok(Request { sequence: Some(sequence), .. }) => Asked::Sequence(sequence),
             Ok(Request { volume: Some(volume), .. }) => Asked::Volume(volume),
             Ok(Request { legs: Some(legs), .. }) => Asked::Legs(legs),
+            Ok(Request { store: Some(command), .. }) => Asked::Store(command),
             Ok(Request { resize: Some(asked), .. }) => Asked::Resize(asked),
             Ok(Request { set: Some(wanted), .. }) => Asked::Set(wanted),
             Ok(Request { command: None, .. }) => Asked::Refused(failure(
@@ -309,6 +315,7 @@ fn serve_client(stream: &UnixStream, shared: &Shared, place: &Place) -> io::Resu
                 volumes::run(stream, &shared.submitter, &shared.facts, command)
             }
             Asked::Legs(command) => legs::run(stream, &shared.submitter, &shared.facts, command),
+            Asked::Store(command) => stores::run(stream, shared, command),
             Asked::Resize(asked) => resize::run(&mut reader, shared, asked, &mut listed),
             Asked::Set(wanted) => {
                 Ok(settings::run(shared.settings.as_ref(), &shared.submitter, &wanted))
@@ -330,6 +337,7 @@ impl Asked {
             Asked::Sequence(_) => "sequence".into(),
             Asked::Volume(_) => "volume".into(),
             Asked::Legs(_) => "cache-disk".into(),
+            Asked::Store(_) => "store".into(),
             Asked::Resize(_) => "resize".into(),
             Asked::Set(_) => "set".into(),
             Asked::Refused(_) | Asked::TooLong(_) => "what cannot be asked".into(),

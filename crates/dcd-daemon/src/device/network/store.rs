@@ -18,8 +18,8 @@ use std::time::{Duration, Instant};
 
 use dcd_engine::units::Uuid;
 use dcd_protocol::store::{
-    Answer, Ask, Claim, LEASE_SECONDS, Message, STORE_MESSAGE_BYTES_MAX, StoreFacts, StoreFailure,
-    StoreName, TakeOver,
+    Answer, Ask, Claim, LEASE_SECONDS, Message, STORE_MESSAGE_BYTES_MAX, StoreCommand, StoreFacts,
+    StoreFailure, StoreName, TakeOver,
 };
 use rustix::net::{
     AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType,
@@ -315,6 +315,18 @@ pub(crate) fn claim_store(name: &StoreName, begins: &Start<'_>) -> Result<(), St
         keeper.lease = Some(lease);
     }
     Ok(())
+}
+
+/// Takes or removes a snapshot of a store that is claimed.
+///
+/// # Errors
+/// If it cannot be done, or nobody answers.
+pub(crate) fn change_snapshots(
+    name: &StoreName,
+    command: StoreCommand,
+) -> Result<(), StoreFailure> {
+    // A commit that is under way goes first.
+    ask_at(name, Ask::Snapshots(command), None, COMMIT_PATIENCE).map(|_| ())
 }
 
 /// What is known of the lease on it, if it was claimed.
