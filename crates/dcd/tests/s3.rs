@@ -274,6 +274,133 @@ fn a_store_in_a_bucket_is_a_prefix() {
     the_store_alone_is_a_prefix(&mut it, cycles(8, 40));
 }
 
+/// Snapshots of a store that is served and of one that is not, what is left of them when they are
+/// removed, and clones.
+fn snapshots_and_clones(it: &InStore) {
+    it.create("--size 4M");
+    let daemon = it.serve();
+    let mut client = Client::connect(&it.site.socket());
+    let snapshot = |verb: &str, name: &str, flags: &str| {
+        it.site.dcd(&format!("store snapshot {verb} {} {name} {flags}", it.store))
+    };
+    let image_of = |store: &str, flags: &str| {
+        let _ = fs::remove_file(it.site.path("image"));
+        it.site.dcd(&format!("store copy {store} --to image {flags}")).ok();
+        fs::read(it.site.path("image")).unwrap()
+    };
+    let mut states: Vec<(&str, Vec<u8>)> = Vec::new();
+    let mut volume = vec![0; 4 << 20];
+    for (name, byte) in [("one", 1), ("two", 2)] {
+        for at in (usize::from(byte) * 4096..2 << 20).step_by(3 * 4096) {
+            client.write(at as u64, &[byte; 4096]).unwrap();
+            volume[at..at + 4096].fill(byte);
+        }
+        // What was acknowledged goes there first.
+        snapshot("add", name, "--control ctl").ok();
+        states.push((name, volume.clone()));
+    }
+    let outcome = snapshot("add", "one", "--control ctl");
+    assert!(outcome.code != Some(0) && outcome.stderr.contains("already"), "{}", outcome.stderr);
+    // Beside the dcd that serves it nobody else changes anything.
+    let outcome = snapshot("add", "three", "");
+    assert!(outcome.stderr.contains("a dcd has it open"), "{}", outcome.stderr);
+    let outcome = snapshot("remove", "four", "--control ctl --json");
+    assert_eq!(outcome.code, Some(1), "{}", outcome.stderr);
+    assert!(outcome.stderr.contains("\"there are one, two\""), "{}", outcome.stderr);
+    it.refused(&format!("store snapshot add {} a/b", it.store), &["a/b"]);
+    // All of it is written over, and nothing of that is left in the last window.
+    client.write(0, &vec![9; 4 << 20]).unwrap();
+    it.site.dcd("drain --control ctl").ok();
+    for (name, state) in &states {
+        let image = image_of(&it.store, &format!("--snapshot {name}"));
+        assert_eq!(difference(&image, state), None, "{name}");
+        let check = format!("store check {} --snapshot {name}", it.store);
+        assert_eq!(it.site.dcd(&check).ok(), "ok\n");
+    }
+    it.refused(&format!("store copy {} --to no --snapshot four", it.store), &["no snapshot four"]);
+    drop(client);
+    daemon.stop();
+
+    let listed = it.site.dcd(&format!("store snapshot list {}", it.store)).ok();
+    assert!(listed.starts_with("one, ") && listed.contains("\ntwo, "), "{listed}");
+    assert!(it.info()["kept_objects"].as_u64().unwrap() > 0, "{}", it.info());
+    snapshot("add", "three", "").ok();
+    snapshot("remove", "two", "").ok();
+    let names = |info: &serde_json::Value| {
+        let all = info["snapshots"].as_array().unwrap().iter();
+        all.map(|it| it["name"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(names(&it.info()), ["one", "three"]);
+
+    // A clone is a store of its own, for another cache.
+    let to = match it.store.strip_prefix("s3+file://") {
+        Some(_) => {
+            fs::create_dir(it.site.path("clone")).unwrap();
+            format!("s3+file://{}", it.site.path("clone").display())
+        }
+        None => format!("{}-clone", it.store),
+    };
+    let clone = format!("store clone {} {to} --snapshot one", it.store);
+    it.site.dcd(&clone).ok();
+    it.refused(&clone, &["a store is there"]);
+    it.site.dcd(&format!("create --cache-disk c2 --cache-size 5M --data-disk {to}")).ok();
+    let mut beside = it.site.serve_disks("c2", &to, FLAGS);
+    let mut client = Client::connect(&it.site.socket());
+    assert_eq!(difference(&client.read_all().unwrap(), &states[0].1), None);
+    client.write(0, &[5; 4096]).unwrap();
+    drop(client);
+    it.site.dcd("detach --control ctl").ok();
+    assert_eq!(beside.wait_code(), Some(0));
+    assert_eq!(image_of(&to, "")[..4096], [5; 4096]);
+    assert_eq!(difference(&image_of(&it.store, "--snapshot one"), &states[0].1), None);
+
+    // A take-over keeps them.
+    fs::remove_file(it.site.path("c")).unwrap();
+    it.create("--take-over");
+    let daemon = it.serve();
+    assert_eq!(difference(&image_of(&it.store, "--snapshot three"), &vec![9; 4 << 20]), None);
+    snapshot("remove", "one", "--control ctl").ok();
+    daemon.stop();
+    assert_eq!(names(&it.info()), ["three"]);
+    assert_eq!(it.info()["kept_objects"], 0);
+}
+
+#[test]
+fn a_directory_has_snapshots_and_clones() {
+    snapshots_and_clones(&InStore::in_directory());
+}
+
+#[test]
+fn a_bucket_has_snapshots_and_clones() {
+    if let Some(it) = InStore::in_bucket("a_bucket_has_snapshots_and_clones") {
+        snapshots_and_clones(&it);
+    }
+}
+
+/// Beside reads that the store has to answer lines are packed as without them: each object is a
+/// request that costs.
+#[test]
+fn reads_do_not_make_objects_small() {
+    let it = InStore::in_directory();
+    it.create("--size 4M");
+    let daemon = it.serve();
+    let mut client = Client::connect(&it.site.socket());
+    client.write(0, &vec![1; 4 << 20]).unwrap();
+    it.site.dcd("drain --control ctl").ok();
+    let before = fs::read_dir(it.site.path("bucket/data")).unwrap().count();
+    let mut random = Random::new(seed());
+    for _ in 0..400 {
+        client.write(random.below(1024) * 4096, &[2; 4096]).unwrap();
+        client.read(random.below(1024) * 4096, 4096).unwrap();
+    }
+    it.site.dcd("drain --control ctl").ok();
+    let made = fs::read_dir(it.site.path("bucket/data")).unwrap().count() - before;
+    // A window each 200 ms or more, and some flushes for room.
+    assert!(made < 100, "{made} objects for 400 lines");
+    drop(client);
+    daemon.stop();
+}
+
 /// With `ack remote` a flush, or a write with FUA, that was answered is in the store alone (C80).
 #[test]
 fn what_is_flushed_survives_the_machine() {
