@@ -805,6 +805,60 @@ fn what_a_crash_leaves_of_a_snapshot_is_dropped() {
     on_simulated_time(strays_are_dropped);
 }
 
+/// Two caches take a store from each other at the same time, each writes a line of its own and has
+/// it committed: what was committed stays, and one of them at most goes on. Tells whether one does.
+async fn race(seed: u64) -> bool {
+    let mut random = Random(seed);
+    let store = Arc::new(Unreliable::new(random.next()));
+    let mut bucket = Bucket::of("test".into(), Path::from("a/b"), store.clone());
+    bucket.clock = Some(Arc::new(DefaultSystemClock::new()));
+    assert!(bucket.create(LINES * LINE_BYTES as u64, "nonce").await.unwrap());
+    Map::bind(&bucket, Some("gone"), TakeOver::No).await.unwrap();
+    store.trouble.store([0, 0, 40][random.below(3) as usize], Ordering::Relaxed);
+    let racer = async |line: u64, late: u64| {
+        let cache = format!("cache {line}");
+        tokio::time::sleep(Duration::from_millis(late)).await;
+        Map::bind(&bucket, Some(&cache), TakeOver::Now).await.ok()?;
+        let access = Access::Write(claim_of(&cache));
+        let disk = StoreDisk::open(bucket.clone(), &access).await.ok()?;
+        disk.write(line, content(line + 1).into()).await.unwrap();
+        let is_committed = disk.commit(line).await.is_ok();
+        Some((disk, is_committed))
+    };
+    let (one, two) = (random.below(400), random.below(400));
+    let (one, two) = tokio::join!(racer(0, one), racer(1, two));
+    store.trouble.store(0, Ordering::Relaxed);
+    let mut going_on = 0;
+    for (line, racer) in [(0, &one), (1, &two)] {
+        let Some((disk, is_committed)) = racer else { continue };
+        let reader = StoreDisk::open(bucket.clone(), &Access::Read).await.unwrap();
+        let window = reader.window().await.unwrap();
+        let is_there = window.places.iter().any(|(at, _)| *at == line);
+        assert!(is_there || !is_committed, "seed {seed}: what was committed is there");
+        reader.close().await;
+        if disk.write(line + 2, content(9).into()).await.is_ok() && disk.commit(9).await.is_ok() {
+            going_on += 1;
+        }
+    }
+    assert!(going_on < 2, "seed {seed}: there are two writers");
+    going_on == 1
+}
+
+/// `DCD_STORE_RACES` runs more.
+#[test]
+fn of_two_who_race_for_a_store_one_writes() {
+    let races = std::env::var("DCD_STORE_RACES").map_or(50, |races| races.parse().unwrap());
+    let won = AtomicU64::new(0);
+    for seed in 0..races {
+        on_simulated_time(async || {
+            won.fetch_add(u64::from(race(seed).await), Ordering::Relaxed);
+        });
+    }
+    let won = won.into_inner();
+    println!("{won} of {races} races were won");
+    assert!(won * 2 > races, "{won} of {races}");
+}
+
 type Asking = std::pin::Pin<Box<dyn Future<Output = std::result::Result<(), StoreFailure>>>>;
 
 #[test]
