@@ -329,6 +329,12 @@ fn a_member_of_a_volume_is_nobodys_data_disk() {
     folder.dcd(second).fails(1, &is_member, "--force");
     let probed = folder.dcd("probe m").ok();
     assert!(probed.starts_with(&is_member), "{probed}");
+    let probed = json(&folder.dcd("probe m --json").ok());
+    let expected = serde_json::json!({
+        "device": "m", "role": "data-disk", "service": null, "cache": uuid, "data_disks": [],
+        "attached": true, "member_of_volume": true, "witness": null,
+    });
+    assert_eq!(probed, expected);
     let probed = folder.dcd("probe --udev m").ok();
     assert_eq!(probed, format!("DCD_ROLE=data-disk\nDCD_UUID={uuid}\nDCD_ATTACHED=1\n"));
     // One copy of its label is enough, and one that cannot be read is still a label.

@@ -8,7 +8,7 @@ use dcd_daemon::units_text::format_size;
 use serde_json::json;
 
 use crate::error::CommandError;
-use crate::stdout::{print, print_json};
+use crate::stdout::{print, print_done, print_done_with, print_json};
 
 /// Tell what an object store is, copy what is in it, look at all of it. Nothing in it is changed.
 ///
@@ -80,12 +80,13 @@ pub fn run(arguments: &StoreArguments) -> Result<(), CommandError> {
         }
         What::Copy { store, to } => {
             let copied = dcd_store::offline::copy(store, to).map_err(failed)?;
-            print(&format!("copied {} to {}\n", format_size(copied), to.display()))
+            let words = format!("copied {} to {}\n", format_size(copied), to.display());
+            print_done_with(&words, json!({ "copied_bytes": copied }))
         }
         What::Check { store } => {
             let problems = dcd_store::offline::check(store).map_err(failed)?;
             if problems.is_empty() {
-                return print("ok\n");
+                return print_done("ok\n");
             }
             let problem = format!("{store}: {} problems: {}", problems.len(), problems.join("; "));
             let hint =

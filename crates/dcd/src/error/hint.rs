@@ -91,6 +91,9 @@ impl CommandError {
                 "see dmesg for errors of the disk, then try again, or put another in its place: `dcd cache-disk replace UUID DISK`"
                     .into(),
             ),
+            CommandError::ListInJson => {
+                Some("leave --lost-list out: the error in JSON lists all of it; or give it a file".into())
+            }
             CommandError::SetTwice { .. } => Some("leave one of them out".into()),
             CommandError::ModelOfSlowed => {
                 Some("give --disk a path, or --disk model:PROFILE:FILE without --model".into())

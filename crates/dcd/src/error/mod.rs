@@ -21,6 +21,7 @@ use dcd_daemon::device::foreign_content::Content;
 use dcd_daemon::http::token::TokenError;
 use dcd_daemon::pair::book::PairProblem;
 use dcd_daemon::pair::members::MemberError;
+use dcd_daemon::report::lost::LostReport;
 use dcd_daemon::serve::ServeError;
 use dcd_daemon::units_text::format_size;
 use dcd_engine::format::geometry::GeometryError;
@@ -643,14 +644,19 @@ pub enum CommandError {
     /// A second signal wanted no end in order.
     #[error("stopped at once, like a crash")]
     Aborted,
-    /// Blocks are lost; they have been listed.
+    /// Blocks are lost; they have been listed, with `--json` here alone.
     #[error("{error}")]
     Lost {
         /// What could not be done, and why.
         error: String,
         /// What to do.
         hint: Option<String>,
+        /// Which.
+        lost: LostReport,
     },
+    /// Two kinds of text for stdout.
+    #[error("--json and a --lost-list on standard output do not go together")]
+    ListInJson,
     /// A signal came before the end of a detach.
     #[error(
         "the detach was cancelled: {} moved, {} stay in the cache",
