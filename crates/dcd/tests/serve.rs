@@ -64,6 +64,25 @@ fn a_session_from_ready_to_detached() {
     assert_eq!((&report["state"], &report["clean"]), (&"detached".into(), &true.into()));
 }
 
+/// With `--json` the line that says ready is an object, with what the words say.
+#[test]
+fn ready_is_an_object_with_json() {
+    let folder = pair();
+    let served = folder.serve(&format!("{SERVE} --json"));
+    let ready = json(&served.ready);
+    let status = json(&folder.dcd("status --control ctl --json").ok());
+    assert_eq!((&ready["state"], &ready["uuid"]), (&"ready".into(), &status["uuid"]), "{ready}");
+    assert_eq!(ready["size_bytes"], 64 << 20, "{ready}");
+    assert_eq!(ready["nbd"], serde_json::json!(["unix:sock"]), "{ready}");
+    assert_eq!((&ready["control"], &ready["dirty_bytes"]), (&"ctl".into(), &0.into()), "{ready}");
+    let ended = served.stop();
+    assert_eq!((ended.code, ended.stdout.as_str()), (Some(0), ""), "{}", ended.stderr);
+    folder.dcd("detach --cache-disk c --data-disk d --memory-directory .").ok();
+    let served = folder.serve("slow-disk --json --disk d --nbd unix:sock --quiet");
+    let ready = json(&served.ready);
+    assert_eq!((&ready["state"], &ready["size_bytes"]), (&"ready".into(), &(64 << 20).into()));
+}
+
 /// Levels: errors and what was asked for always, drains not with --quiet, who asks with --verbose;
 /// what takes long is told once when it begins and once when it ends.
 #[test]
