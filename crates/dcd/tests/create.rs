@@ -142,6 +142,23 @@ fn a_file_that_is_swapped_to_is_nobodys_disk() {
     assert!(!folder.path("c").exists());
 }
 
+/// Nobody could serve it: `serve` looks for the profile, too.
+#[test]
+fn a_model_that_is_nowhere_is_refused() {
+    let folder = with_data_disk();
+    let created = "create --cache-size 16M --data-disk";
+    for line in [
+        format!("{created} model:nosuch:d --cache-disk c"),
+        format!("{created} faulty:model:nosuch:d,control=f --cache-disk c"),
+        format!("{created} d --cache-disk model:nosuch:c"),
+    ] {
+        let error = "there is no disk profile `nosuch`";
+        folder.dcd(&line).fails(1, error, "hp-97560, hp-c2247a");
+        assert!(!folder.path("c").exists(), "{line}");
+    }
+    folder.dcd(&format!("{created} model:hp-97560:d --cache-disk c")).ok();
+}
+
 #[test]
 fn wrong_disks_are_refused() {
     let folder = with_data_disk();
