@@ -915,6 +915,43 @@ fn a_witness_of_nothing_is_refused() {
         .fails(1, "needs", "");
 }
 
+/// A disk of the cache is no witness of it, under whatever name; that is said instead of that
+/// somebody has locked it, and before a file is made.
+#[test]
+fn a_disk_of_the_cache_is_not_its_witness() {
+    let site = Site::with("4M", VOLUME, "--segment-size 64k --cache-disk e");
+    let text = "cannot be the witness: it is the";
+    let create = "create --cache-size 4M --cache-disk x --cache-disk y --data-disk d2 --witness";
+    site.folder.disk("d2", VOLUME);
+    std::fs::hard_link(site.path("c"), site.path("hard")).unwrap();
+    std::fs::hard_link(site.path("d2"), site.path("hard2")).unwrap();
+    for name in ["x", "./y", "d2", "hard2"] {
+        site.dcd(&format!("{create} {name}")).fails(1, text, "a small file of its own");
+        assert!(!site.path("x").exists() && !site.path("y").exists());
+    }
+    site.dcd("create --cache-size 4M --cache-disk x --cache-disk ./x --data-disk d2").fails(
+        1,
+        "x and ./x are the same disk",
+        "two disks",
+    );
+    let disks = "--cache-disk c --cache-disk e --data-disk d --memory-directory .";
+    for name in ["c", "hard", "e", "d"] {
+        let serve = format!("serve {disks} --nbd unix:sock --witness {name}");
+        site.dcd(&serve).fails(1, text, "a small file of its own");
+        site.dcd(&format!("detach {disks} --witness {name}")).fails(1, text, "");
+    }
+    let daemon = serve(&site);
+    for name in ["c", "hard", "e", "d"] {
+        site.dcd(&format!("cache-disk add-witness {name} --control ctl")).fails(1, text, "");
+    }
+    site.dcd("cache-disk add-witness w --control ctl").ok();
+    daemon.assert_no_panic();
+    daemon.stop();
+    let serve = format!("serve {disks} --nbd unix:sock --witness w --nvram w");
+    let refused = site.dcd(&serve);
+    assert!(refused.stderr.contains("the same disk is given twice: w"), "{}", refused.stderr);
+}
+
 /// A leg is pulled while dcd serves, which is killed; with the witness a start waits for no person,
 /// and the leg that comes back is refused by name. An older copy of the witness with both legs
 /// costs nothing.

@@ -136,6 +136,19 @@ pub enum ServeError {
     /// A witness where there is nothing to be said.
     #[error("the cache-disk is one disk, and has no use for a witness")]
     WitnessOfOneDisk,
+    /// The witness is a disk of its own cache.
+    #[error(
+        "{} cannot be the witness: {} the cache's own {}",
+        path.display(),
+        if path == disk { "it is" } else { "it is the same disk as" },
+        if path == disk { "disk".to_owned() } else { disk.display().to_string() }
+    )]
+    WitnessIsOwn {
+        /// The file.
+        path: PathBuf,
+        /// The disk of the cache.
+        disk: PathBuf,
+    },
     /// What was given as the witness is none.
     #[error("{} is given as the witness, and {what}", path.display())]
     NotAWitness {
@@ -398,6 +411,9 @@ impl ServeError {
             ServeError::TooManyLegs { .. } => "give fewer".into(),
             ServeError::WitnessOfOneDisk => {
                 "leave --witness out, or make a blank disk the second leg with --new-leg DISK".into()
+            }
+            ServeError::WitnessIsOwn { .. } => {
+                "give a small file of its own, best on a disk that has none of the cache".into()
             }
             ServeError::NotAWitness { path, .. } => format!(
                 "look at it with `dcd inspect leg --cache-disk {}`; without --witness all legs that count start, and \

@@ -15,6 +15,7 @@ pub mod offline;
 pub mod open_nvram;
 pub(crate) mod open_pair;
 mod opening;
+pub mod own_disks;
 pub mod salvage_target;
 pub mod several;
 pub mod share_choice;

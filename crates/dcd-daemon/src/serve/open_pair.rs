@@ -42,6 +42,7 @@ use crate::serve::find_cache::{Given, find_cache, open_cache_disks};
 use crate::serve::memory_need::MemoryNeed;
 use crate::serve::open_nvram::{OpenNvram, open_nvram};
 use crate::serve::opening::OpeningTeller;
+use crate::serve::own_disks::check_witness;
 use crate::units_text::format_duration;
 use crate::window_hook::WindowHook;
 
@@ -264,6 +265,9 @@ fn open_disks(options: &PairOptions) -> Result<OpenDisks, ServeError> {
     if let Some((first, second, shared)) = same_disks(&paths) {
         let (first, second) = (first.to_owned(), second.to_owned());
         return Err(ServeError::SameDisk { first, second, shared });
+    }
+    if let Some(witness) = &options.cache_disks.witness {
+        check_witness(witness.path(), paths.iter().copied())?;
     }
     let cache_disks = open_cache_disks(&options.cache_disks)?;
     let (data_disks, data_disk_read_only, away) = (Vec::new(), false, Vec::new());

@@ -25,6 +25,7 @@ use dcd_daemon::pair::members::content;
 use dcd_daemon::process::random::random_bytes;
 use dcd_daemon::process::signals::Signals;
 use dcd_daemon::serve::ServeError;
+use dcd_daemon::serve::own_disks::{check_witness, is_one_file};
 use dcd_daemon::units_text::{format_size, parse_size};
 use dcd_engine::create::{CreateOptions, create};
 use dcd_engine::format::creation_mark::CreationMark;
@@ -244,10 +245,15 @@ fn make(
     }
     check_models(arguments)?;
     // Files that are not there yet have nothing else to be known by.
-    if let Some(twice) = (1..paths.len()).find(|place| paths[..*place].contains(&paths[*place])) {
-        let path = paths[twice].to_owned();
-        let (first, second, shared) = (path.clone(), path.clone(), path);
-        return Err(ServeError::SameDisk { first, second, shared }.into());
+    for (place, path) in paths.iter().enumerate() {
+        if let Some(first) = paths[..place].iter().find(|it| is_one_file(it, path)) {
+            let (first, second, shared) = (first.into(), path.into(), path.into());
+            return Err(ServeError::SameDisk { first, second, shared }.into());
+        }
+    }
+    if let Some(witness) = &arguments.witness {
+        let data_disks = arguments.data_disk.iter().map(DeviceSpec::path);
+        check_witness(witness, paths.iter().copied().chain(data_disks))?;
     }
     let book = PairBook::from_environment(false);
     let shared = match arguments.share {
