@@ -390,7 +390,7 @@ fn a_disk_takes_the_place_of_a_member_that_works_while_it_is_written() {
     // Behind a kill the old disk is refused, and the new one is the member.
     site.dcd(&serve_line("m0 m1 m2 m3", "")).fails(
         1,
-        "the disk given for member 1 is not the one that counts",
+        "m1: the disk given for member 1 is not the one that counts",
         "give the disk that is member 1 now",
     );
     let daemon = serve(&site, "m0 m2 m3 new", "");
@@ -448,7 +448,7 @@ fn a_spare_takes_the_place_of_a_member_that_failed_and_is_found_by_the_next_star
     assert!(states(&site).iter().all(|state| state == "up-to-date"));
     verify(&site, 2, "with a spare in its place");
     let log = daemon.log();
-    assert!(log.contains("member 2 has failed for ") && log.contains("takes its place"), "{log}");
+    assert!(log.contains("m2) has failed for ") && log.contains("takes its place"), "{log}");
     assert!(log.contains("is member 2 now, and no spare any more"), "{log}");
     assert!(log.contains("m2 is no member any more, and no spare"), "{log}");
     daemon.stop();
@@ -523,7 +523,7 @@ fn wrong_disks_and_wrong_words_are_refused_and_nothing_is_written() {
         "looks like a member of a dcd volume",
         "dd if=/dev/zero",
     );
-    serve("m0 m1 m2", "--replace-member 3=tiny").fails(1, "member 3 has 65536 bytes", "");
+    serve("m0 m1 m2", "--replace-member 3=tiny").fails(1, "tiny: member 3 has 65536 bytes", "");
     serve("m0 m1 m2", "--replace-member 3").fails(2, "2=/dev/sdc", "");
     fs::copy(site.path("m1"), site.path("copy")).unwrap();
     serve("m0 m1 m2 copy", "").fails(1, "are both member 1", "copy");

@@ -223,6 +223,20 @@ impl Members {
         (members.to_vec(), others.iter().copied().flatten().collect())
     }
 
+    /// The disk that was given for each member: of one that has none, a disk that was it once.
+    pub(crate) fn given_for_each(&self) -> Vec<Option<String>> {
+        let was_it = |member: usize| {
+            let of_it = |label: &Option<MemberLabel>| {
+                label.is_some_and(|label| usize::from(label.member.0) == member)
+            };
+            let mut others = self.disks.iter().zip(&self.labels).skip(self.count);
+            others.find(|(_, label)| of_it(label)).and_then(|(disk, _)| disk.as_ref())
+        };
+        let name = |disk: &Disk| disk.file().path().display().to_string();
+        let disk = |member: usize| self.disks[member].as_ref().or_else(|| was_it(member)).map(name);
+        (0..self.count).map(disk).collect()
+    }
+
     /// Their names, in order.
     pub(crate) fn names(&self) -> Vec<Option<String>> {
         let name = |disk: &Disk| disk.file().path().display().to_string();

@@ -62,6 +62,8 @@ pub(crate) struct Pair {
     pub(crate) trim: bool,
     /// Of a volume, the disks that are there; else empty.
     pub(crate) member_names: Vec<Option<String>>,
+    /// The disk that was given for each member, also if it is none any more.
+    pub(crate) given_for_members: Vec<Option<String>>,
     /// What is wrong with disks of a volume that are not there.
     pub(crate) away: Vec<String>,
 }
@@ -189,6 +191,7 @@ pub(crate) fn open_pair_on(
     let read_only = config.read_only;
     let trim = below.disks().all(Disk::can_give_back_space);
     let member_names = below.member_names();
+    let given_for_members = below.given_for_members();
     let away = below.away().iter().map(ToString::to_string).collect();
     let opening = Opening {
         now: clock.now(),
@@ -243,6 +246,7 @@ pub(crate) fn open_pair_on(
         data_disk_bytes,
         trim,
         member_names,
+        given_for_members,
         away,
     })
 }
@@ -400,6 +404,7 @@ fn open_engine(
     options: &PairOptions,
 ) -> Result<(Engine, DataSide), ServeError> {
     let Opening { now, superblock, cache_disk_bytes, config, segment_memory } = opening;
+    let given = below.given_for_members();
     let (engine, data) = match below {
         Below::One(disk) => {
             let info = data_disk;
@@ -423,6 +428,7 @@ fn open_engine(
         }
     };
     let engine = engine.map_err(|error| match error {
+        error @ OpenError::Volume(_) => of_member(error, &given),
         OpenError::DataDiskSize { expected, found } if found > expected => ServeError::Grown {
             cache_disk: options.cache_disks.to_string(),
             data_disk: options.data_disks.to_string(),
@@ -593,6 +599,13 @@ impl Below {
         }
     }
 
+    fn given_for_members(&self) -> Vec<Option<String>> {
+        match self {
+            Below::One(_) => Vec::new(),
+            Below::Volume { members, .. } => members.given_for_each(),
+        }
+    }
+
     /// What is wrong with disks that are not there.
     fn away(&self) -> &[DeviceError] {
         match self {
@@ -666,6 +679,7 @@ fn open_data_disk(spec: &DeviceSpec, read_only: bool) -> Result<(Disk, bool), De
 pub(crate) fn wait_until_running(
     event_loop: &mut EventLoop<TieredEngine>,
     away: &[String],
+    members: &[Option<String>],
     mut teller: OpeningTeller<'_>,
 ) -> Result<bool, ServeError> {
     loop {
@@ -681,7 +695,7 @@ pub(crate) fn wait_until_running(
                 let (away, source) = (away.join(", "), Box::new(source.clone()));
                 return Err(ServeError::MembersAway { away, source });
             }
-            Phase::Failed(error) => return Err(error.clone().into()),
+            Phase::Failed(error) => return Err(of_member(error.clone(), members)),
             Phase::Closed => return Ok(false),
         }
         let turned = event_loop.turn(Some(teller.patience()));
@@ -696,6 +710,23 @@ pub(crate) fn wait_until_running(
         if event_loop.take_stop_request().is_some() {
             return Ok(false);
         }
+    }
+}
+
+/// What is wrong with one member is said of the disk that was given for it.
+fn of_member(error: OpenError, members: &[Option<String>]) -> ServeError {
+    let member = match &error {
+        OpenError::Volume(
+            VolumeOpenError::MemberShort { member, .. }
+            | VolumeOpenError::MemberOlder { member, .. }
+            | VolumeOpenError::MemberReplaced { member }
+            | VolumeOpenError::CacheDiskOlder { member, .. },
+        ) => Some(usize::from(member.0)),
+        _ => None,
+    };
+    match member.and_then(|member| members.get(member)?.clone()) {
+        Some(disk) => ServeError::OfMember { disk, source: Box::new(error) },
+        None => error.into(),
     }
 }
 

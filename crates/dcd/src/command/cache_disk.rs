@@ -347,7 +347,9 @@ fn wait(client: &mut ControlClient, leg: Uuid) -> Result<(), CommandError> {
                 progress.finish();
                 let why =
                     found.error.map_or_else(|| plain(&found.state).into(), |it| plain(&it).into());
-                return Err(CommandError::LegFailed { leg, why });
+                let disk =
+                    found.disk.map_or_else(|| "its disk is away".into(), |it| plain(&it).into());
+                return Err(CommandError::LegFailed { leg, disk, why });
             }
         }
         std::thread::sleep(LOOK_INTERVAL);

@@ -70,7 +70,7 @@ impl CommandError {
                 "serve the volume with it, `dcd serve --cache-disk {}`; if it is broken, --force gives it up",
                 place.display()
             )),
-            CommandError::Import(problem) => import_hint(problem),
+            CommandError::Import { problem, .. } => import_hint(problem),
             CommandError::NoStaticMetadata { .. } => {
                 Some("it is known of ext2, ext3, ext4 and XFS; give their device or a directory on them".into())
             }

@@ -99,10 +99,12 @@ pub enum CommandError {
     #[error("the legs have no witness that is there")]
     NoWitness,
     /// A leg could not be filled.
-    #[error("leg {leg} is not filled: {why}")]
+    #[error("leg {leg} ({disk}) is not filled: {why}")]
     LegFailed {
         /// Which.
         leg: Uuid,
+        /// Its disk.
+        disk: String,
         /// Why.
         why: String,
     },
@@ -152,8 +154,16 @@ pub enum CommandError {
     #[error(transparent)]
     Member(#[from] MemberError),
     /// A volume cannot be imported.
-    #[error("cannot import the volume: {0}")]
-    Import(ImportError),
+    #[error(
+        "cannot import the volume: {}{problem}",
+        disk.as_ref().map_or(String::new(), |disk| format!("{}: ", disk.display()))
+    )]
+    Import {
+        /// The disk of the member that does not fit.
+        disk: Option<PathBuf>,
+        /// What is wrong.
+        problem: ImportError,
+    },
     /// Its own cache-disk is there.
     #[error("the cache-disk of this volume, {}, is there, and may hold what the members have not", place.display())]
     CacheDiskThere {
