@@ -403,6 +403,35 @@ fn a_disk_takes_the_place_of_a_member_that_works_while_it_is_written() {
     verify(&site, 2, "with the disk that was let go");
 }
 
+/// A replacement that was cut off leaves two disks that say that they are one member: which of them
+/// counts is said, and nothing is written before one is left out.
+#[test]
+fn of_two_disks_of_a_replacement_that_was_cut_off_it_is_said_which_counts() {
+    let site = made(TIERED);
+    site.folder.disk("new", 33 * MIB);
+    let daemon = serve(&site, "m0 m1 m2 m3", "");
+    write(&site, 1);
+    site.dcd("drain --control ctl").ok();
+    site.dcd("volume replace 1 slow:new,read=1ms,write=200ms --control ctl --no-wait").ok();
+    until("it has begun", || (volume(&site)["work"]["kind"] == "replace").then_some(()));
+    // Its labels are the first that is written there.
+    until("the new disk has a label", || {
+        let mut start = [0; 8];
+        File::open(site.path("new")).unwrap().read_exact_at(&mut start, 65536).unwrap();
+        (&start == b"dcdMEMBR").then_some(())
+    });
+    daemon.kill();
+    for members in ["m0 m1 m2 m3 new", "new m3 m2 m1 m0"] {
+        site.dcd(&serve_line(members, "")).fails(
+            1,
+            "m1 counts, new was to take its place and has not got all",
+            "leave new out",
+        );
+    }
+    let _daemon = serve(&site, "m0 m1 m2 m3", "");
+    verify(&site, 1, "with the disk that counts");
+}
+
 const MIRRORS: &str = "extent = \"64k\"\njournal = \"2M\"\n[[set]]\nlevel = 1\ncopies = 2\n";
 
 #[test]

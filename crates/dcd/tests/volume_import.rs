@@ -304,8 +304,8 @@ fn what_does_not_fit_is_refused() {
     fs::copy(site.path("m3"), site.path("copy")).unwrap();
     site.dcd(&format!("{line} --data-disk copy")).fails(
         1,
-        "are both member 3",
-        "one of them is a copy",
+        "are both member 3: one of them is a copy",
+        "leave the copy out",
     );
     site.dcd(
         "volume import --cache-disk new --cache-size 16M --data-disk m2 --data-disk m3 --degraded",

@@ -10,7 +10,7 @@ use clap::Args;
 use dcd_daemon::device::device_file::{DeviceError, DeviceFile};
 use dcd_daemon::device::device_spec::DeviceSpec;
 use dcd_daemon::pair::book::{PairBook, PairProblem};
-use dcd_daemon::pair::members::{MemberError, read_label_of};
+use dcd_daemon::pair::members::{MemberError, WhichCounts, read_label_of};
 use dcd_daemon::units_text::{format_size, parse_size};
 use dcd_engine::units::{LINE_SIZE, MemberIndex};
 use dcd_engine::volume::format::header::VolumeHeader;
@@ -132,7 +132,8 @@ impl Imported {
             if let Some(place) = labels.iter().position(is_same) {
                 let (first, second) = (members[place].1.path().to_owned(), disk.path().to_owned());
                 let member = label.member.0;
-                let error = MemberError::SameMember { member, first, second };
+                let which = WhichCounts::of(Some(&labels[place]), Some(&label));
+                let error = MemberError::SameMember { member, first, second, which };
                 return Err(CommandError::Member(error));
             }
             labels.push(label);
