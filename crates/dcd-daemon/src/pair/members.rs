@@ -335,6 +335,12 @@ impl Members {
         (0..self.count).map(disk).collect()
     }
 
+    /// The numbers of the labels of those that are there.
+    pub(crate) fn label_numbers(&self) -> Vec<(MemberIndex, u64)> {
+        let members = (0..).map(MemberIndex).zip(&self.labels[..self.count]);
+        members.filter_map(|(member, label)| Some((member, (*label)?.epoch))).collect()
+    }
+
     /// Their names, in order.
     pub(crate) fn names(&self) -> Vec<Option<String>> {
         let name = |disk: &Disk| disk.file().path().display().to_string();

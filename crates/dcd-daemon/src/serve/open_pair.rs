@@ -10,8 +10,8 @@ use dcd_engine::volume::format::area::VolumeArea;
 use dcd_engine::volume::format::header::{VOLUME_HEADER_BYTES, VolumeHeader};
 use dcd_engine::volume::{Volume, VolumeParts};
 use dcd_engine::{
-    AckMode, DataDiskInfo, DestagePolicyKind, Device, Engine, EngineConfig, FormatError, MemoryUse,
-    OpenError, Phase, SegmentMemory, Superblock, TieredEngine, Time,
+    AckMode, Buffer, DataDiskInfo, DestagePolicyKind, Device, Engine, EngineConfig, FormatError,
+    IoError, MemoryUse, OpenError, Phase, SegmentMemory, Superblock, TieredEngine, Time,
 };
 
 use crate::clock::Clock;
@@ -177,7 +177,10 @@ pub(crate) fn open_pair_on(
     let clients_max = clients_max(options, &superblock, &config, &below)?;
     let may_grow = may_grow(options, &superblock, &config, &below, clients_max);
     let (memory, segment_memory) =
-        find_memory(options, &superblock, &found.side, &below, &mut config)?;
+        find_memory(options, &superblock, &found.side, &below, &mut config).map_err(|error| {
+            // Nobody needs the memory of a session from which the members have gone on.
+            below.left_behind(&superblock, found.disk().file()).unwrap_or(error)
+        })?;
     found.side.iter_mut().for_each(|disk| disk.set_segment_memory(memory.mapping()));
     config.legs = found.parts.take();
 
@@ -604,6 +607,19 @@ impl Below {
             Below::One(_) => Vec::new(),
             Below::Volume { members, .. } => members.given_for_each(),
         }
+    }
+
+    /// What is wrong if the members of a volume went on with another cache-disk than this one.
+    fn left_behind(&self, superblock: &Superblock, cache_disk: &DeviceFile) -> Option<ServeError> {
+        let Below::Volume { header, members } = self else { return None };
+        let (start, labels) = (superblock.volume_offset(), members.label_numbers());
+        let read = |offset, buffer: &mut Buffer| {
+            let length = buffer.len();
+            *buffer = cache_disk.read_at(offset, length).map_err(|_| IoError::Failed)?;
+            if buffer.len() == length { Ok(()) } else { Err(IoError::Failed) }
+        };
+        let error = Volume::left_behind((**header).clone(), start, &labels, read)?;
+        Some(of_member(error.into(), &self.given_for_members()))
     }
 
     /// What is wrong with disks that are not there.
