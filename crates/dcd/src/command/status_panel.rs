@@ -67,6 +67,10 @@ fn facts(report: &StatusReport, paint: Paint) -> String {
     for dead in &report.dead_loops {
         text += &line("dead device", dead);
     }
+    for name in &report.names_lost {
+        let words = format!("{name} leads elsewhere: give the file that is served this name again");
+        text += &line("lost name", &paint.paint(Colour::Warning, &words));
+    }
     if let Some(problem) = &report.vhost_user_problem {
         text += &line("vhost-user", problem);
     }
@@ -512,6 +516,7 @@ mod tests {
         report.memory.path = "/dev/shm".into();
         report.cache_disk_error = Some("error".into());
         report.dead_loops = vec!["/dev/loop7".into()];
+        report.names_lost = vec!["fast.img".into()];
         let honest = json!(report);
         let mut leaves = 0;
         each(&mut honest.clone(), &mut |_| leaves += 1);
