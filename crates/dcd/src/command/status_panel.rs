@@ -38,7 +38,7 @@ pub fn panel(report: &StatusReport, paint: Paint) -> String {
 
 /// `name value`, the names under each other.
 fn line(name: &str, value: &str) -> String {
-    format!("  {name:<14} {value}\n")
+    format!("  {}\n", format!("{name:<14} {value}").trim_end())
 }
 
 fn facts(report: &StatusReport, paint: Paint) -> String {
