@@ -21,10 +21,11 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::PathBuf;
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::FdFlags;
 use rustix::process::{Pid, Signal};
 use serde::{Deserialize, Serialize};
@@ -71,6 +72,8 @@ struct Answer {
     window: u64,
     /// Why it is not kept.
     problem: Option<String>,
+    /// It was ended by what ends us, too: that is no failure of the hook.
+    is_stopped: bool,
 }
 
 /// How the hook does.
@@ -102,7 +105,7 @@ pub(crate) struct WindowHook {
 }
 
 enum How {
-    Keeper { orders: Option<ChildStdin>, child: Child },
+    Keeper { orders: Option<ChildStdin>, child: Child, is_ending: Arc<AtomicBool> },
     Store { committer: Committer, lease: Option<Arc<Lease>> },
 }
 
@@ -144,10 +147,17 @@ impl WindowHook {
         let told = news.clone();
         let asked = Arc::new(AtomicU64::new(0));
         let last_asked = asked.clone();
+        let is_ending = Arc::new(AtomicBool::new(false));
+        let ends = is_ending.clone();
         std::thread::Builder::new().name("window-hook".into()).spawn(move || {
             for line in answers.lines().map_while(Result::ok) {
-                let Ok(Answer { window, problem }) = serde_json::from_str(&line) else { continue };
+                let Ok(answer) = serde_json::from_str(&line) else { continue };
+                let Answer { window, problem, is_stopped } = answer;
                 let is_kept = problem.is_none();
+                if !is_kept && (is_stopped || ends.load(Ordering::Acquire)) {
+                    ended(window, false);
+                    continue;
+                }
                 let before = std::mem::replace(&mut locked(&told).problem, problem.clone());
                 match (before, problem) {
                     (before, Some(problem)) if before.as_ref() != Some(&problem) => eprintln!(
@@ -163,7 +173,7 @@ impl WindowHook {
             // vain, and then it is told.
             ended(last_asked.load(Ordering::Relaxed), false);
         })?;
-        Ok(WindowHook { how: How::Keeper { orders: Some(orders), child }, news, asked })
+        Ok(WindowHook { how: How::Keeper { orders: Some(orders), child, is_ending }, news, asked })
     }
 
     /// The same for a data-disk that can do that itself.
@@ -257,7 +267,9 @@ impl WindowHook {
 
 impl Drop for WindowHook {
     fn drop(&mut self) {
-        let How::Keeper { orders, child } = &mut self.how else { return };
+        let How::Keeper { orders, child, is_ending } = &mut self.how else { return };
+        // What is killed for that has not failed.
+        is_ending.store(true, Ordering::Release);
         *orders = None;
         let until = Instant::now() + END_PATIENCE;
         while matches!(child.try_wait(), Ok(None)) && Instant::now() < until {
@@ -277,7 +289,8 @@ type Running = Arc<Mutex<Option<Pid>>>;
 /// If what it is told makes no sense.
 pub fn run() -> io::Result<()> {
     // What ends the daemon is not for us: it has to end in order first.
-    let _signals = Signals::install_all()?;
+    let signals = Signals::install_all()?;
+    let ends = signals.as_fd().try_clone_to_owned()?;
     let mut lines = io::stdin().lines();
     let Some(first) = lines.next() else { return Ok(()) };
     let duty: Duty = serde_json::from_str(&first?)?;
@@ -289,8 +302,10 @@ pub fn run() -> io::Result<()> {
     let (windows, wanted) = std::sync::mpsc::channel::<u64>();
     let worker = std::thread::spawn(move || {
         for window in wanted {
-            let problem = keep(&duty, window, &of_worker).err();
-            if send(&mut io::stdout(), &Answer { window, problem }).is_err() {
+            let end = keep(&duty, window, &of_worker).err();
+            let is_stopped = end.as_ref().is_some_and(|end| end.by_sigterm) && has_come(&ends);
+            let problem = end.map(|end| end.why);
+            if send(&mut io::stdout(), &Answer { window, problem, is_stopped }).is_err() {
                 return;
             }
         }
@@ -310,8 +325,28 @@ pub fn run() -> io::Result<()> {
     Ok(())
 }
 
+/// Whether a signal that ends others has come to us, as one does to all processes of a service that
+/// is stopped, in no order. It is left where it is.
+fn has_come(signals: &OwnedFd) -> bool {
+    let patience = Timespec { tv_sec: 0, tv_nsec: WORDS_PATIENCE.subsec_nanos().into() };
+    poll(&mut [PollFd::new(signals, PollFlags::IN)], Some(&patience)).is_ok_and(|ready| ready > 0)
+}
+
+/// Why a hook has not ended well.
+struct Failed {
+    why: String,
+    /// SIGTERM has ended it, not we.
+    by_sigterm: bool,
+}
+
+impl From<String> for Failed {
+    fn from(why: String) -> Failed {
+        Failed { why, by_sigterm: false }
+    }
+}
+
 /// Runs it once.
-fn keep(duty: &Duty, window: u64, running: &Running) -> Result<(), String> {
+fn keep(duty: &Duty, window: u64, running: &Running) -> Result<(), Failed> {
     let mut command = Command::new("/bin/sh");
     command
         .arg("-c")
@@ -348,16 +383,22 @@ fn keep(duty: &Duty, window: u64, running: &Running) -> Result<(), String> {
         }
     };
     *locked(running) = None;
+    // A shell says so of a program that it has run.
+    let is_term = |status: &ExitStatus| {
+        status.signal() == Some(libc::SIGTERM) || status.code() == Some(128 + libc::SIGTERM)
+    };
+    let by_sigterm = ended.as_ref().is_ok_and(is_term);
     let why = match ended {
         Ok(status) if status.success() => return Ok(()),
         Ok(status) => status_words(status),
         Err(why) => why,
     };
     let words = said.and_then(|said| said.recv_timeout(WORDS_PATIENCE).ok()).unwrap_or_default();
-    match words.trim() {
-        "" => Err(why),
-        words => Err(format!("{why}: {words}")),
-    }
+    let why = match words.trim() {
+        "" => why,
+        words => format!("{why}: {words}"),
+    };
+    Err(Failed { why, by_sigterm })
 }
 
 fn status_words(status: ExitStatus) -> String {

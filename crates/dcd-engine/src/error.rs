@@ -274,8 +274,8 @@ pub enum VolumeOpenError {
     },
     /// The cache-disk is as it was before a member was given its label.
     #[error(
-        "the cache-disk is older than member {}: its label is number {label}, and the cache-disk knows of \
-         none above {newest}", member.0
+        "the cache-disk is older than member {}, which went on with another cache: its label is number {label}, \
+         and the cache-disk knows of none above {newest}", member.0
     )]
     CacheDiskOlder {
         /// Which.

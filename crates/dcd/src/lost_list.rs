@@ -1,4 +1,5 @@
-//! What is lost, told before anything is given up: some of it on stderr, all of it in a file.
+//! What is lost, told before anything is given up: some of it on stderr, all of it in a file. With
+//! `--json` stderr has nothing but the object of the error, which then lists all of it.
 
 use std::fmt::Write as _;
 use std::fs::{self, File};
@@ -10,7 +11,7 @@ use dcd_daemon::report::lost::LostReport;
 use dcd_daemon::units_text::format_size;
 
 use crate::error::CommandError;
-use crate::output::count;
+use crate::output::{count, wants_json};
 
 /// So many ranges are told on stderr.
 const TOLD_MAX: usize = 16;
@@ -33,11 +34,15 @@ struct Place {
 impl LostList {
     /// A new file, or something that only takes what is written: a pipe, a terminal, what stdout
     /// and stderr are. Never a file or disk that is there: it may be all that is left of something.
+    /// Not stdout with `--json`, which has nothing but JSON there.
     pub fn open(path: Option<&Path>) -> Result<LostList, CommandError> {
         let Some(path) = path else { return Ok(LostList { place: None }) };
         let failed = CommandError::file("make the list", path);
         // Opened by its name, a file behind stdout would be written from its beginning.
         let already_open = match path.to_str() {
+            Some("-" | "/dev/stdout" | "/dev/fd/1" | "/proc/self/fd/1") if wants_json() => {
+                return Err(CommandError::ListInJson);
+            }
             Some("-" | "/dev/stdout" | "/dev/fd/1" | "/proc/self/fd/1") => {
                 Some(rustix::stdio::stdout().try_clone_to_owned())
             }
@@ -66,6 +71,9 @@ impl LostList {
     pub fn tell(&mut self, lost: &LostReport) -> Result<(), CommandError> {
         if let Some(place) = &mut self.place {
             place.write(lost).map_err(CommandError::file("write", &place.path))?;
+        }
+        if wants_json() {
+            return Ok(());
         }
         let file = self.place.as_ref().map(|place| &place.path);
         let mut text = String::new();

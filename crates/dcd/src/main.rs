@@ -38,6 +38,7 @@ mod output;
 #[cfg(feature = "lab")]
 mod page_file;
 mod progress;
+mod ready_line;
 mod stdout;
 mod volume_client;
 

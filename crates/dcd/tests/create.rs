@@ -142,6 +142,23 @@ fn a_file_that_is_swapped_to_is_nobodys_disk() {
     assert!(!folder.path("c").exists());
 }
 
+/// Nobody could serve it: `serve` looks for the profile, too.
+#[test]
+fn a_model_that_is_nowhere_is_refused() {
+    let folder = with_data_disk();
+    let created = "create --cache-size 16M --data-disk";
+    for line in [
+        format!("{created} model:nosuch:d --cache-disk c"),
+        format!("{created} faulty:model:nosuch:d,control=f --cache-disk c"),
+        format!("{created} d --cache-disk model:nosuch:c"),
+    ] {
+        let error = "there is no disk profile `nosuch`";
+        folder.dcd(&line).fails(1, error, "hp-97560, hp-c2247a");
+        assert!(!folder.path("c").exists(), "{line}");
+    }
+    folder.dcd(&format!("{created} model:hp-97560:d --cache-disk c")).ok();
+}
+
 #[test]
 fn wrong_disks_are_refused() {
     let folder = with_data_disk();
@@ -264,7 +281,9 @@ fn what_is_no_cache_is_told_apart_from_a_damaged_one() {
     let report = json(&report.stdout);
     assert_eq!(report["superblocks_valid"], 1);
     assert_eq!(report["problems"][0]["what"], "superblock");
-    folder.dcd("inspect superblock --cache-disk c").ok();
+    let told = folder.dcd("inspect superblock --cache-disk c").ok();
+    // No line ends with blanks, though a file has no serial number.
+    assert!(told.contains("data_disk_serial") && told.lines().all(|line| !line.ends_with(' ')));
     // Both: only that can be told.
     cache.write_all_at(&[0xff], (64 << 10) + 100).unwrap();
     folder.dcd("check --cache-disk c").fails(4, "found 1 problem on c", "");
@@ -329,6 +348,12 @@ fn a_member_of_a_volume_is_nobodys_data_disk() {
     folder.dcd(second).fails(1, &is_member, "--force");
     let probed = folder.dcd("probe m").ok();
     assert!(probed.starts_with(&is_member), "{probed}");
+    let probed = json(&folder.dcd("probe m --json").ok());
+    let expected = serde_json::json!({
+        "device": "m", "role": "data-disk", "service": null, "cache": uuid, "data_disks": [],
+        "attached": true, "member_of_volume": true, "witness": null,
+    });
+    assert_eq!(probed, expected);
     let probed = folder.dcd("probe --udev m").ok();
     assert_eq!(probed, format!("DCD_ROLE=data-disk\nDCD_UUID={uuid}\nDCD_ATTACHED=1\n"));
     // One copy of its label is enough, and one that cannot be read is still a label.

@@ -915,6 +915,85 @@ fn a_witness_of_nothing_is_refused() {
         .fails(1, "needs", "");
 }
 
+/// What is wrong with a leg names the disk that was given, not only its place or its UUID.
+#[test]
+fn a_leg_that_does_not_fit_is_named_by_its_disk() {
+    let site = site();
+    let serve = "serve --data-disk d --nbd unix:sock --memory-directory . --cache-disk c";
+    site.folder.disk("blank", 4 << 20);
+    site.dcd(&format!("{serve} --cache-disk blank")).fails(
+        1,
+        "blank has no label of a leg that can be read",
+        "--new-leg blank",
+    );
+    std::fs::copy(site.path("e"), site.path("copy")).unwrap();
+    site.dcd(&format!("{serve} --cache-disk e --cache-disk copy")).fails(
+        1,
+        "e and copy are both leg",
+        "the original",
+    );
+    site.folder.disk("d2", VOLUME);
+    site.dcd(
+        "create --cache-size 4M --segment-size 64k --cache-disk x --cache-disk y --data-disk d2",
+    )
+    .ok();
+    site.dcd(&format!("{serve} --cache-disk x")).fails(1, "x belongs to cache", "leave x out");
+    // Each has gone on without the other.
+    for (name, other) in [("c", "e"), ("e", "c")] {
+        std::fs::rename(site.path(other), site.path("kept")).unwrap();
+        let told = site.dcd(&format!("inspect leg --cache-disk {name} --json")).ok();
+        let label = serde_json::from_str::<Value>(&told).unwrap()[0]["label"].take();
+        let members = label["members"].as_array().unwrap();
+        let without = members.iter().find(|member| **member != label["leg"]).unwrap();
+        let without = without.as_str().unwrap();
+        let line = format!(
+            "serve --data-disk d --nbd unix:sock --control ctl --memory-directory . --trust-disks \
+             --cache-disk {name} --without-leg {without} {LAZY}"
+        );
+        site.start_line(&line).ready().stop();
+        std::fs::rename(site.path("kept"), site.path(other)).unwrap();
+    }
+    let said = site.dcd(&format!("{serve} --cache-disk e --trust-disks")).stderr;
+    assert!(said.contains(" (c) and ") && said.contains(" (e) have each been used"), "{said}");
+}
+
+/// A disk of the cache is no witness of it, under whatever name; that is said instead of that
+/// somebody has locked it, and before a file is made.
+#[test]
+fn a_disk_of_the_cache_is_not_its_witness() {
+    let site = Site::with("4M", VOLUME, "--segment-size 64k --cache-disk e");
+    let text = "cannot be the witness: it is the";
+    let create = "create --cache-size 4M --cache-disk x --cache-disk y --data-disk d2 --witness";
+    site.folder.disk("d2", VOLUME);
+    std::fs::hard_link(site.path("c"), site.path("hard")).unwrap();
+    std::fs::hard_link(site.path("d2"), site.path("hard2")).unwrap();
+    for name in ["x", "./y", "d2", "hard2"] {
+        site.dcd(&format!("{create} {name}")).fails(1, text, "a small file of its own");
+        assert!(!site.path("x").exists() && !site.path("y").exists());
+    }
+    site.dcd("create --cache-size 4M --cache-disk x --cache-disk ./x --data-disk d2").fails(
+        1,
+        "x and ./x are the same disk",
+        "two disks",
+    );
+    let disks = "--cache-disk c --cache-disk e --data-disk d --memory-directory .";
+    for name in ["c", "hard", "e", "d"] {
+        let serve = format!("serve {disks} --nbd unix:sock --witness {name}");
+        site.dcd(&serve).fails(1, text, "a small file of its own");
+        site.dcd(&format!("detach {disks} --witness {name}")).fails(1, text, "");
+    }
+    let daemon = serve(&site);
+    for name in ["c", "hard", "e", "d"] {
+        site.dcd(&format!("cache-disk add-witness {name} --control ctl")).fails(1, text, "");
+    }
+    site.dcd("cache-disk add-witness w --control ctl").ok();
+    daemon.assert_no_panic();
+    daemon.stop();
+    let serve = format!("serve {disks} --nbd unix:sock --witness w --nvram w");
+    let refused = site.dcd(&serve);
+    assert!(refused.stderr.contains("the same disk is given twice: w"), "{}", refused.stderr);
+}
+
 /// A leg is pulled while dcd serves, which is killed; with the witness a start waits for no person,
 /// and the leg that comes back is refused by name. An older copy of the witness with both legs
 /// costs nothing.

@@ -76,6 +76,22 @@ fn expect_the_rest_home(folder: &Folder) {
     }
 }
 
+/// The one object that `--json` leaves on stderr, and nothing on stdout.
+fn error_in_json(outcome: Outcome) -> Value {
+    let Outcome { code, stdout, stderr, .. } = outcome;
+    assert_eq!((code, stdout.as_str()), (Some(4), ""), "{stderr}");
+    let mut report: Value = serde_json::from_str(&stderr).expect(&stderr);
+    let error = report["error"].take();
+    assert_eq!((&error["code"], &error["exit_code"]), (&"damage".into(), &4.into()), "{error}");
+    error
+}
+
+/// Every range is in the JSON.
+fn expect_all_lost(found: &Value) {
+    let ranges: Vec<_> = (0..LOST).map(|index| ((index * 10 + 3) * STEP, 4096)).collect();
+    assert_eq!(*found, serde_json::json!({ "lines": LOST, "ranges": ranges }));
+}
+
 fn state(folder: &Folder) -> String {
     let outcome = folder.dcd("check --cache-disk c --json");
     let report: Value = serde_json::from_str(&outcome.stdout).unwrap();
@@ -140,6 +156,40 @@ fn a_pair_with_rot_is_not_detached_off_line_without_a_word() {
     expect_list(&folder);
     expect_the_rest_home(&folder);
     assert_eq!(state(&folder), "detached");
+}
+
+/// `--json` says in JSON alone what is lost: all of it in the error, or beside what was done.
+#[test]
+fn what_is_lost_is_in_the_json() {
+    let folder = rotten_pair();
+    let off_line = "detach --cache-disk c --data-disk d --memory-directory . --json";
+    let error = error_in_json(folder.dcd(off_line));
+    assert!(error["message"].as_str().unwrap().starts_with("not detached"), "{error}");
+    expect_all_lost(&error["lost"]);
+    let served = folder.serve(&serve_line());
+    for verb in ["drain", "detach"] {
+        let error = error_in_json(folder.dcd(&format!("{verb} --control ctl --json")));
+        assert!(error["hint"].is_string(), "{error}");
+        expect_all_lost(&error["lost"]);
+        // There it would stand between the JSON.
+        let refused = folder.dcd(&format!("{verb} --control ctl --json --lost-list -"));
+        assert!(refused.code == Some(1) && refused.stdout.is_empty(), "{}", refused.stderr);
+    }
+    let done = folder.dcd("detach --control ctl --json --accept-damage");
+    assert_eq!(done.stderr, "");
+    let done: Value = serde_json::from_str(&done.ok()).unwrap();
+    expect_all_lost(&done["lost"]);
+    assert_eq!(served.wait().code, Some(0));
+}
+
+#[test]
+fn what_is_given_up_off_line_is_in_the_json() {
+    let folder = rotten_pair();
+    let line = "detach --cache-disk c --data-disk d --memory-directory . --json --accept-damage";
+    let done = folder.dcd(line);
+    assert_eq!(done.stderr, "");
+    let done: Value = serde_json::from_str(&done.ok()).unwrap();
+    expect_all_lost(&done["lost"]);
 }
 
 /// Nothing that is there is the place of a list, least of all a disk of the pair; that is told

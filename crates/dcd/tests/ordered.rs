@@ -175,6 +175,34 @@ fn a_hook_that_hangs_is_killed() {
     daemon.stop();
 }
 
+/// A hook that is killed because dcd ends has not failed: neither by dcd itself, nor by whoever
+/// stops all processes of a service at once.
+#[test]
+fn a_hook_that_ends_with_dcd_has_not_failed() {
+    let site = site();
+    hook(&site, "echo $$ > pid; exec sleep 1000");
+    let term = |pid: i32| {
+        rustix::process::kill_process(Pid::from_raw(pid).unwrap(), Signal::TERM).unwrap();
+    };
+    for all_at_once in [false, true] {
+        let _ = fs::remove_file(site.path("pid"));
+        let mut daemon = site.serve(&format!("{FLAGS} --window-hook-timeout 1000s"));
+        Client::connect(&site.socket()).write(0, &[7; 4096]).unwrap();
+        let pid = until("it runs", || fs::read_to_string(site.path("pid")).ok());
+        if all_at_once {
+            let children = format!("/proc/{0}/task/{0}/children", daemon.pid().as_raw_nonzero());
+            let children = fs::read_to_string(children).unwrap();
+            term(pid.trim().parse().unwrap());
+            children.split_whitespace().for_each(|pid| term(pid.parse().unwrap()));
+            // The hook has ended before the daemon hears of it.
+            std::thread::sleep(std::time::Duration::from_millis(400));
+        }
+        daemon.signal(Signal::TERM);
+        assert_eq!(daemon.wait_code(), Some(0), "{}", daemon.log());
+        assert!(!daemon.log().contains("hook has failed"), "{}", daemon.log());
+    }
+}
+
 /// The process that runs the hook dies while one runs: that is told, and nothing is written to the
 /// data-disk.
 #[test]

@@ -169,3 +169,95 @@ fn the_package_comes_and_goes_cleanly() {
     assert!(purged.status.success(), "{}", text(&purged));
     assert!(machine.files().is_empty() && !machine.has("etc/dcd"));
 }
+
+/// A file that an older version had in another package is taken over, in whatever order dpkg gets
+/// the new ones: both ways, since a verb may move from or to the laboratory.
+#[test]
+fn a_file_may_move_from_one_package_to_another() {
+    for tool in ["dpkg", "dpkg-deb", "gzip", "strip"] {
+        if Command::new(tool).arg("--version").output().is_err() {
+            return println!("skipped: no {tool}");
+        }
+    }
+    let machine = Machine::new();
+    let newer = machine.build("2");
+    // Older ones, as if these files had not moved yet; they need no program.
+    let moved = [
+        &["usr/share/doc/dcd/README.md", "usr/share/man/man1/dcd-lab.1.gz"][..],
+        &["usr/share/man/man1/dcd-serve.1.gz"],
+        &["usr/share/dcd/grafana/dcd.json"],
+    ];
+    let older: [PathBuf; 3] = std::array::from_fn(|place| {
+        let tree = machine.folder.path("tree");
+        let package = machine.folder.path(&format!("older-{place}.deb"));
+        let run = |arguments: &[&str]| {
+            let mut tool = Command::new("dpkg-deb");
+            let output = tool.args(arguments).current_dir(machine.folder.path(".")).output();
+            assert!(output.as_ref().unwrap().status.success(), "{}", text(&output.unwrap()));
+        };
+        run(&["--raw-extract", newer[place].to_str().unwrap(), tree.to_str().unwrap()]);
+        let control = std::fs::read_to_string(tree.join("DEBIAN/control")).unwrap();
+        std::fs::write(tree.join("DEBIAN/control"), control.replace("-2", "-1")).unwrap();
+        let _ = std::fs::remove_dir_all(tree.join("usr/bin"));
+        for path in moved.iter().copied().flatten() {
+            let _ = std::fs::remove_file(tree.join(path));
+        }
+        for path in moved[place] {
+            std::fs::create_dir_all(tree.join(path).parent().unwrap()).unwrap();
+            std::fs::write(tree.join(path), "older").unwrap();
+        }
+        run(&["--build", "-Znone", tree.to_str().unwrap(), package.to_str().unwrap()]);
+        std::fs::remove_dir_all(&tree).unwrap();
+        package
+    });
+    let install = |packages: &[PathBuf; 3], order: [usize; 3]| {
+        let mut arguments = vec!["--auto-deconfigure", "--install"];
+        arguments.extend(order.map(|place| packages[place].to_str().unwrap()));
+        let installed = machine.dpkg(&arguments);
+        assert!(installed.status.success(), "{}", text(&installed));
+    };
+    install(&older, [0, 1, 2]);
+    install(&newer, [2, 1, 0]);
+    let status = std::fs::read_to_string(machine.root.join("var/lib/dpkg/status")).unwrap();
+    assert_eq!(status.matches("Status: install ok installed").count(), 3, "{status}");
+    for path in ["usr/share/doc/dcd/README.md", "usr/share/dcd/grafana/dcd.json"] {
+        assert_ne!(std::fs::read(machine.root.join(path)).unwrap(), b"older", "{path}");
+    }
+}
+
+/// What the RPM runs before it goes: nothing on an upgrade; on a removal it asks first, and then
+/// what serves is stopped and not started again.
+#[test]
+fn an_upgrade_of_the_rpm_stops_nothing() {
+    let folder = Folder::new();
+    let spec = std::fs::read_to_string(repository("packaging/rpm/dcd.spec")).unwrap();
+    let script = spec.split("\n%preun\n").nth(1).unwrap().split("\n%postun\n").next().unwrap();
+    let here = folder.path(".").canonicalize().unwrap();
+    let script = script
+        .replace("/usr/bin/dcd", here.join("dcd").to_str().unwrap())
+        .replace("/run/systemd/system", here.to_str().unwrap());
+    for (name, end) in [("dcd", "exit $(cat dirty)"), ("systemctl", "")] {
+        let path = folder.path(name);
+        std::fs::write(&path, format!("#!/bin/sh\necho {name} \"$@\" >> said\n{end}\n")).unwrap();
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+        std::fs::set_permissions(&path, mode).unwrap();
+    }
+    let run = |left: &str, dirty: &str| {
+        std::fs::write(folder.path("dirty"), dirty).unwrap();
+        std::fs::write(folder.path("said"), "").unwrap();
+        let path = format!("{}:{}", here.display(), std::env::var("PATH").unwrap());
+        let mut shell = Command::new("sh");
+        let shell = shell.args(["-c", &script, "preun", left]).env("PATH", path);
+        let output = shell.current_dir(&here).output().unwrap();
+        (output.status.success(), std::fs::read_to_string(folder.path("said")).unwrap())
+    };
+    assert_eq!(run("1", "1"), (true, String::new()), "an upgrade");
+    let (is_removed, said) = run("0", "1");
+    assert!(!is_removed && said.starts_with("dcd probe --all"), "{said}");
+    assert!(!said.contains("systemctl"), "{said}");
+    let (is_removed, said) = run("0", "0");
+    let sockets = said.find("systemctl stop dcd-nbd@*.socket dcd-vhost@*.socket\n");
+    let services = said.find("systemctl stop dcd@*.service dcd-late@*.service\n");
+    assert!(is_removed && sockets.is_some() && sockets < services, "{said}");
+    assert!(said.ends_with("systemctl disable --quiet dcd.target\n"), "{said}");
+}

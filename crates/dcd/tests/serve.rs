@@ -64,6 +64,73 @@ fn a_session_from_ready_to_detached() {
     assert_eq!((&report["state"], &report["clean"]), (&"detached".into(), &true.into()));
 }
 
+/// A file that is served and has another name, or was moved with its directory, is whole: it is
+/// served on, and that its name leads elsewhere is said once, and in the status.
+#[test]
+fn a_name_that_leads_elsewhere_is_told_of() {
+    let folder = Folder::new();
+    std::fs::create_dir(folder.path("sub")).unwrap();
+    folder.disk("sub/d", 64 << 20);
+    folder.dcd("create --cache-disk c --cache-size 16M --data-disk sub/d").ok();
+    let served = folder.serve(
+        "serve --cache-disk c --data-disk sub/d --nbd unix:sock --control ctl --memory-directory . \
+         --idle-max 1h --idle-min 1h",
+    );
+    let mut nbd = Nbd::connect(&folder.path("sock"));
+    let status = || json(&folder.dcd("status --control ctl --json").ok());
+    let until = |lost: &[&str]| {
+        let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
+        while status()["names_lost"] != serde_json::json!(lost) {
+            assert!(std::time::Instant::now() < deadline, "{lost:?}: {}", status()["names_lost"]);
+            std::thread::sleep(std::time::Duration::from_millis(50));
+        }
+    };
+    until(&[]);
+    // Deleted, while there is a hard link; then another file has its name.
+    std::fs::hard_link(folder.path("c"), folder.path("link")).unwrap();
+    std::fs::remove_file(folder.path("c")).unwrap();
+    until(&["c"]);
+    folder.disk("c", 16 << 20);
+    std::fs::rename(folder.path("sub"), folder.path("moved")).unwrap();
+    until(&["c", "sub/d"]);
+    let panel = folder.dcd("status --control ctl").ok();
+    assert!(panel.contains("c leads elsewhere"), "{panel}");
+    write_lines(&mut nbd, 0..20, 7);
+    assert_eq!(nbd.flush(), 0);
+    folder.dcd("drain --control ctl").ok();
+    std::fs::rename(folder.path("link"), folder.path("c")).unwrap();
+    std::fs::rename(folder.path("moved"), folder.path("sub")).unwrap();
+    until(&[]);
+    drop(nbd);
+    let ended = served.stop();
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    for name in ["c", "sub/d"] {
+        let said = |what: &str| ended.stderr.matches(&format!("dcd: {name} {what}")).count();
+        let counts =
+            (said("does not lead to what is served"), said("leads to what is served again"));
+        assert_eq!(counts, (1, 1), "{}", ended.stderr);
+    }
+}
+
+/// With `--json` the line that says ready is an object, with what the words say.
+#[test]
+fn ready_is_an_object_with_json() {
+    let folder = pair();
+    let served = folder.serve(&format!("{SERVE} --json"));
+    let ready = json(&served.ready);
+    let status = json(&folder.dcd("status --control ctl --json").ok());
+    assert_eq!((&ready["state"], &ready["uuid"]), (&"ready".into(), &status["uuid"]), "{ready}");
+    assert_eq!(ready["size_bytes"], 64 << 20, "{ready}");
+    assert_eq!(ready["nbd"], serde_json::json!(["unix:sock"]), "{ready}");
+    assert_eq!((&ready["control"], &ready["dirty_bytes"]), (&"ctl".into(), &0.into()), "{ready}");
+    let ended = served.stop();
+    assert_eq!((ended.code, ended.stdout.as_str()), (Some(0), ""), "{}", ended.stderr);
+    folder.dcd("detach --cache-disk c --data-disk d --memory-directory .").ok();
+    let served = folder.serve("slow-disk --json --disk d --nbd unix:sock --quiet");
+    let ready = json(&served.ready);
+    assert_eq!((&ready["state"], &ready["size_bytes"]), (&"ready".into(), &(64 << 20).into()));
+}
+
 /// Levels: errors and what was asked for always, drains not with --quiet, who asks with --verbose;
 /// what takes long is told once when it begins and once when it ends.
 #[test]

@@ -221,6 +221,31 @@ fn one_that_cannot_start_is_told_and_the_other_is_served() {
     assert!(said.contains("dcd: b has ended in order; no other is left"), "{said}");
 }
 
+/// With `--json` each line is an object that says whose it is, also of an error.
+#[test]
+fn with_json_each_line_is_an_object() {
+    let folder = two();
+    std::fs::write(folder.path("a-c"), vec![0; 16 << 20]).unwrap();
+    let mut child = spawn(&folder, &format!("{SERVE} --json --quiet"));
+    let mut stdout = BufReader::new(child.stdout.take().unwrap());
+    let several = Several { child, said: Vec::new() };
+    let mut said = || {
+        let mut line = String::new();
+        stdout.read_line(&mut line).unwrap();
+        serde_json::from_str::<Value>(&line).expect(&line)
+    };
+    let first = said();
+    assert_eq!((&first["cache"], &first["state"]), (&"b".into(), &"ready".into()), "{first}");
+    let all = said();
+    let expected = serde_json::json!({ "state": "ready", "caches": ["b"], "ended": ["a"] });
+    assert_eq!(all, expected);
+    let (code, said) = several.stop();
+    assert_eq!(code, Some(1));
+    let errors = said.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    let mut errors = errors.filter(|it| it["error"].is_object());
+    assert_eq!(errors.next().expect(&said)["cache"], "a", "{said}");
+}
+
 #[test]
 fn all_of_them_read_their_files_again() {
     let folder = two();

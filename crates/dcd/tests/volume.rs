@@ -390,7 +390,7 @@ fn a_disk_takes_the_place_of_a_member_that_works_while_it_is_written() {
     // Behind a kill the old disk is refused, and the new one is the member.
     site.dcd(&serve_line("m0 m1 m2 m3", "")).fails(
         1,
-        "the disk given for member 1 is not the one that counts",
+        "m1: the disk given for member 1 is not the one that counts",
         "give the disk that is member 1 now",
     );
     let daemon = serve(&site, "m0 m2 m3 new", "");
@@ -401,6 +401,35 @@ fn a_disk_takes_the_place_of_a_member_that_works_while_it_is_written() {
     daemon.stop();
     let _daemon = serve(&site, "m1 m2 m3 new", "");
     verify(&site, 2, "with the disk that was let go");
+}
+
+/// A replacement that was cut off leaves two disks that say that they are one member: which of them
+/// counts is said, and nothing is written before one is left out.
+#[test]
+fn of_two_disks_of_a_replacement_that_was_cut_off_it_is_said_which_counts() {
+    let site = made(TIERED);
+    site.folder.disk("new", 33 * MIB);
+    let daemon = serve(&site, "m0 m1 m2 m3", "");
+    write(&site, 1);
+    site.dcd("drain --control ctl").ok();
+    site.dcd("volume replace 1 slow:new,read=1ms,write=200ms --control ctl --no-wait").ok();
+    until("it has begun", || (volume(&site)["work"]["kind"] == "replace").then_some(()));
+    // Its labels are the first that is written there.
+    until("the new disk has a label", || {
+        let mut start = [0; 8];
+        File::open(site.path("new")).unwrap().read_exact_at(&mut start, 65536).unwrap();
+        (&start == b"dcdMEMBR").then_some(())
+    });
+    daemon.kill();
+    for members in ["m0 m1 m2 m3 new", "new m3 m2 m1 m0"] {
+        site.dcd(&serve_line(members, "")).fails(
+            1,
+            "m1 counts, new was to take its place and has not got all",
+            "leave new out",
+        );
+    }
+    let _daemon = serve(&site, "m0 m1 m2 m3", "");
+    verify(&site, 1, "with the disk that counts");
 }
 
 const MIRRORS: &str = "extent = \"64k\"\njournal = \"2M\"\n[[set]]\nlevel = 1\ncopies = 2\n";
@@ -448,7 +477,7 @@ fn a_spare_takes_the_place_of_a_member_that_failed_and_is_found_by_the_next_star
     assert!(states(&site).iter().all(|state| state == "up-to-date"));
     verify(&site, 2, "with a spare in its place");
     let log = daemon.log();
-    assert!(log.contains("member 2 has failed for ") && log.contains("takes its place"), "{log}");
+    assert!(log.contains("m2) has failed for ") && log.contains("takes its place"), "{log}");
     assert!(log.contains("is member 2 now, and no spare any more"), "{log}");
     assert!(log.contains("m2 is no member any more, and no spare"), "{log}");
     daemon.stop();
@@ -523,7 +552,7 @@ fn wrong_disks_and_wrong_words_are_refused_and_nothing_is_written() {
         "looks like a member of a dcd volume",
         "dd if=/dev/zero",
     );
-    serve("m0 m1 m2", "--replace-member 3=tiny").fails(1, "member 3 has 65536 bytes", "");
+    serve("m0 m1 m2", "--replace-member 3=tiny").fails(1, "tiny: member 3 has 65536 bytes", "");
     serve("m0 m1 m2", "--replace-member 3").fails(2, "2=/dev/sdc", "");
     fs::copy(site.path("m1"), site.path("copy")).unwrap();
     serve("m0 m1 m2 copy", "").fails(1, "are both member 1", "copy");

@@ -115,6 +115,38 @@ fn what_was_drained_is_there_without_the_cache_disk() {
     site.dcd("check --cache-disk c").ok();
 }
 
+/// The cache-disk that was lost is found again behind an import: the members have gone on without
+/// it. That is said, and not that its memory is to be looked for.
+#[test]
+fn a_cache_disk_from_before_an_import_is_refused_for_that() {
+    let site = made("twin = true\n");
+    let daemon = serve(&site, "c", "");
+    write(&site, 1);
+    site.dcd("drain --control ctl").ok();
+    until_twin_is_whole(&site);
+    daemon.kill();
+    fs::rename(site.path("c"), site.path("old")).unwrap();
+    import(&site, "new");
+    let line = format!(
+        "serve --cache-disk old {MEMBERS} --nbd unix:sock --control ctl --memory-directory . --quiet"
+    );
+    let refused = || {
+        // Its memory is gone, or has gone with the machine.
+        for entry in fs::read_dir(site.path("")).unwrap().map(Result::unwrap) {
+            if entry.path().extension().is_some_and(|it| it == "segments") {
+                fs::remove_file(entry.path()).unwrap();
+            }
+        }
+        let error = "m0: the cache-disk is older than member 0, which went on with another cache";
+        site.dcd(&line).fails(1, error, "the cache-disk that was served last");
+    };
+    refused();
+    let daemon = serve(&site, "new", "");
+    verify(&site, 1, "with the new cache-disk");
+    daemon.kill();
+    refused();
+}
+
 /// Spares, and disks that were let go, are given with the members by whoever gives all there are.
 #[test]
 fn disks_that_are_no_members_are_left_as_they_are() {
@@ -304,8 +336,8 @@ fn what_does_not_fit_is_refused() {
     fs::copy(site.path("m3"), site.path("copy")).unwrap();
     site.dcd(&format!("{line} --data-disk copy")).fails(
         1,
-        "are both member 3",
-        "one of them is a copy",
+        "are both member 3: one of them is a copy",
+        "leave the copy out",
     );
     site.dcd(
         "volume import --cache-disk new --cache-size 16M --data-disk m2 --data-disk m3 --degraded",

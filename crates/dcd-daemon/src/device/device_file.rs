@@ -956,6 +956,20 @@ impl DeviceFile {
             })
     }
 
+    /// Whether its path leads to another file or to none, while it has a name somewhere: a file
+    /// without any [is gone](DeviceFile::is_cut_off). What nobody may look at says nothing.
+    pub(crate) fn has_lost_its_name(&self) -> bool {
+        if self.is_block_device || self.network.is_some() || self.is_handed_over || !self.has_name {
+            return false;
+        }
+        let Ok(ours) = rustix::fs::fstat(&self.file) else { return false };
+        ours.st_nlink > 0
+            && match rustix::fs::stat(&Place::of(&self.path).disk) {
+                Ok(there) => (there.st_dev, there.st_ino) != (ours.st_dev, ours.st_ino),
+                Err(errno) => matches!(errno, Errno::NOENT | Errno::NOTDIR),
+            }
+    }
+
     /// So much of it is needed from now on.
     pub(crate) fn set_needed_bytes(&self, bytes: u64) {
         self.needed_bytes.store(bytes, Ordering::Relaxed);

@@ -47,6 +47,14 @@ pub fn plug_in_drives(open: OpenDrive) {
     let _ = DRIVES.set(open);
 }
 
+/// Whether there is a drive of this profile, for whoever only names one.
+///
+/// # Errors
+/// If there is none.
+pub fn check_drive(profile: &str) -> Result<(), DriveProblem> {
+    open_drive(profile).map(drop)
+}
+
 /// A drive of this profile.
 pub(crate) fn open_drive(profile: &str) -> Result<Box<dyn ModelledDrive>, DriveProblem> {
     match DRIVES.get() {

@@ -14,6 +14,7 @@
 //! the loop itself only turns.
 
 pub mod core;
+mod names;
 pub mod pass_through;
 pub mod request_counts;
 pub mod request_ring;
@@ -47,6 +48,7 @@ use crate::device::share_room::ShareRoom;
 use crate::disk::network::NetworkStanding;
 use crate::disk::{Disk, DiskKey, DiskPart};
 use crate::event_loop::core::Core;
+use crate::event_loop::names::NameWatch;
 use crate::event_loop::request_ring::{AskedRequest, RecordedRequest, RequestRing};
 use crate::event_loop::response_times::{RequestKind, ResponseTimes};
 use crate::event_loop::submitter::{
@@ -207,6 +209,7 @@ pub struct EventLoop<C> {
     settings_are_wanted: bool,
     /// The segment memory of a cache.
     memory: Option<MemoryWatch>,
+    names: NameWatch,
     /// Whether there is memory for a log like this.
     may_grow: Option<MayGrow>,
     /// The core has ended; it is told nothing more.
@@ -368,6 +371,7 @@ impl<C: Core> EventLoop<C> {
             stop_requests: VecDeque::new(),
             settings_are_wanted: false,
             memory,
+            names: NameWatch::default(),
             may_grow: None,
             window_hook: None,
             flushes_wait_for_windows: false,
@@ -593,6 +597,7 @@ impl<C: Core> EventLoop<C> {
             self.now = self.ring.wait(wait, began)?;
         }
         self.look_at_memory();
+        self.look_at_names();
         self.take_completed();
         self.nbd.timeout(self.now, &mut self.ring);
         self.serve_clients();
@@ -679,6 +684,13 @@ impl<C: Core> EventLoop<C> {
             // What was acknowledged from it before, and what is acknowledged behind this without
             // having been asked for durably (it waited for room): the next look is soon.
             self.request(Operation::Flush, Completion::new(|_| ()));
+        }
+    }
+
+    /// Says which files are not found by their names any more.
+    fn look_at_names(&mut self) {
+        for news in self.names.look(self.now, self.disks.iter().map(Disk::file)) {
+            told!(Warning, "disk", "dcd: {news}");
         }
     }
 
@@ -1275,6 +1287,7 @@ impl<C: Core> EventLoop<C> {
                     recorders: self.recorders.len(),
                     recorded_until: self.recorded_until(),
                     memory: self.memory.as_ref().map(MemoryWatch::report),
+                    names_lost: self.names.lost(),
                     cache_side: self.disks.cache.as_ref(),
                     network_disks: self.network_disks(),
                     check_size: &|bytes| self.check_size(bytes),

@@ -82,6 +82,8 @@ pub struct Snapshot<'a> {
     pub recorded_until: Time,
     /// The segment memory, if there is a cache.
     pub memory: Option<&'a MemoryReport>,
+    /// Files that are not found by their names any more.
+    pub names_lost: &'a [String],
     /// What the memory in front of the log is on, if there is one.
     pub nvram_disk: Option<&'a str>,
     /// The cache-disk, if there is a cache.

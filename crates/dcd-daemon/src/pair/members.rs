@@ -6,7 +6,7 @@
 //! lost member must look like nothing, and gets its label when the engine has opened.
 
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use dcd_engine::format::data_label::{DATA_LABEL_BYTES, DATA_LABEL_OFFSETS, DataLabel};
 use dcd_engine::format::share_directory::{self, DIRECTORY_OFFSETS};
@@ -67,7 +67,10 @@ pub enum MemberError {
         members: usize,
     },
     /// Two disks are, or are to be, the same member.
-    #[error("{} and {} are both member {member}", first.display(), second.display())]
+    #[error(
+        "{} and {} are both member {member}: {}", first.display(), second.display(),
+        which.words(first, second)
+    )]
     SameMember {
         /// Which member.
         member: u8,
@@ -75,6 +78,8 @@ pub enum MemberError {
         first: PathBuf,
         /// The other.
         second: PathBuf,
+        /// What their labels say.
+        which: WhichCounts,
     },
     /// A disk for a lost member has something on it.
     #[error("{} is to take the place of member {member}, and is not blank: it {content}", path.display())]
@@ -86,6 +91,87 @@ pub enum MemberError {
         /// What is there.
         content: Content,
     },
+}
+
+/// Which of two disks that say that they are one member counts, as far as their labels tell. What
+/// decides is the tables of the volume, which nobody reads before there is one disk for each member.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum WhichCounts {
+    /// One: the other was to take its place and has not got all.
+    NotIncoming {
+        /// It is the first.
+        is_first: bool,
+    },
+    /// One is blank, and was named for the place of the other.
+    NotBlank {
+        /// The one that counts is the first.
+        is_first: bool,
+    },
+    /// A replacement was cut off when the new disk had got all.
+    Tables,
+    /// Both were to take its place, and have not got all.
+    Neither,
+    /// They are copies. Numbers of their labels, of which the higher is newer.
+    Copies(u64, u64),
+}
+
+impl WhichCounts {
+    /// By the labels of both, which say that they are one member; a blank one has none.
+    pub fn of(first: Option<&MemberLabel>, second: Option<&MemberLabel>) -> WhichCounts {
+        let (Some(first), Some(second)) = (first, second) else {
+            return WhichCounts::NotBlank { is_first: first.is_some() };
+        };
+        let is_whole = |label: &MemberLabel| label.standing.is_member();
+        match (is_whole(first), is_whole(second)) {
+            (true, false) => WhichCounts::NotIncoming { is_first: true },
+            (false, true) => WhichCounts::NotIncoming { is_first: false },
+            _ if first.disk == second.disk => WhichCounts::Copies(first.epoch, second.epoch),
+            (true, true) => WhichCounts::Tables,
+            (false, false) => WhichCounts::Neither,
+        }
+    }
+
+    fn words(self, first: &Path, second: &Path) -> String {
+        let in_order = |is_first| match is_first {
+            true => (first.display(), second.display()),
+            false => (second.display(), first.display()),
+        };
+        match self {
+            WhichCounts::NotIncoming { is_first } => {
+                let (counts, other) = in_order(is_first);
+                format!("{counts} counts, {other} was to take its place and has not got all")
+            }
+            WhichCounts::NotBlank { is_first } => {
+                let (counts, other) = in_order(is_first);
+                format!("{counts} counts as long as it is given, {other} is to take its place")
+            }
+            WhichCounts::Tables => {
+                "a replacement was cut off at its end, and the tables of the volume know which counts"
+                    .into()
+            }
+            WhichCounts::Neither => {
+                "neither counts, both were to take its place and have not got all".into()
+            }
+            WhichCounts::Copies(one, other) if one == other => "one of them is a copy".into(),
+            WhichCounts::Copies(one, other) => {
+                let (newer, older) = in_order(one > other);
+                let (high, low) = (one.max(other), one.min(other));
+                format!(
+                    "one of them is a copy, and {newer} is newer: its label is number {high}, that of {older} {low}"
+                )
+            }
+        }
+    }
+
+    /// The one to be left out, if the labels tell.
+    fn to_leave_out<'p>(self, first: &'p Path, second: &'p Path) -> Option<&'p Path> {
+        let is_first = match self {
+            WhichCounts::NotIncoming { is_first } | WhichCounts::NotBlank { is_first } => is_first,
+            WhichCounts::Copies(one, other) if one != other => one > other,
+            WhichCounts::Tables | WhichCounts::Neither | WhichCounts::Copies(..) => return None,
+        };
+        Some(if is_first { second } else { first })
+    }
 }
 
 impl MemberError {
@@ -102,9 +188,18 @@ impl MemberError {
                 "`dcd inspect superblock` tells the UUID of the cache-disk; give the disks that belong to it".into()
             }
             MemberError::NoSuchMember { .. } => "`dcd inspect volume` lists the members".into(),
-            MemberError::SameMember { .. } => {
-                "one of them is a copy, is replaced already, or was to become this member and has not got all: leave it out"
-                    .into()
+            MemberError::SameMember { first, second, which, .. } => {
+                match (which, which.to_leave_out(first, second)) {
+                    (_, Some(other)) => format!("leave {} out", other.display()),
+                    (WhichCounts::Neither, _) => {
+                        "give the disk that is this member, and neither of them".into()
+                    }
+                    (WhichCounts::Copies(..), _) => {
+                        "leave the copy out: the disk itself is the one that was served last".into()
+                    }
+                    _ => "give one of them: a start with the one that does not count is refused, and writes nothing"
+                        .into(),
+                }
             }
             MemberError::NotBlank { path, .. } => format!(
                 "if nothing on it is needed: dd if=/dev/zero of={0} bs=1M count=1 conv=notrunc",
@@ -181,8 +276,9 @@ impl Members {
             return Err(MemberError::NoSuchMember { found: member.0, members });
         };
         if let Some(first) = place {
+            let which = WhichCounts::of(self.labels[index].as_ref(), label.as_ref());
             let (first, second) = (first.file().path().to_owned(), disk.file().path().to_owned());
-            return Err(MemberError::SameMember { member: member.0, first, second });
+            return Err(MemberError::SameMember { member: member.0, first, second, which });
         }
         if let Some(label) = &label {
             disk.file().is_known_by(Mark::Member(label.uuid, member));
@@ -202,8 +298,10 @@ impl Members {
             && label.standing.is_spare()
             && let Some(first) = &self.disks[self.count + index]
         {
+            let known = self.labels[self.count + index].as_ref();
+            let which = WhichCounts::of(known, Some(&label));
             let (first, second) = (first.file().path().to_owned(), disk.file().path().to_owned());
-            return Err(MemberError::SameMember { member: label.member.0, first, second });
+            return Err(MemberError::SameMember { member: label.member.0, first, second, which });
         }
         disk.file().is_known_by(Mark::Spare(label.uuid, label.disk));
         disk.set_device(Device::Member(MemberIndex(self.disks.len() as u8)));
@@ -221,6 +319,26 @@ impl Members {
             self.disks.iter().zip(&self.labels).map(info).collect();
         let (members, others) = infos.split_at(self.count);
         (members.to_vec(), others.iter().copied().flatten().collect())
+    }
+
+    /// The disk that was given for each member: of one that has none, a disk that was it once.
+    pub(crate) fn given_for_each(&self) -> Vec<Option<String>> {
+        let was_it = |member: usize| {
+            let of_it = |label: &Option<MemberLabel>| {
+                label.is_some_and(|label| usize::from(label.member.0) == member)
+            };
+            let mut others = self.disks.iter().zip(&self.labels).skip(self.count);
+            others.find(|(_, label)| of_it(label)).and_then(|(disk, _)| disk.as_ref())
+        };
+        let name = |disk: &Disk| disk.file().path().display().to_string();
+        let disk = |member: usize| self.disks[member].as_ref().or_else(|| was_it(member)).map(name);
+        (0..self.count).map(disk).collect()
+    }
+
+    /// The numbers of the labels of those that are there.
+    pub(crate) fn label_numbers(&self) -> Vec<(MemberIndex, u64)> {
+        let members = (0..).map(MemberIndex).zip(&self.labels[..self.count]);
+        members.filter_map(|(member, label)| Some((member, (*label)?.epoch))).collect()
     }
 
     /// Their names, in order.
@@ -383,6 +501,7 @@ pub fn content(start: &[u8]) -> Option<&'static str> {
 mod tests {
     use super::*;
     use dcd_engine::Buffer;
+    use dcd_engine::volume::format::label::DiskTag;
 
     const UUID: Uuid = Uuid([7; 16]);
 
@@ -448,9 +567,34 @@ mod tests {
         assert!(problem(members(&[&other])).contains("a member of another volume"));
         let copy = folder.disk("copy", Some((UUID, 0)));
         assert!(
-            problem(members(&[&first, &copy])).contains("are both member 0; one of them is a copy")
+            problem(members(&[&first, &copy]))
+                .contains("are both member 0: one of them is a copy;")
         );
         assert!(problem(members(&[&first, &first])).contains("given twice"));
+        // The one that has the higher number is newer; one that has not got all does not count;
+        // and where both say that they have, the tables decide.
+        let with = |name: &str, change: fn(&mut MemberLabel)| {
+            let spec = folder.disk(name, None);
+            let mut label = MemberLabel { epoch: 1, ..MemberLabel::first(UUID, MemberIndex(0)) };
+            change(&mut label);
+            open(&spec).unwrap().file().write_at(0, &label.encode()).unwrap();
+            spec
+        };
+        let newer = with("newer", |label| label.epoch = 7);
+        let said = problem(members(&[&first, &newer]));
+        assert!(said.contains("newer is newer: its label is number 7, that of"), "{said}");
+        assert!(said.ends_with("/first out"), "{said}");
+        let incoming = with("incoming", |label| {
+            (label.disk, label.standing) = (DiskTag(9), Standing::Incoming);
+        });
+        for both in [[&first, &incoming], [&incoming, &first]] {
+            let said = problem(members(&both));
+            assert!(said.contains("/first counts, ") && said.contains("has not got all"), "{said}");
+            assert!(said.ends_with("/incoming out"), "{said}");
+        }
+        let whole = with("whole", |label| label.disk = DiskTag(9));
+        let said = problem(members(&[&first, &whole]));
+        assert!(said.contains("the tables of the volume know which counts"), "{said}");
         let third = folder.disk("third", Some((UUID, 3)));
         assert!(problem(members(&[&third])).contains("there is no member 3: the volume has 3"));
         let replace = |member, spec: &DeviceSpec| {

@@ -102,6 +102,9 @@ pub struct StatusReport {
     /// Dead loop devices of a daemon before this one that somebody still uses, with what to do.
     #[serde(default)]
     pub dead_loops: Vec<String>,
+    /// Disks that are files, and that their names do not lead to any more.
+    #[serde(default)]
+    pub names_lost: Vec<String>,
     /// Why a virtual machine gets nothing from it, as far as is known: until one does.
     #[serde(default)]
     pub vhost_user_problem: Option<String>,
@@ -544,6 +547,7 @@ impl StatusReport {
         let hook = snapshot.window_hook.clone().unwrap_or_default();
         report.ordered = status.window.map(|it| OrderedReport::of(&it, status.now, hook));
         report.memory = snapshot.memory.cloned().unwrap_or_default();
+        report.names_lost = snapshot.names_lost.to_vec();
         report
     }
 
@@ -575,6 +579,7 @@ impl StatusReport {
             one_disk: facts.one_disk,
             frontends: facts.frontends.get().cloned().unwrap_or_default(),
             dead_loops: dead_loops(facts),
+            names_lost: Vec::new(),
             vhost_user_problem: facts.vhost_user.get().and_then(Trouble::words),
             isolation: facts.isolation.clone(),
             nbd_connections: 0,

@@ -22,6 +22,7 @@ use crate::pair::members::MemberError;
 use crate::process::isolation::{LockMemoryError, ProcessorError};
 use crate::report::lost::{LostReport, NOT_DETACHED_HINT};
 use crate::report::stuck::StuckReport;
+use crate::serve::legs_words::{GivenLeg, legs_hint, legs_in_words};
 use crate::serve::open_nvram::NvramError;
 use crate::units_text::format_size;
 
@@ -112,10 +113,13 @@ pub enum ServeError {
     #[error(transparent)]
     Member(#[from] MemberError),
     /// The legs that are given make no cache-disk.
-    #[error("{error}{}", away.as_ref().map_or(String::new(), |away| format!(" ({away})")))]
+    #[error(
+        "{}{}", legs_in_words(disks, error),
+        away.as_ref().map_or(String::new(), |away| format!(" ({away})"))
+    )]
     Legs {
-        /// The disks that are there, in the order in which they were given.
-        disks: Vec<String>,
+        /// The disks that are there, in the order in which they were given, and the witness.
+        disks: Vec<GivenLeg>,
         /// Of those that are not, what is wrong with the first.
         away: Option<Box<DeviceError>>,
         /// What is wrong.
@@ -136,6 +140,19 @@ pub enum ServeError {
     /// A witness where there is nothing to be said.
     #[error("the cache-disk is one disk, and has no use for a witness")]
     WitnessOfOneDisk,
+    /// The witness is a disk of its own cache.
+    #[error(
+        "{} cannot be the witness: {} the cache's own {}",
+        path.display(),
+        if path == disk { "it is" } else { "it is the same disk as" },
+        if path == disk { "disk".to_owned() } else { disk.display().to_string() }
+    )]
+    WitnessIsOwn {
+        /// The file.
+        path: PathBuf,
+        /// The disk of the cache.
+        disk: PathBuf,
+    },
     /// What was given as the witness is none.
     #[error("{} is given as the witness, and {what}", path.display())]
     NotAWitness {
@@ -252,6 +269,14 @@ pub enum ServeError {
         /// What is wrong with each of these disks.
         away: String,
         /// Which members.
+        source: Box<OpenError>,
+    },
+    /// A member of a volume does not fit.
+    #[error("{disk}: {source}")]
+    OfMember {
+        /// The disk that was given for it.
+        disk: String,
+        /// What is wrong with it.
         source: Box<OpenError>,
     },
     /// A frontend cannot begin, or has ended.
@@ -386,7 +411,9 @@ impl ServeError {
             ),
             ServeError::Frontend(source) => return source.hint(),
             ServeError::Open(source) => return open_hint(source),
-            ServeError::MembersAway { source, .. } => return open_hint(source),
+            ServeError::MembersAway { source, .. } | ServeError::OfMember { source, .. } => {
+                return open_hint(source);
+            }
             ServeError::NotForVolumes { .. } => {
                 "serve it, and copy what is on it to another disk; docs/volume.md".into()
             }
@@ -398,6 +425,9 @@ impl ServeError {
             ServeError::TooManyLegs { .. } => "give fewer".into(),
             ServeError::WitnessOfOneDisk => {
                 "leave --witness out, or make a blank disk the second leg with --new-leg DISK".into()
+            }
+            ServeError::WitnessIsOwn { .. } => {
+                "give a small file of its own, best on a disk that has none of the cache".into()
             }
             ServeError::NotAWitness { path, .. } => format!(
                 "look at it with `dcd inspect leg --cache-disk {}`; without --witness all legs that count start, and \
@@ -632,51 +662,6 @@ fn open_hint(error: &OpenError) -> Option<String> {
         }
         OpenError::Config(_) => "see `dcd serve --help` for the settings".into(),
     })
-}
-
-fn legs_hint(disks: &[String], error: &LegsError) -> String {
-    let disk = |place: usize| disks.get(place).map_or("the disk", String::as_str);
-    match error {
-        LegsError::Label { place, .. } => format!(
-            "{} is no leg of this cache: leave it out, or make it one with --new-leg {}",
-            disk(*place),
-            disk(*place)
-        ),
-        LegsError::OtherCache { place, .. } => format!("leave {} out", disk(*place)),
-        LegsError::OtherWitness { .. } | LegsError::IsLeg { .. } => {
-            "give the --witness of this cache, or none: then all legs are needed".into()
-        }
-        LegsError::IsWitness { place, .. } => format!("give {} as the --witness", disk(*place)),
-        LegsError::Twice { .. } => {
-            "give the original only: a copy made with dd is no second leg".into()
-        }
-        LegsError::SplitBrain { first, second } | LegsError::LegsUnknown { first, second } => {
-            format!(
-                "only one of them can go on: find out which holds what is wanted (`dcd inspect leg` of each), then \
-             --without-leg {second} goes on with {first}, and what only the other holds is lost"
-            )
-        }
-        LegsError::WitnessUnknown { witness, .. } => format!(
-            "if the legs are right, and the witness is an old copy of its file, or was away that long: --without-leg \
-             {witness} starts with all legs, and `dcd cache-disk fill {witness}` makes it the witness again; if a leg \
-             that is not here was used last, give that"
-        ),
-        LegsError::Missing { missing, .. } => format!(
-            "give it as another --cache-disk, or the witness that is up to date as --witness; if it is gone: {}. If the cache was used since with it and without these, what \
-             was flushed then is lost",
-            missing.iter().map(|leg| format!("--without-leg {leg}")).collect::<Vec<_>>().join(" ")
-        ),
-        LegsError::NoneInSync { missing } if missing.is_empty() => {
-            "find the leg that was used last".into()
-        }
-        LegsError::NoneInSync { missing } => format!(
-            "give {} as another --cache-disk",
-            missing.iter().map(|leg| format!("leg {leg}")).collect::<Vec<_>>().join(" and ")
-        ),
-        LegsError::NoSuchLeg { .. } => {
-            "`dcd inspect leg --cache-disk DISK` names those that its label names".into()
-        }
-    }
 }
 
 fn volume_hint(error: &VolumeOpenError) -> Option<String> {

@@ -23,6 +23,7 @@ use crate::pair::members::is_no_mark;
 use crate::pair::{CacheDisks, read_superblock};
 use crate::process::random::random_bytes;
 use crate::serve::error::ServeError;
+use crate::serve::legs_words::GivenLeg;
 
 /// What was given as the cache-disk.
 pub(crate) struct Given {
@@ -90,7 +91,7 @@ pub(crate) fn find_cache(
     superblock_of: impl Fn(&Disk) -> Result<Superblock, ServeError>,
 ) -> Result<FoundCache, ServeError> {
     let Given { disks: given, mut away, witness } = given;
-    let all: Vec<String> = given.iter().map(|(disk, _)| name_of(disk)).collect();
+    let all: Vec<GivenLeg> = given.iter().map(|(disk, _)| given_leg(disk, None)).collect();
     let refuse = |error| ServeError::Legs { disks: all.clone(), away: None, error };
     // The first that has one: of a leg it may be older.
     let mut superblocks = given.iter().map(|(disk, _)| superblock_of(disk));
@@ -172,10 +173,14 @@ pub(crate) fn find_cache(
         eprintln!("dcd: no label names leg {leg}: --without-leg {leg} says nothing any more");
     }
     let (witness, witness_label) = look_at_witness(witness, first.uuid)?;
+    // In the places that the engine knows: a disk that is new, or away, has none.
+    let known =
+        legs.iter().chain(&witness).zip(labels.iter().map(Some).chain([witness_label.as_ref()]));
+    let known: Vec<GivenLeg> = known.map(|(disk, label)| given_leg(disk, label)).collect();
     let mut choice = match choose(&labels, witness_label.as_ref(), &without) {
         Ok(choice) => choice,
         Err(error) => {
-            return Err(ServeError::Legs { disks: all, away: away.map(Box::new), error });
+            return Err(ServeError::Legs { disks: known, away: away.map(Box::new), error });
         }
     };
     if let Some(error) = away {
@@ -225,7 +230,8 @@ pub(crate) fn find_cache(
     };
     if superblock.uuid != choice.label.cache {
         let (place, expected, found) = (choice.primary, superblock.uuid, choice.label.cache);
-        return Err(refuse(LegsError::OtherCache { place, expected, found }));
+        let error = LegsError::OtherCache { place, expected, found };
+        return Err(ServeError::Legs { disks: known, away: None, error });
     }
 
     // 3. Disks that become legs: nothing on them is lost without a word.
@@ -295,6 +301,10 @@ fn look_at_witness(
             Ok((None, None))
         }
     }
+}
+
+fn given_leg(disk: &Disk, label: Option<&LegLabel>) -> GivenLeg {
+    GivenLeg { name: name_of(disk), leg: label.map(|label| label.leg) }
 }
 
 fn name_of(disk: &Disk) -> String {

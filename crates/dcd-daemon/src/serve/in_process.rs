@@ -19,9 +19,10 @@ pub struct InProcess {
 impl InProcess {
     /// Opens a pair, as `dcd serve` does, on this thread.
     pub fn open(options: &PairOptions) -> Result<InProcess, ServeError> {
-        let Pair { mut event_loop, away, .. } = open_pair(options, None)?;
+        let Pair { mut event_loop, away, given_for_members, .. } = open_pair(options, None)?;
         // Nobody else can stop it: there are no signals to listen to.
-        wait_until_running(&mut event_loop, &away, OpeningTeller::new(None, None, options.quiet))?;
+        let teller = OpeningTeller::new(None, None, options.quiet);
+        wait_until_running(&mut event_loop, &away, &given_for_members, teller)?;
         Ok(InProcess { event_loop })
     }
 

@@ -94,7 +94,9 @@ impl MemberNews {
         }
         if let Some(of) = volume.last_spare_use().filter(|of| of.number > self.spare) {
             (self.spare, self.spare_used) = (of.number, Some(of));
-            lines.push(self.spare_begins(of));
+            let mut members = volume.member_statuses();
+            let disk = members.find(|(index, _)| *index == of.member).map(|(_, it)| it.disk);
+            lines.push(self.spare_begins(of, disk.unwrap_or(of.member)));
         }
         let failed = volume.spare_statuses().filter(|spare| spare.state == SpareState::Failed);
         for spare in failed {
@@ -110,11 +112,11 @@ impl MemberNews {
         self.names.get(disk).unwrap_or_else(|| "a spare".into())
     }
 
-    fn spare_begins(&self, of: SpareUse) -> String {
+    fn spare_begins(&self, of: SpareUse, before: MemberIndex) -> String {
         let failed_for = std::time::Duration::from_nanos(of.failed_for.0);
         format!(
-            "member {} has failed for {}: the spare {} takes its place (--spare-after)",
-            of.member.0,
+            "{} has failed for {}: the spare {} takes its place (--spare-after)",
+            self.name((of.member, before)),
             format_duration(failed_for),
             self.disk(of.disk)
         )
@@ -139,11 +141,8 @@ impl MemberNews {
         }
     }
 
-    fn name(&self, (member, disk): (MemberIndex, MemberIndex)) -> String {
-        match self.names.get(disk) {
-            Some(disk) => format!("member {} ({disk})", member.0),
-            None => format!("member {}", member.0),
-        }
+    fn name(&self, member: (MemberIndex, MemberIndex)) -> String {
+        name_in(&self.names, member)
     }
 
     fn line(
@@ -180,6 +179,13 @@ impl MemberNews {
     }
 }
 
+fn name_in(names: &MemberNames, (member, disk): (MemberIndex, MemberIndex)) -> String {
+    match names.get(disk) {
+        Some(disk) => format!("member {} ({disk})", member.0),
+        None => format!("member {}", member.0),
+    }
+}
+
 fn how(now: Time, told: Told, member: &MemberStatus) -> Told {
     match member.state {
         _ if !member.is_present => Told::Missing,
@@ -193,11 +199,14 @@ fn how(now: Time, told: Told, member: &MemberStatus) -> Told {
     }
 }
 
-/// The members that are not as they should be, for people: `member 1 is stale`.
-pub(crate) fn members_not_whole(volume: &Volume) -> Vec<String> {
+/// The members that are not as they should be, for people: `member 1 (/dev/sdb) is stale`.
+pub(crate) fn members_not_whole(volume: &Volume, names: &MemberNames) -> Vec<String> {
     let others = volume.member_statuses().filter(|(_, member)| !member.is_whole());
     let word = |member: &MemberStatus| crate::report::volumes::member_word(member);
-    others.map(|(index, member)| format!("member {} is {}", index.0, word(&member))).collect()
+    let is = |(index, member): (MemberIndex, MemberStatus)| {
+        format!("{} is {}", name_in(names, (index, member.disk)), word(&member))
+    };
+    others.map(is).collect()
 }
 
 #[cfg(test)]
@@ -223,7 +232,11 @@ mod tests {
 
     #[test]
     fn a_spare_says_why_it_is_used_and_what_became_of_it() {
-        let news = MemberNews::new(MemberNames::new(vec![None, None, Some("/dev/s".into())]));
+        let news = MemberNews::new(MemberNames::new(vec![
+            None,
+            Some("/dev/m".into()),
+            Some("/dev/s".into()),
+        ]));
         let of = SpareUse {
             number: 1,
             disk: MemberIndex(2),
@@ -231,7 +244,8 @@ mod tests {
             failed_for: Duration::from_secs(300),
         };
         assert!(
-            news.spare_begins(of).starts_with("member 1 has failed for 300s: the spare /dev/s")
+            news.spare_begins(of, of.member)
+                .starts_with("member 1 (/dev/m) has failed for 300s: the spare /dev/s")
         );
         assert_eq!(
             news.spare_ended(of, true, None),

@@ -8,6 +8,7 @@ pub mod grow;
 pub mod in_process;
 mod left_over_room;
 pub(crate) mod leg_news;
+pub mod legs_words;
 pub(crate) mod member_news;
 pub mod memory_need;
 pub(crate) mod mount_place;
@@ -15,6 +16,7 @@ pub mod offline;
 pub mod open_nvram;
 pub(crate) mod open_pair;
 mod opening;
+pub mod own_disks;
 pub mod salvage_target;
 pub mod several;
 pub mod share_choice;
@@ -305,7 +307,7 @@ fn serve_until_end(
 
     let listener = control_socket.as_ref().map(|(listener, _)| listener);
     let teller = OpeningTeller::new(listener, Some(&notifier), options.quiet);
-    if !wait_until_running(event_loop, &pair.away, teller)? {
+    if !wait_until_running(event_loop, &pair.away, &pair.given_for_members, teller)? {
         pair.event_loop.close();
         return Ok(Outcome::StoppedWhileOpening);
     }
@@ -427,7 +429,7 @@ fn serve_open_pair(
     let outcome =
         run_until_stopped(&mut event_loop, &mut frontends, &mut watched, &mut news, manner);
 
-    note_the_end(event_loop, &outcome, &mut record);
+    note_the_end(event_loop, &outcome, &mut record, &facts.members);
     // Whoever waits for the end at the control socket learns of it.
     servers.stop();
     outcome
@@ -609,6 +611,7 @@ fn note_the_end(
     mut event_loop: EventLoop<TieredEngine>,
     outcome: &Result<Outcome, ServeError>,
     record: &mut PairEntry,
+    members: &MemberNames,
 ) {
     // After an end in order the log holds everything, so the memory goes. After another it may be
     // all there is of what was acknowledged. Of a cache that has given up its cache-disk it stays,
@@ -626,7 +629,8 @@ fn note_the_end(
     } else if is_detached && is_uncached {
         record.detached_without_cache();
     }
-    let not_whole = engine.volume().map(members_not_whole).unwrap_or_default();
+    let not_whole = engine.volume().map(|volume| members_not_whole(volume, members));
+    let not_whole = not_whole.unwrap_or_default();
     if !not_whole.is_empty() {
         told!(Warning, "stopped", "dcd: stopped. The volume is degraded: {}", not_whole.join(", "));
     }

@@ -92,7 +92,7 @@ pub fn run_offline(
     give_up: &mut dyn FnMut(&LostReport) -> bool,
 ) -> Result<OfflineReport, ServeError> {
     let signals = Rc::new(Signals::install_all().map_err(ServeError::system("receive signals"))?);
-    let Pair { mut event_loop, superblock, mut record, away, .. } =
+    let Pair { mut event_loop, superblock, mut record, away, given_for_members, .. } =
         open_pair(options, Some(signals))?;
     let mut report = OfflineReport {
         uuid: superblock.uuid,
@@ -104,7 +104,8 @@ pub fn run_offline(
         payload_offset_bytes: superblock.data_offset_bytes,
         payload_bytes: superblock.data_disk.bytes(),
     };
-    if !wait_until_running(&mut event_loop, &away, OpeningTeller::new(None, None, options.quiet))? {
+    let teller = OpeningTeller::new(None, None, options.quiet);
+    if !wait_until_running(&mut event_loop, &away, &given_for_members, teller)? {
         event_loop.close();
         return Ok(report);
     }

@@ -97,6 +97,7 @@ pub(crate) fn open_nvram(
         return Err(NvramError::NotYet { what: "a network disk" }.into());
     }
     let mut paths: Vec<_> = options.cache_disks.all().map(DeviceSpec::path).collect();
+    paths.extend(options.cache_disks.witness.as_ref().map(DeviceSpec::path));
     paths.extend(options.data_disks.disks.iter().map(DeviceSpec::path));
     paths.push(path);
     if let Some((first, second, shared)) = same_disks(&paths) {

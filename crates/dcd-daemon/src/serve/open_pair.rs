@@ -10,8 +10,8 @@ use dcd_engine::volume::format::area::VolumeArea;
 use dcd_engine::volume::format::header::{VOLUME_HEADER_BYTES, VolumeHeader};
 use dcd_engine::volume::{Volume, VolumeParts};
 use dcd_engine::{
-    AckMode, DataDiskInfo, DestagePolicyKind, Device, Engine, EngineConfig, FormatError, MemoryUse,
-    OpenError, Phase, SegmentMemory, Superblock, TieredEngine, Time,
+    AckMode, Buffer, DataDiskInfo, DestagePolicyKind, Device, Engine, EngineConfig, FormatError,
+    IoError, MemoryUse, OpenError, Phase, SegmentMemory, Superblock, TieredEngine, Time,
 };
 
 use crate::clock::Clock;
@@ -42,6 +42,7 @@ use crate::serve::find_cache::{Given, find_cache, open_cache_disks};
 use crate::serve::memory_need::MemoryNeed;
 use crate::serve::open_nvram::{OpenNvram, open_nvram};
 use crate::serve::opening::OpeningTeller;
+use crate::serve::own_disks::check_witness;
 use crate::units_text::format_duration;
 use crate::window_hook::WindowHook;
 
@@ -61,6 +62,8 @@ pub(crate) struct Pair {
     pub(crate) trim: bool,
     /// Of a volume, the disks that are there; else empty.
     pub(crate) member_names: Vec<Option<String>>,
+    /// The disk that was given for each member, also if it is none any more.
+    pub(crate) given_for_members: Vec<Option<String>>,
     /// What is wrong with disks of a volume that are not there.
     pub(crate) away: Vec<String>,
 }
@@ -175,7 +178,10 @@ pub(crate) fn open_pair_on(
     let clients_max = clients_max(options, &superblock, &config, &below)?;
     let may_grow = may_grow(options, &superblock, &config, &below, clients_max);
     let (memory, segment_memory) =
-        find_memory(options, &superblock, &found.side, &below, &mut config)?;
+        find_memory(options, &superblock, &found.side, &below, &mut config).map_err(|error| {
+            // Nobody needs the memory of a session from which the members have gone on.
+            below.left_behind(&superblock, found.disk().file()).unwrap_or(error)
+        })?;
     found.side.iter_mut().for_each(|disk| disk.set_segment_memory(memory.mapping()));
     config.legs = found.parts.take();
 
@@ -189,6 +195,7 @@ pub(crate) fn open_pair_on(
     let read_only = config.read_only;
     let trim = below.disks().all(Disk::can_give_back_space);
     let member_names = below.member_names();
+    let given_for_members = below.given_for_members();
     let away = below.away().iter().map(ToString::to_string).collect();
     let opening = Opening {
         now: clock.now(),
@@ -243,6 +250,7 @@ pub(crate) fn open_pair_on(
         data_disk_bytes,
         trim,
         member_names,
+        given_for_members,
         away,
     })
 }
@@ -265,6 +273,9 @@ fn open_disks(options: &PairOptions) -> Result<OpenDisks, ServeError> {
     if let Some((first, second, shared)) = same_disks(&paths) {
         let (first, second) = (first.to_owned(), second.to_owned());
         return Err(ServeError::SameDisk { first, second, shared });
+    }
+    if let Some(witness) = &options.cache_disks.witness {
+        check_witness(witness.path(), paths.iter().copied())?;
     }
     let cache_disks = open_cache_disks(&options.cache_disks)?;
     let (data_disks, data_disk_read_only, away) = (Vec::new(), false, Vec::new());
@@ -397,6 +408,7 @@ fn open_engine(
     options: &PairOptions,
 ) -> Result<(Engine, DataSide), ServeError> {
     let Opening { now, superblock, cache_disk_bytes, config, segment_memory } = opening;
+    let given = below.given_for_members();
     let (engine, data) = match below {
         Below::One(disk) => {
             let info = data_disk;
@@ -420,6 +432,7 @@ fn open_engine(
         }
     };
     let engine = engine.map_err(|error| match error {
+        error @ OpenError::Volume(_) => of_member(error, &given),
         OpenError::DataDiskSize { expected, found } if found > expected => ServeError::Grown {
             cache_disk: options.cache_disks.to_string(),
             data_disk: options.data_disks.to_string(),
@@ -590,6 +603,26 @@ impl Below {
         }
     }
 
+    fn given_for_members(&self) -> Vec<Option<String>> {
+        match self {
+            Below::One(_) => Vec::new(),
+            Below::Volume { members, .. } => members.given_for_each(),
+        }
+    }
+
+    /// What is wrong if the members of a volume went on with another cache-disk than this one.
+    fn left_behind(&self, superblock: &Superblock, cache_disk: &DeviceFile) -> Option<ServeError> {
+        let Below::Volume { header, members } = self else { return None };
+        let (start, labels) = (superblock.volume_offset(), members.label_numbers());
+        let read = |offset, buffer: &mut Buffer| {
+            let length = buffer.len();
+            *buffer = cache_disk.read_at(offset, length).map_err(|_| IoError::Failed)?;
+            if buffer.len() == length { Ok(()) } else { Err(IoError::Failed) }
+        };
+        let error = Volume::left_behind((**header).clone(), start, &labels, read)?;
+        Some(of_member(error.into(), &self.given_for_members()))
+    }
+
     /// What is wrong with disks that are not there.
     fn away(&self) -> &[DeviceError] {
         match self {
@@ -663,6 +696,7 @@ fn open_data_disk(spec: &DeviceSpec, read_only: bool) -> Result<(Disk, bool), De
 pub(crate) fn wait_until_running(
     event_loop: &mut EventLoop<TieredEngine>,
     away: &[String],
+    members: &[Option<String>],
     mut teller: OpeningTeller<'_>,
 ) -> Result<bool, ServeError> {
     loop {
@@ -678,7 +712,7 @@ pub(crate) fn wait_until_running(
                 let (away, source) = (away.join(", "), Box::new(source.clone()));
                 return Err(ServeError::MembersAway { away, source });
             }
-            Phase::Failed(error) => return Err(error.clone().into()),
+            Phase::Failed(error) => return Err(of_member(error.clone(), members)),
             Phase::Closed => return Ok(false),
         }
         let turned = event_loop.turn(Some(teller.patience()));
@@ -693,6 +727,23 @@ pub(crate) fn wait_until_running(
         if event_loop.take_stop_request().is_some() {
             return Ok(false);
         }
+    }
+}
+
+/// What is wrong with one member is said of the disk that was given for it.
+fn of_member(error: OpenError, members: &[Option<String>]) -> ServeError {
+    let member = match &error {
+        OpenError::Volume(
+            VolumeOpenError::MemberShort { member, .. }
+            | VolumeOpenError::MemberOlder { member, .. }
+            | VolumeOpenError::MemberReplaced { member }
+            | VolumeOpenError::CacheDiskOlder { member, .. },
+        ) => Some(usize::from(member.0)),
+        _ => None,
+    };
+    match member.and_then(|member| members.get(member)?.clone()) {
+        Some(disk) => ServeError::OfMember { disk, source: Box::new(error) },
+        None => error.into(),
     }
 }
 

@@ -25,6 +25,7 @@ use std::time::Instant;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, kill_process, pidfd_open};
+use serde_json::Value;
 
 use crate::process::log;
 use crate::process::service_manager::Notifier;
@@ -40,6 +41,26 @@ pub struct SeveralOptions {
     pub caches: Vec<CacheProcess>,
     /// No messages but errors.
     pub quiet: bool,
+    /// Each of them says what it says on stdout, and what is wrong, in JSON.
+    pub json: bool,
+}
+
+/// Something for stdout.
+pub enum Said<'a> {
+    /// A cache has said this.
+    Line {
+        /// Which.
+        cache: &'a str,
+        /// A line without its end.
+        line: &'a str,
+    },
+    /// Each is ready or has ended.
+    Ready {
+        /// Those that run.
+        running: Vec<&'a str>,
+        /// Those that do not.
+        ended: Vec<&'a str>,
+    },
 }
 
 /// How the process of one cache is started.
@@ -76,17 +97,17 @@ const OF_SERVICE_MANAGER: [&str; 6] = [
 const LINE_BYTES_MAX: usize = 64 << 10;
 
 /// Serves them until the last has ended, and tells which did not end in order. `tell` gets what is
-/// for stdout, line by line.
+/// for stdout.
 pub fn serve_several(
     options: SeveralOptions,
-    tell: &mut dyn FnMut(&str),
+    tell: &mut dyn FnMut(Said<'_>),
 ) -> Result<Vec<FailedCache>, ServeError> {
     let signals = Signals::install_all().map_err(ServeError::system("receive signals"))?;
     let mut notifier = Notifier::from_environment();
     notifier.status(&format!("starting {} caches", options.caches.len()));
     let caches = options.caches.into_iter();
     let mut caches: Vec<Served> =
-        caches.map(|cache| Served::start(&options.program, cache)).collect();
+        caches.map(|cache| Served::start(&options.program, cache, options.json)).collect();
     let (mut is_told, mut is_stopping) = (false, false);
     let mut ended = 0;
     loop {
@@ -106,7 +127,7 @@ pub fn serve_several(
         if is_begun && !is_told && !is_stopping && running > 0 {
             is_told = true;
             notifier.ready(&status(&caches));
-            tell(&ready_line(&caches));
+            tell(ready(&caches));
         }
         if running == 0 {
             return Ok(caches.into_iter().filter_map(Served::failed).collect());
@@ -136,13 +157,11 @@ fn wait(signals: &Signals, caches: &[Served], due: Option<Instant>) {
     let _ = poll(&mut events, left.as_ref());
 }
 
-/// `ready`, for people and scripts: which could not be started they have to know.
-fn ready_line(caches: &[Served]) -> String {
-    let mut line = format!("ready caches={}", running(caches).count());
-    for cache in caches.iter().filter(|cache| cache.process.is_none()) {
-        line += &format!(" ended={}", cache.name);
-    }
-    line + "\n"
+/// For people and scripts: which could not be started they have to know.
+fn ready(caches: &[Served]) -> Said<'_> {
+    let ended = caches.iter().filter(|cache| cache.process.is_none());
+    let ended = ended.map(|cache| cache.name.as_str()).collect();
+    Said::Ready { running: running(caches).collect(), ended }
 }
 
 /// For the service manager.
@@ -186,6 +205,7 @@ fn tell_ended(caches: &mut [Served], running: usize, is_stopping: bool, quiet: b
 struct Served {
     name: String,
     again: String,
+    json: bool,
     process: Option<Process>,
     /// It has said so.
     is_ready: bool,
@@ -274,29 +294,29 @@ impl Process {
 }
 
 impl Served {
-    fn start(program: &Path, cache: CacheProcess) -> Served {
+    fn start(program: &Path, cache: CacheProcess, json: bool) -> Served {
         let (process, end) = match Process::start(program, &cache.arguments) {
             Ok(process) => (Some(process), None),
             Err(error) => (None, Some(End::NotStarted(error))),
         };
         let CacheProcess { name, again, .. } = cache;
-        Served { name, again, process, is_ready: false, end, end_is_told: false }
+        Served { name, again, json, process, is_ready: false, end, end_is_told: false }
     }
 
     /// Passes on what it has said.
-    fn relay(&mut self, tell: &mut dyn FnMut(&str)) {
+    fn relay(&mut self, tell: &mut dyn FnMut(Said<'_>)) {
         let Some(process) = &mut self.process else { return };
-        let name = &self.name;
-        process.stderr.take(&mut |line| eprintln!("{name}: {line}"));
+        let (cache, json) = (&self.name, self.json);
+        process.stderr.take(&mut |line| complain(cache, line, json));
         process.stdout.take(&mut |line| {
-            self.is_ready |= line.starts_with("ready ");
-            tell(&format!("{name}: {line}\n"));
+            self.is_ready |= is_ready(line, json);
+            tell(Said::Line { cache, line });
         });
     }
 
     /// Whether it has ended, and how. Its end is looked for behind its pipes: another process that
     /// it has started may hold them open.
-    fn look_for_end(&mut self, tell: &mut dyn FnMut(&str)) {
+    fn look_for_end(&mut self, tell: &mut dyn FnMut(Said<'_>)) {
         let Some(process) = &mut self.process else { return };
         let end = match process.child.try_wait() {
             Ok(None) => return,
@@ -306,9 +326,9 @@ impl Served {
         // What it said last.
         self.relay(tell);
         if let Some(mut process) = self.process.take() {
-            let name = &self.name;
-            process.stderr.take_rest(&mut |line| eprintln!("{name}: {line}"));
-            process.stdout.take_rest(&mut |line| tell(&format!("{name}: {line}\n")));
+            let (cache, json) = (&self.name, self.json);
+            process.stderr.take_rest(&mut |line| complain(cache, line, json));
+            process.stdout.take_rest(&mut |line| tell(Said::Line { cache, line }));
         }
         self.end = Some(end);
     }
@@ -329,6 +349,25 @@ impl Served {
         let end = self.end?;
         let (how, code) = (end.failure()?, end.code());
         Some(FailedCache { name: self.name, how, code })
+    }
+}
+
+/// Whether a cache says by this that it can be used.
+fn is_ready(line: &str, json: bool) -> bool {
+    match json {
+        true => serde_json::from_str(line).is_ok_and(|said: Value| said["state"] == "ready"),
+        false => line.starts_with("ready "),
+    }
+}
+
+/// Tells on stderr what a cache has said there. An error in JSON stays an object.
+fn complain(cache: &str, line: &str, json: bool) {
+    match serde_json::from_str(line) {
+        Ok(Value::Object(mut object)) if json => {
+            object.insert("cache".into(), cache.into());
+            eprintln!("{}", Value::Object(object));
+        }
+        _ => eprintln!("{cache}: {line}"),
     }
 }
 

@@ -415,7 +415,9 @@ impl ProfileError {
     pub fn hint(&self) -> Option<String> {
         match self {
             ProfileError::Unknown { .. } => {
-                Some("`dcd disk list` lists them; or give the path of a .toml file".into())
+                let names: Vec<&str> = super::profiles::all().map(|(name, _)| name).collect();
+                let names = names.join(", ");
+                Some(format!("one of `dcd disk list`: {names}; or the path of a .toml file"))
             }
             ProfileError::Read { .. } => {
                 Some("check the name; `dcd disk list` lists the profiles that come with dcd".into())

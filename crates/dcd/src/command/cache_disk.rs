@@ -13,12 +13,14 @@ use dcd_daemon::device::network::check_handed_over;
 use dcd_daemon::device::shares::Place;
 use dcd_daemon::pair::legs::new_witness;
 use dcd_daemon::serve::ServeError;
+use dcd_daemon::serve::own_disks::check_witness;
 use dcd_daemon::units_text::{format_size, parse_size};
 use dcd_engine::units::Uuid;
 use dcd_protocol::{LegCommand, LegReport, ResizeAsked, ResizeDone, WitnessReport};
 use serde_json::json;
 
 use crate::command::drain;
+use crate::command::wipe::{disks_of_served, there};
 use crate::daemons;
 use crate::error::CommandError;
 use crate::output::{Align, Paint, Table};
@@ -190,6 +192,11 @@ pub fn run(arguments: &CacheDiskArguments) -> Result<(), CommandError> {
         }
         What::AddWitness { file, of } => {
             let mut client = daemons::connect(&of.control)?;
+            let status = client.status()?;
+            let mut disks = disks_of_served(&status);
+            let data_disk: Result<DeviceSpec, _> = status.data_disk.parse();
+            disks.extend(data_disk.ok().map(|disk| there(&status).join(disk.path())));
+            check_witness(file.path(), disks.iter().map(PathBuf::as_path))?;
             let opened = new_witness(file.path()).map_err(ServeError::from)?;
             let name = client.add_witness(&file.absolute(), opened)?;
             match of.json {
@@ -340,7 +347,9 @@ fn wait(client: &mut ControlClient, leg: Uuid) -> Result<(), CommandError> {
                 progress.finish();
                 let why =
                     found.error.map_or_else(|| plain(&found.state).into(), |it| plain(&it).into());
-                return Err(CommandError::LegFailed { leg, why });
+                let disk =
+                    found.disk.map_or_else(|| "its disk is away".into(), |it| plain(&it).into());
+                return Err(CommandError::LegFailed { leg, disk, why });
             }
         }
         std::thread::sleep(LOOK_INTERVAL);

@@ -58,7 +58,7 @@ pub struct Cli {
     /// What to do.
     #[command(subcommand)]
     pub verb: Verb,
-    /// Print JSON: results of verbs that end, and errors, which are one object on stderr.
+    /// Print JSON: results, the ready line, and errors, which are one object on stderr.
     #[arg(long, global = true)]
     pub json: bool,
 }

@@ -12,18 +12,20 @@ use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use clap::Args;
-use dcd_daemon::device::device_file::DeviceFile;
+use dcd_daemon::device::device_file::{DeviceError, DeviceFile};
 use dcd_daemon::device::device_spec::DeviceSpec;
 use dcd_daemon::device::foreign_content::{Content, look};
 use dcd_daemon::device::network::TakeOver;
 use dcd_daemon::device::network::is_network;
 use dcd_daemon::device::shares::{Place, ShareProblem, directory_of, disk_of, is_no_directory};
+use dcd_daemon::disk::drive::check_drive;
 use dcd_daemon::pair::book::PairBook;
 use dcd_daemon::pair::legs::{new_leg_uuid, new_tag, new_witness, write_leg_label};
 use dcd_daemon::pair::members::content;
 use dcd_daemon::process::random::random_bytes;
 use dcd_daemon::process::signals::Signals;
 use dcd_daemon::serve::ServeError;
+use dcd_daemon::serve::own_disks::{check_witness, is_one_file};
 use dcd_daemon::units_text::{format_size, parse_size};
 use dcd_engine::create::{CreateOptions, create};
 use dcd_engine::format::creation_mark::CreationMark;
@@ -216,6 +218,15 @@ struct New<'a> {
     given_up: &'a [String],
 }
 
+/// Refuses a disk in the times of a drive that is nowhere described: nobody could serve it.
+fn check_models(arguments: &CreateArguments) -> Result<(), CommandError> {
+    let disks = arguments.cache_disk.iter().chain(&arguments.data_disk);
+    for profile in disks.filter_map(DeviceSpec::model_profile) {
+        check_drive(profile).map_err(DeviceError::from)?;
+    }
+    Ok(())
+}
+
 fn make(
     arguments: &CreateArguments,
     stop: &Stop,
@@ -232,11 +243,17 @@ fn make(
     if has_legs && arguments.labelled {
         return Err(ServeError::LabelledOnLegs.into());
     }
+    check_models(arguments)?;
     // Files that are not there yet have nothing else to be known by.
-    if let Some(twice) = (1..paths.len()).find(|place| paths[..*place].contains(&paths[*place])) {
-        let path = paths[twice].to_owned();
-        let (first, second, shared) = (path.clone(), path.clone(), path);
-        return Err(ServeError::SameDisk { first, second, shared }.into());
+    for (place, path) in paths.iter().enumerate() {
+        if let Some(first) = paths[..place].iter().find(|it| is_one_file(it, path)) {
+            let (first, second, shared) = (first.into(), path.into(), path.into());
+            return Err(ServeError::SameDisk { first, second, shared }.into());
+        }
+    }
+    if let Some(witness) = &arguments.witness {
+        let data_disks = arguments.data_disk.iter().map(DeviceSpec::path);
+        check_witness(witness, paths.iter().copied().chain(data_disks))?;
     }
     let book = PairBook::from_environment(false);
     let shared = match arguments.share {

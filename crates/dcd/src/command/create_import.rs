@@ -10,11 +10,11 @@ use clap::Args;
 use dcd_daemon::device::device_file::{DeviceError, DeviceFile};
 use dcd_daemon::device::device_spec::DeviceSpec;
 use dcd_daemon::pair::book::{PairBook, PairProblem};
-use dcd_daemon::pair::members::{MemberError, read_label_of};
+use dcd_daemon::pair::members::{MemberError, WhichCounts, read_label_of};
 use dcd_daemon::units_text::{format_size, parse_size};
 use dcd_engine::units::{LINE_SIZE, MemberIndex};
 use dcd_engine::volume::format::header::VolumeHeader;
-use dcd_engine::volume::format::label::Standing;
+use dcd_engine::volume::format::label::{MemberLabel, Standing};
 use dcd_engine::volume::import::{self, FoundVolume, ImportDisks, ImportError, ImportReport};
 use dcd_engine::{Buffer, IoError, Uuid};
 use serde_json::{Value, json};
@@ -111,7 +111,7 @@ impl Imported {
         how: ImportOf,
         force: bool,
     ) -> Result<Imported, CommandError> {
-        let mut labels = Vec::new();
+        let mut labels: Vec<MemberLabel> = Vec::new();
         let mut members: Vec<(MemberIndex, DeviceFile)> = Vec::new();
         let mut others = Vec::new();
         for disk in disks {
@@ -123,14 +123,18 @@ impl Imported {
                 others.push((path, what));
                 continue;
             }
-            if let Some((_, first)) = members.iter().find(|(member, _)| *member == label.member) {
-                let (first, second) = (first.path().to_owned(), disk.path().to_owned());
+            if let Some(first) = labels.first().filter(|first| first.uuid != label.uuid) {
+                let (expected, found) = (first.uuid, label.uuid);
+                let error = MemberError::OtherVolume { path, expected, found };
+                return Err(CommandError::Member(error));
+            }
+            let is_same = |it: &MemberLabel| it.member == label.member;
+            if let Some(place) = labels.iter().position(is_same) {
+                let (first, second) = (members[place].1.path().to_owned(), disk.path().to_owned());
                 let member = label.member.0;
-                return Err(CommandError::Member(MemberError::SameMember {
-                    member,
-                    first,
-                    second,
-                }));
+                let which = WhichCounts::of(Some(&labels[place]), Some(&label));
+                let error = MemberError::SameMember { member, first, second, which };
+                return Err(CommandError::Member(error));
             }
             labels.push(label);
             members.push((label.member, disk));
@@ -300,7 +304,18 @@ impl<'a> Disks<'a> {
         match (problem, self.failed.take()) {
             // The system's own words tell more.
             (ImportError::Unwritable { .. }, Some(error)) => error.into(),
-            (problem, _) => CommandError::Import(problem),
+            (problem, _) => {
+                let member = match &problem {
+                    ImportError::Damaged { member, .. }
+                    | ImportError::MemberOlder { member, .. }
+                    | ImportError::Replaced { member }
+                    | ImportError::Unwritable { member: Some(member), .. } => Some(*member),
+                    _ => None,
+                };
+                let disk = member.and_then(|member| self.member(member).ok());
+                let disk = disk.map(|disk| disk.path().to_owned());
+                CommandError::Import { disk, problem }
+            }
         }
     }
 }

@@ -11,13 +11,14 @@ use dcd_daemon::device::network::TakeOver;
 use dcd_daemon::pair::book::PairBook;
 use dcd_daemon::pair::{CacheDisks, DataDiskSize, PairOptions};
 use dcd_daemon::report::lost::LostReport;
+use dcd_daemon::serve::ServeError;
 use dcd_daemon::serve::offline::{Ended, OfflineTask, run_offline};
 use dcd_daemon::serve::share_choice::choose_shares;
 use dcd_daemon::units_text::{format_size, parse_duration};
 use dcd_engine::EngineConfig;
 use dcd_engine::units::{BLOCK_SIZE, LINE_SIZE};
 use dcd_protocol::{Command, DetachAsked};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::drain::{connect, moved_bytes, moved_words, with_progress};
 use super::share_end::ShareEnd;
@@ -192,8 +193,10 @@ pub fn run(arguments: &DetachArguments) -> Result<(), CommandError> {
     };
     let mut progress = Progress::new("detaching", Unit::Bytes);
     let mut untold = None;
+    let mut listed = None;
     let mut give_up = |lost: &LostReport| {
         let told = list.tell(lost);
+        listed = Some(lost.clone());
         let is_told = told.is_ok();
         untold = told.err();
         is_told && arguments.accept_damage
@@ -204,7 +207,13 @@ pub fn run(arguments: &DetachArguments) -> Result<(), CommandError> {
     if let Some(error) = untold {
         return Err(error);
     }
-    let report = report?;
+    let report = match (report, &listed) {
+        (Err(error @ ServeError::NotDetached { .. }), Some(lost)) => {
+            let (hint, lost) = (error.hint(), lost.clone());
+            return Err(CommandError::Lost { error: error.to_string(), hint, lost });
+        }
+        (report, _) => report?,
+    };
     match report.ended {
         Ended::Done => {}
         Ended::Cancelled if report.recovery.is_none() => {
@@ -220,7 +229,7 @@ pub fn run(arguments: &DetachArguments) -> Result<(), CommandError> {
     }
     let disk = options.data_disks.disks[0].path();
     let way = way_to_payload(disk, report.payload_offset_bytes, report.payload_bytes);
-    let about = json!({ "moved_bytes": report.lines_moved * LINE_SIZE });
+    let about = about(Some(report.lines_moved * LINE_SIZE), listed);
     if report.is_unmarked {
         print_done_with(&format!("{DETACHED_UNMARKED}{way}"), about)?;
         return finish(to_wipe);
@@ -230,6 +239,15 @@ pub fn run(arguments: &DetachArguments) -> Result<(), CommandError> {
         format!("detached: {} stands on its own ({moved} moved)\n{way}", options.data_disks);
     print_done_with(&words, about)?;
     finish(to_wipe)
+}
+
+/// What JSON has beside the sentence: also what was given up, of which nothing else tells there.
+fn about(moved_bytes: Option<u64>, lost: Option<LostReport>) -> Value {
+    let mut about = json!({ "moved_bytes": moved_bytes });
+    if let Some(lost) = lost {
+        about["lost"] = json!(lost);
+    }
+    about
 }
 
 /// How to get at what a data-disk with a label holds, when it stands on its own.
@@ -264,6 +282,7 @@ fn through_daemon(control: &Path, arguments: &DetachArguments) -> Result<(), Com
     let mut asked =
         DetachAsked { wait: arguments.wait, force: arguments.force, ..DetachAsked::default() };
     let mut lists = 0;
+    let mut listed = None;
     loop {
         let answer = with_progress("detaching", |progress| client.detach(asked, progress));
         let Err(ControlError::Lost { error, hint, lost }) = answer else {
@@ -272,7 +291,7 @@ fn through_daemon(control: &Path, arguments: &DetachArguments) -> Result<(), Com
                 true => DETACHED_UNMARKED.to_owned(),
                 false => format!("detached{}\n", moved_words(moved)),
             };
-            print_done_with(&format!("{what}{way}"), json!({ "moved_bytes": moved }))?;
+            print_done_with(&format!("{what}{way}"), about(moved, listed))?;
             return match (share_end, to_wipe) {
                 (Some(end), to_wipe) => end.run(to_wipe.is_some()),
                 (None, Some(wipe)) => wipe.run(),
@@ -283,8 +302,9 @@ fn through_daemon(control: &Path, arguments: &DetachArguments) -> Result<(), Com
         lists += 1;
         // Without ranges it was found when the daemon was ending.
         if !arguments.accept_damage || lost.ranges.is_empty() || lists == LISTS_MAX {
-            return Err(CommandError::Lost { error, hint });
+            return Err(CommandError::Lost { error, hint, lost });
         }
+        listed = Some(lost);
         // Only what was listed is given up.
         asked.accept_lost = true;
     }

@@ -19,6 +19,7 @@ use serde_json::json;
 use crate::command::create::random_uuid;
 use crate::error::CommandError;
 use crate::output::count;
+use crate::ready_line::ReadyLine;
 use crate::stdout::{print, print_done, print_json};
 
 /// So many reads at once.
@@ -211,7 +212,11 @@ pub fn run(arguments: &DhisfsArguments) -> Result<(), CommandError> {
             };
             let mounted = mount(file_system, volume.connections()?, directory, &options)?;
             let how = if read_only { ", read-only" } else { "" };
-            print(&format!("mounted on {}{how}\n", directory.display()))?;
+            let words = format!("mounted on {}{how}", directory.display());
+            let mut line = ReadyLine::in_words(&words);
+            line.field("directory", directory.display().to_string());
+            line.field("read_only", read_only);
+            line.print()?;
             while !mounted.has_ended() && signals.take().is_none() {
                 let _ = poll(&mut [PollFd::new(&signals, PollFlags::IN)], Some(&LOOK_INTERVAL));
             }

@@ -52,7 +52,7 @@ pub fn run(arguments: &DrainArguments) -> Result<(), CommandError> {
     let answer = with_progress("draining", |progress| client.request(Command::Drain, progress));
     if let Err(ControlError::Lost { error, hint, lost }) = answer {
         list.tell(&lost)?;
-        return Err(CommandError::Lost { error, hint });
+        return Err(CommandError::Lost { error, hint, lost });
     }
     let moved = moved_bytes(&answer?);
     let words = format!("drained{}\n", moved_words(moved));

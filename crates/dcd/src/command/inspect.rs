@@ -185,7 +185,11 @@ fn show(disk: &InspectDisk, value: &Value, text: &str) -> Result<(), CommandErro
 fn lines_of(value: &Value) -> String {
     let Value::Object(fields) = value else { return String::new() };
     let line = |(name, value): (&String, &Value)| {
-        let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+        let value = match value {
+            Value::String(text) if text.is_empty() => "-".into(),
+            Value::String(text) => text.clone(),
+            value => value.to_string(),
+        };
         format!("  {name:<34} {value}\n")
     };
     fields.iter().map(line).collect()

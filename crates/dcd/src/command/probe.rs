@@ -26,12 +26,13 @@ use dcd_engine::format::superblock::{CacheState, MAGIC, SUPERBLOCK_SIZE};
 use dcd_engine::legs::choose::{Choice, Role, WitnessRole, choose};
 use dcd_engine::units::LINE_SIZE;
 use dcd_engine::volume::format::label::{LABEL_OFFSETS, MEMBER_LABEL_BYTES};
+use serde_json::{Value, json};
 
 use super::{probe_all, probe_shares};
 use crate::config_file;
 use crate::error::CommandError;
 use crate::settings::Settings;
-use crate::stdout::print;
+use crate::stdout::{print, print_json};
 
 /// Where services have their settings, unless another place is named.
 pub const CONFIGURATIONS: &str = "/etc/dcd";
@@ -66,7 +67,7 @@ pub struct ProbeArguments {
     #[arg(long, conflicts_with_all = ["device", "udev"])]
     pub all: bool,
     /// Print JSON.
-    #[arg(long, requires = "all")]
+    #[arg(long)]
     pub json: bool,
     /// Look for settings, control sockets and mounts below this directory.
     #[arg(long, value_name = "DIRECTORY", default_value = "/", requires = "all")]
@@ -99,17 +100,38 @@ pub fn run(arguments: &ProbeArguments) -> Result<(), CommandError> {
     let Some(device) = &arguments.device else { return probe_all::run(arguments) };
     let names = names_of(device, arguments.udev);
     if let Some(shared) = probe_shares::SharedDisk::of(&names, &arguments.configurations) {
-        return print(&match arguments.udev {
-            true => shared.properties(),
-            false => shared.words(device),
-        });
+        return match (arguments.udev, arguments.json) {
+            (true, _) => print(&shared.properties()),
+            (_, true) => print_json(&shared.json(device)),
+            _ => print(&shared.words(device)),
+        };
     }
     let found = probe(&names, &arguments.configurations);
+    if arguments.json && !arguments.udev {
+        return print_json(&json(device, found.as_ref()));
+    }
     print(&match (found, arguments.udev) {
         (Some(found), true) => properties(&found),
         (Some(found), false) => words(device, &found),
         (None, true) => String::new(),
         (None, false) => format!("{}: no disk of a cache\n", device.display()),
+    })
+}
+
+/// The same as in words. Of what is no disk of a cache the role is null.
+fn json(device: &Path, found: Option<&Found>) -> Value {
+    let name = |path: &Path| path.display().to_string();
+    let device = name(device);
+    let Some(found) = found else { return json!({ "device": device, "role": null }) };
+    json!({
+        "device": device,
+        "role": found.role,
+        "service": found.name,
+        "cache": found.uuid,
+        "data_disks": found.data_disks.iter().map(|disk| name(disk)).collect::<Vec<_>>(),
+        "attached": found.is_attached,
+        "member_of_volume": found.member.is_some(),
+        "witness": found.word,
     })
 }
 

@@ -7,7 +7,8 @@ use dcd_daemon::device::device_spec::DeviceSpec;
 use dcd_daemon::device::identity::DiskIdentity;
 use dcd_daemon::device::shares::{Place, directory_at};
 use dcd_daemon::units_text::format_size;
-use dcd_engine::format::share_directory::{ShareDirectory, ShareState};
+use dcd_engine::format::share_directory::{Share, ShareDirectory, ShareState};
+use serde_json::{Value, json};
 
 use super::probe::{cache_disks_of, read_cache, services};
 use crate::output::count;
@@ -91,11 +92,7 @@ impl SharedDisk {
         );
         for share in shares {
             let path = device.join(&share.name);
-            let is_its = |service: &&Service| {
-                let named = service.share.as_ref();
-                named.is_some_and(|it| *it == share.name || *it == share.cache.to_string())
-            };
-            let of = match self.services.iter().find(is_its) {
+            let of = match self.service_of(share) {
                 Some(service) => format!("of service {}", service.name),
                 None => "of no service".into(),
             };
@@ -109,5 +106,36 @@ impl SharedDisk {
             text += &format!("  {} {of}, cache {}: {state}\n", share.name, share.cache);
         }
         text
+    }
+
+    fn service_of(&self, share: &Share) -> Option<&Service> {
+        let is_its = |it: &String| *it == share.name || *it == share.cache.to_string();
+        self.services.iter().find(|service| service.share.as_ref().is_some_and(is_its))
+    }
+
+    /// For programs.
+    pub fn json(&self, device: &Path) -> Value {
+        let share = |share: &Share| {
+            let path = device.join(&share.name);
+            json!({
+                "share": share.name,
+                "service": self.service_of(share).map(|service| &service.name),
+                "cache": share.cache.to_string(),
+                "attached": share.state == ShareState::InUse
+                    && read_cache(&[path.as_path()], None).may_be_newer(),
+                "state": match share.state {
+                    ShareState::InUse => "in use",
+                    ShareState::Making => "being made",
+                    ShareState::Leaving => "being given back",
+                },
+            })
+        };
+        json!({
+            "device": device.display().to_string(),
+            "role": "cache-disk",
+            "attached": self.is_attached,
+            "free_bytes": self.directory.free_bytes(),
+            "shares": self.directory.shares().iter().map(share).collect::<Vec<_>>(),
+        })
     }
 }

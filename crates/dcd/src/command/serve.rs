@@ -18,12 +18,13 @@ use dcd_daemon::units_text::{format_duration, format_size};
 use dcd_daemon::window_hook::WindowHookOptions;
 use dcd_engine::DestagePolicyKind;
 use dcd_engine::config::ConfigError;
+use serde_json::{Value, json};
 
 use crate::config_file;
 use crate::error::CommandError;
+use crate::ready_line::ReadyLine;
 use crate::running_settings::RunningSettings;
 use crate::settings::{AckArgument, PolicyArgument, Settings, TakeOverArgument};
-use crate::stdout::print;
 
 /// Serve the cached disk, in the foreground.
 ///
@@ -99,7 +100,7 @@ pub fn run(arguments: ServeArguments) -> Result<(), CommandError> {
     let options = options(arguments)?;
     super::take_over::take_over(&options)?;
     // A reader that wants only the ready line, or not even that, does not end the daemon.
-    let outcome = serve(options, &mut |ready| drop(print(&ready_line(ready))))?;
+    let outcome = serve(options, &mut |ready| drop(ready_line(ready).print()))?;
     match outcome {
         Outcome::Aborted => Err(CommandError::Aborted),
         Outcome::ShutDownUnderUsers => Err(CommandError::StoppedUnderUsers),
@@ -283,57 +284,56 @@ fn window_hook_options(
     Ok(Some(WindowHookOptions { command, timeout, keeper, keeper_arguments }))
 }
 
-/// One line for people and scripts: `ready`, then words of the form `name=value`.
-fn ready_line(ready: &Ready) -> String {
-    let mut line = format!("ready uuid={} size={}", ready.uuid, ready.size_bytes);
-    for address in &ready.nbd {
-        line += &format!(" nbd={address}");
+/// What is told once all frontends are there.
+fn ready_line(ready: &Ready) -> ReadyLine {
+    let mut line = ReadyLine::new();
+    line.add("uuid", ready.uuid);
+    line.word("size", ready.size_bytes);
+    line.field("size_bytes", ready.size_bytes);
+    line.nbd_and_file(&ready.nbd, ready.fuse.as_ref());
+    let dead = ready.fuse.iter().flat_map(|fuse| &fuse.dead).map(|dead| {
+        line.word("dead", dead.path.display());
+        dead.mounts.iter().for_each(|place| line.word("dead-mount", place.display()));
+        let mounts: Vec<_> = dead.mounts.iter().map(|it| it.display().to_string()).collect();
+        json!({ "device": dead.path.display().to_string(), "mounts": mounts })
+    });
+    let dead: Vec<Value> = dead.collect();
+    if !dead.is_empty() {
+        line.field("dead", dead);
     }
-    if let Some(fuse) = &ready.fuse {
-        line += &format!(" file={}", fuse.file.display());
-        if let Some(device) = &fuse.loop_device {
-            line += &format!(" loop={}", device.display());
-        }
-        for dead in &fuse.dead {
-            line += &format!(" dead={}", dead.path.display());
-            for place in &dead.mounts {
-                line += &format!(" dead-mount={}", place.display());
-            }
-        }
-    }
-    if let Some(device) = &ready.ublk {
-        line += &format!(" ublk={}", device.display());
-    }
-    if let Some(socket) = &ready.vhost_user {
-        line += &format!(" vhost-user={}", socket.display());
-    }
+    line.devices(ready.ublk.as_ref(), ready.vhost_user.as_ref());
     if let Some(address) = &ready.metrics {
-        line += &format!(" metrics=http://{address}/metrics");
+        line.add("metrics", format_args!("http://{address}/metrics"));
     }
     match &ready.http {
-        Some(HttpAddress::Tcp(address)) => line += &format!(" http=http://{address}/"),
-        Some(HttpAddress::Unix(path)) => line += &format!(" http=unix:{}", path.display()),
+        Some(HttpAddress::Tcp(address)) => line.add("http", format_args!("http://{address}/")),
+        Some(HttpAddress::Unix(path)) => line.add("http", format_args!("unix:{}", path.display())),
         None => {}
     }
     if let Some(control) = &ready.control {
-        line += &format!(" control={}", control.display());
+        line.add("control", control.display());
     }
     let recovery = &ready.recovery;
     let took = std::time::Duration::from_nanos(recovery.duration.0);
-    line += &format!(
-        " opened-in={} read={} records={} from-memory={} dirty={}",
-        format_duration(took),
-        format_size(recovery.bytes_read).replace(' ', ""),
-        recovery.records,
-        recovery.records_from_memory,
-        format_size(recovery.dirty_lines * dcd_engine::units::LINE_SIZE).replace(' ', ""),
-    );
+    let dirty_bytes = recovery.dirty_lines * dcd_engine::units::LINE_SIZE;
+    line.word("opened-in", format_duration(took));
+    line.field("opened_in_s", took.as_secs_f64());
+    line.word("read", format_size(recovery.bytes_read).replace(' ', ""));
+    line.field("read_bytes", recovery.bytes_read);
+    line.word("records", recovery.records);
+    line.field("records", recovery.records);
+    line.word("from-memory", recovery.records_from_memory);
+    line.field("records_from_memory", recovery.records_from_memory);
+    line.word("dirty", format_size(dirty_bytes).replace(' ', ""));
+    line.field("dirty_bytes", dirty_bytes);
     if !ready.degraded.is_empty() {
         let members: Vec<String> = ready.degraded.iter().map(u8::to_string).collect();
-        line += &format!(" degraded={}", members.join(","));
+        line.word("degraded", members.join(","));
+        line.field("degraded", ready.degraded.clone());
     }
     if recovery.poisoned_lines > 0 {
-        line += &format!(" lost-lines={}", recovery.poisoned_lines);
+        line.word("lost-lines", recovery.poisoned_lines);
+        line.field("lost_lines", recovery.poisoned_lines);
     }
-    line + "\n"
+    line
 }

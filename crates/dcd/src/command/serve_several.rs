@@ -12,13 +12,16 @@ use dcd_daemon::http::address::HttpAddress;
 use dcd_daemon::pair::book::PairBook;
 use dcd_daemon::process::service_manager;
 use dcd_daemon::serve::ServeError;
-use dcd_daemon::serve::several::{CacheProcess, SeveralOptions, serve_several};
+use dcd_daemon::serve::several::{CacheProcess, Said, SeveralOptions, serve_several};
 use dcd_daemon::serve::share_choice::choose_shares;
+use serde_json::{Map, Value};
 
 use super::serve::{ServeArguments, options, settings_of};
 use crate::error::{CommandError, exit_code};
+use crate::output::wants_json;
+use crate::ready_line::ReadyLine;
 use crate::settings::Settings;
-use crate::stdout::print;
+use crate::stdout::{print, print_json_line};
 
 pub fn run(arguments: &ServeArguments) -> Result<(), CommandError> {
     check(arguments)?;
@@ -35,15 +38,46 @@ pub fn run(arguments: &ServeArguments) -> Result<(), CommandError> {
             arguments: flags.iter().cloned().chain(file_arguments).collect(),
         }
     });
-    let options = SeveralOptions { program, caches: caches.collect(), quiet: arguments.quiet };
+    let options = SeveralOptions {
+        program,
+        caches: caches.collect(),
+        quiet: arguments.quiet,
+        json: wants_json(),
+    };
     // A reader that wants only the first lines, or none, ends no daemon.
-    let failed = serve_several(options, &mut |line| drop(print(line)))?;
+    let failed = serve_several(options, &mut |said| drop(relay(&said)))?;
     let Some(first) = failed.first() else { return Ok(()) };
     Err(CommandError::CachesFailed {
         code: first.code.unwrap_or(exit_code::USER),
         failed: failed.iter().map(|cache| format!("{} {}", cache.name, cache.how)).collect(),
         of: arguments.config.len(),
     })
+}
+
+/// Tells on stdout what a cache has said there, and that all have begun.
+fn relay(said: &Said<'_>) -> Result<(), CommandError> {
+    match said {
+        Said::Line { cache, line } if wants_json() => print_json_line(&of_name(cache, line)),
+        Said::Line { cache, line } => print(&format!("{cache}: {line}\n")),
+        Said::Ready { running, ended } => {
+            let mut line = ReadyLine::new();
+            line.word("caches", running.len());
+            line.field("caches", running.clone());
+            ended.iter().for_each(|name| line.word("ended", name));
+            line.field("ended", ended.clone());
+            line.print()
+        }
+    }
+}
+
+/// The object that a cache has printed, with its name.
+fn of_name(cache: &str, line: &str) -> Value {
+    let mut object = match serde_json::from_str(line) {
+        Ok(Value::Object(object)) => object,
+        _ => Map::from_iter([("said".into(), line.into())]),
+    };
+    object.insert("cache".into(), cache.into());
+    object.into()
 }
 
 /// The words of our command line for each daemon, which gets a file of its own.

@@ -11,8 +11,8 @@ use dcd_daemon::serve::UblkNumber;
 use dcd_daemon::serve::slow_disk::{SlowDiskOptions, slow_disk};
 
 use crate::error::CommandError;
+use crate::ready_line::ReadyLine;
 use crate::settings::parse_ublk;
-use crate::stdout::print;
 
 /// Serve a disk over NBD, FUSE, ublk or vhost-user without a cache, for comparison.
 ///
@@ -90,24 +90,13 @@ pub fn run(arguments: &SlowDiskArguments) -> Result<(), CommandError> {
 /// Serves until a signal, and prints the ready line.
 pub fn serve(options: SlowDiskOptions) -> Result<(), CommandError> {
     slow_disk(options, &mut |ready| {
-        let mut line = format!("ready size={}", ready.size_bytes);
-        for address in &ready.nbd {
-            line += &format!(" nbd={address}");
-        }
-        if let Some(fuse) = &ready.fuse {
-            line += &format!(" file={}", fuse.file.display());
-            if let Some(device) = &fuse.loop_device {
-                line += &format!(" loop={}", device.display());
-            }
-        }
-        if let Some(device) = &ready.ublk {
-            line += &format!(" ublk={}", device.display());
-        }
-        if let Some(socket) = &ready.vhost_user {
-            line += &format!(" vhost-user={}", socket.display());
-        }
+        let mut line = ReadyLine::new();
+        line.word("size", ready.size_bytes);
+        line.field("size_bytes", ready.size_bytes);
+        line.nbd_and_file(&ready.nbd, ready.fuse.as_ref());
+        line.devices(ready.ublk.as_ref(), ready.vhost_user.as_ref());
         // A reader that went away does not end the disk.
-        drop(print(&(line + "\n")));
+        drop(line.print());
     })?;
     Ok(())
 }

@@ -38,7 +38,7 @@ pub fn panel(report: &StatusReport, paint: Paint) -> String {
 
 /// `name value`, the names under each other.
 fn line(name: &str, value: &str) -> String {
-    format!("  {name:<14} {value}\n")
+    format!("  {}\n", format!("{name:<14} {value}").trim_end())
 }
 
 fn facts(report: &StatusReport, paint: Paint) -> String {
@@ -66,6 +66,10 @@ fn facts(report: &StatusReport, paint: Paint) -> String {
     text += &line("isolation", &isolation_words(&report.isolation));
     for dead in &report.dead_loops {
         text += &line("dead device", dead);
+    }
+    for name in &report.names_lost {
+        let words = format!("{name} leads elsewhere: give the file that is served this name again");
+        text += &line("lost name", &paint.paint(Colour::Warning, &words));
     }
     if let Some(problem) = &report.vhost_user_problem {
         text += &line("vhost-user", problem);
@@ -512,6 +516,7 @@ mod tests {
         report.memory.path = "/dev/shm".into();
         report.cache_disk_error = Some("error".into());
         report.dead_loops = vec!["/dev/loop7".into()];
+        report.names_lost = vec!["fast.img".into()];
         let honest = json!(report);
         let mut leaves = 0;
         each(&mut honest.clone(), &mut |_| leaves += 1);

@@ -216,7 +216,8 @@ pub fn run(arguments: &StoreArguments) -> Result<(), CommandError> {
             let copied = with_progress("copying", |told| {
                 dcd_store::offline::copy(store, snapshot.as_ref(), to, told)
             })?;
-            print(&format!("copied {} to {}\n", format_size(copied), to.display()))
+            let words = format!("copied {} to {}\n", format_size(copied), to.display());
+            print_done_with(&words, json!({ "copied_bytes": copied }))
         }
         What::Check { store, snapshot } => check(store, snapshot.as_ref()),
         What::Clone { store, to, snapshot } => {
@@ -224,7 +225,7 @@ pub fn run(arguments: &StoreArguments) -> Result<(), CommandError> {
                 dcd_store::offline::clone_to(store, snapshot.as_ref(), to, told)
             })?;
             let words = format!("{to} has the same {}\n", format_size(cloned));
-            print_done_with(&words, json!({ "bytes": cloned }))
+            print_done_with(&words, json!({ "copied_bytes": cloned }))
         }
         What::Snapshot(SnapshotVerb::Add { which }) => {
             which.change(StoreCommand::Snapshot { name: which.name.clone() }, true)?;
@@ -249,7 +250,7 @@ pub fn run(arguments: &StoreArguments) -> Result<(), CommandError> {
 fn check(store: &StoreName, snapshot: Option<&SnapshotName>) -> Result<(), CommandError> {
     let problems = dcd_store::offline::check(store, snapshot).map_err(failed)?;
     if problems.is_empty() {
-        return print("ok\n");
+        return print_done("ok\n");
     }
     let problem = format!("{store}: {} problems: {}", problems.len(), problems.join("; "));
     let hint = "restore these objects from versions of the bucket; what the log has is newer";

@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 
 use crate::daemons;
 use crate::error::CommandError;
-use crate::stdout::print;
+use crate::ready_line::ReadyLine;
 
 /// How often daemons are asked while somebody watches.
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -55,7 +55,9 @@ pub fn run(arguments: &WebArguments) -> Result<(), CommandError> {
         Some(address) => format!("http://{address}/"),
         None => arguments.http.to_string(),
     };
-    print(&format!("ready http={address}\n"))?;
+    let mut line = ReadyLine::new();
+    line.add("http", address);
+    line.print()?;
     loop {
         // The first look is for whoever comes first.
         if shown.take_wanted() {

@@ -82,7 +82,7 @@ impl Wipe {
 
     /// Of the cache that a daemon serves, which knows its disks by names of its own.
     pub fn of_served(status: &StatusReport) -> Result<Wipe, CommandError> {
-        let there = std::fs::read_link(format!("/proc/{}/cwd", status.pid)).unwrap_or_default();
+        let there = there(status);
         let mut paths = Vec::new();
         for leg in status.legs.iter().filter(|leg| leg.state != "taken-out") {
             let Some(path) = leg.disk.as_ref().map(|disk| as_seen(&there, disk)) else { continue };
@@ -216,7 +216,7 @@ pub fn in_order<'d>(
 
 /// The cache-disks of a cache that a daemon serves: one, or all legs that it knows.
 pub fn disks_of_served(status: &StatusReport) -> Vec<PathBuf> {
-    let there = std::fs::read_link(format!("/proc/{}/cwd", status.pid)).unwrap_or_default();
+    let there = there(status);
     if status.legs.is_empty() {
         let named: Result<DeviceSpec, _> = status.cache_disk.parse();
         let named =
@@ -229,6 +229,11 @@ pub fn disks_of_served(status: &StatusReport) -> Vec<PathBuf> {
         .filter_map(|leg| leg.disk.as_ref())
         .map(|disk| as_seen(&there, disk))
         .collect()
+}
+
+/// The directory from which the names of a running dcd are seen.
+pub fn there(status: &StatusReport) -> PathBuf {
+    std::fs::read_link(format!("/proc/{}/cwd", status.pid)).unwrap_or_default()
 }
 
 /// Whether a leg holds what is older, by the labels of all.

@@ -70,7 +70,7 @@ impl CommandError {
                 "serve the volume with it, `dcd serve --cache-disk {}`; if it is broken, --force gives it up",
                 place.display()
             )),
-            CommandError::Import(problem) => import_hint(problem),
+            CommandError::Import { problem, .. } => import_hint(problem),
             CommandError::NoStaticMetadata { .. } => {
                 Some("it is known of ext2, ext3, ext4 and XFS; give their device or a directory on them".into())
             }
@@ -91,6 +91,9 @@ impl CommandError {
                 "see dmesg for errors of the disk, then try again, or put another in its place: `dcd cache-disk replace UUID DISK`"
                     .into(),
             ),
+            CommandError::ListInJson => {
+                Some("leave --lost-list out: the error in JSON lists all of it; or give it a file".into())
+            }
             CommandError::SetTwice { .. } => Some("leave one of them out".into()),
             CommandError::ModelOfSlowed => {
                 Some("give --disk a path, or --disk model:PROFILE:FILE without --model".into())

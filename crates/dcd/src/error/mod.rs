@@ -21,6 +21,7 @@ use dcd_daemon::device::foreign_content::Content;
 use dcd_daemon::http::token::TokenError;
 use dcd_daemon::pair::book::PairProblem;
 use dcd_daemon::pair::members::MemberError;
+use dcd_daemon::report::lost::LostReport;
 use dcd_daemon::serve::ServeError;
 use dcd_daemon::units_text::format_size;
 use dcd_engine::format::geometry::GeometryError;
@@ -98,10 +99,12 @@ pub enum CommandError {
     #[error("the legs have no witness that is there")]
     NoWitness,
     /// A leg could not be filled.
-    #[error("leg {leg} is not filled: {why}")]
+    #[error("leg {leg} ({disk}) is not filled: {why}")]
     LegFailed {
         /// Which.
         leg: Uuid,
+        /// Its disk.
+        disk: String,
         /// Why.
         why: String,
     },
@@ -151,8 +154,16 @@ pub enum CommandError {
     #[error(transparent)]
     Member(#[from] MemberError),
     /// A volume cannot be imported.
-    #[error("cannot import the volume: {0}")]
-    Import(ImportError),
+    #[error(
+        "cannot import the volume: {}{problem}",
+        disk.as_ref().map_or(String::new(), |disk| format!("{}: ", disk.display()))
+    )]
+    Import {
+        /// The disk of the member that does not fit.
+        disk: Option<PathBuf>,
+        /// What is wrong.
+        problem: ImportError,
+    },
     /// Its own cache-disk is there.
     #[error("the cache-disk of this volume, {}, is there, and may hold what the members have not", place.display())]
     CacheDiskThere {
@@ -643,14 +654,19 @@ pub enum CommandError {
     /// A second signal wanted no end in order.
     #[error("stopped at once, like a crash")]
     Aborted,
-    /// Blocks are lost; they have been listed.
+    /// Blocks are lost; they have been listed, with `--json` here alone.
     #[error("{error}")]
     Lost {
         /// What could not be done, and why.
         error: String,
         /// What to do.
         hint: Option<String>,
+        /// Which.
+        lost: LostReport,
     },
+    /// Two kinds of text for stdout.
+    #[error("--json and a --lost-list on standard output do not go together")]
+    ListInJson,
     /// A signal came before the end of a detach.
     #[error(
         "the detach was cancelled: {} moved, {} stay in the cache",

@@ -9,6 +9,7 @@ use dcd_client::plain::{plain, plain_json};
 use dcd_daemon::device::device_spec::DeviceSpecError;
 use dcd_daemon::frontend::nbd::listen::ListenError;
 use dcd_daemon::process::log;
+use dcd_daemon::report::lost::LostReport;
 use dcd_daemon::units_text::UnitError;
 use serde_json::json;
 
@@ -30,7 +31,11 @@ impl CommandError {
             }
             _ => vec![Told::of(self.to_string(), self.hint().or_else(|| Some(help_hint())))],
         };
-        tell(&told, self.exit_code());
+        let lost = match self {
+            CommandError::Lost { lost, .. } => Some(lost),
+            _ => None,
+        };
+        tell(&told, self.exit_code(), lost);
     }
 }
 
@@ -48,8 +53,9 @@ impl Told {
     }
 }
 
-/// Tells what is wrong; as JSON the first of it, with the others in a list.
-fn tell(all: &[Told], code: u8) {
+/// Tells what is wrong; as JSON the first of it, with the others in a list, and with what is lost,
+/// which is told of elsewhere in words.
+fn tell(all: &[Told], code: u8, lost: Option<&LostReport>) {
     use std::io::Write;
     if wants_json() {
         let object = |told: &Told| json!({ "message": told.error, "hint": told.hint });
@@ -57,6 +63,9 @@ fn tell(all: &[Told], code: u8) {
         let mut error = object(first);
         error["code"] = kind(code).into();
         error["exit_code"] = code.into();
+        if let Some(lost) = lost {
+            error["lost"] = json!(lost);
+        }
         if !others.is_empty() {
             error["others"] = others.iter().map(object).collect();
         }
@@ -111,7 +120,7 @@ fn for_root(hint: &str) -> String {
 /// Tells of a bad command line in the same form: clap would take several lines.
 pub fn report_command_line(error: &clap::Error) {
     let (text, hint) = command_line_words(error);
-    tell(&[Told::of(text, Some(hint))], exit_code::COMMAND_LINE);
+    tell(&[Told::of(text, Some(hint))], exit_code::COMMAND_LINE, None);
 }
 
 /// What there is to ask for. Who reports errors knows no verbs: `main` says it.

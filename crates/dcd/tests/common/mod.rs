@@ -81,7 +81,9 @@ impl Folder {
         let stdout = child.stdout.take().unwrap();
         BufReader::new(stdout).read_line(&mut ready).unwrap();
         let served = Served { child: Some(child), ready };
-        if !served.ready.starts_with("ready ") {
+        let is_ready =
+            |line: &str| line.starts_with("ready ") || line.contains("\"state\":\"ready\"");
+        if !is_ready(&served.ready) {
             panic!("dcd {line}: {}", served.kill().stderr);
         }
         served

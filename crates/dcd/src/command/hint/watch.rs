@@ -23,6 +23,7 @@ use dcd_daemon::process::signals::Signals;
 use dcd_daemon::serve::ServeError;
 use dcd_engine::volume::attributes::Attributes;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use serde_json::json;
 
 use super::apply::{Manner, apply};
 use super::{VolumeArguments, metadata, tree};
@@ -30,7 +31,8 @@ use crate::error::CommandError;
 use crate::file_blocks::{FileSystemStart, blocks_of, device_file_system_start, open};
 use crate::hint_rules::{self, HintRules};
 use crate::output::count;
-use crate::stdout::print;
+use crate::ready_line::ReadyLine;
+use crate::stdout::print_done_with;
 use crate::volume_client::VolumeClient;
 
 /// A file is left alone so long after it was closed: it may be written again at once.
@@ -81,14 +83,20 @@ pub fn run(options: &Options<'_>) -> Result<(), CommandError> {
     let mut watch = Watch { options, root, rules, volume, start, waiting, files: 0, extents: 0 };
     let told = watch.tell_metadata()?;
     watch.scan()?;
-    print(&format!(
-        "ready {}: {}, {}{told}, begins at byte {} ({})\n",
+    let mut line = ReadyLine::in_words(&format!(
+        "ready {}: {}, {}{told}, begins at byte {} ({})",
         watch.root.display(),
         count(watch.rules.count() as u64, "rule"),
         count(watch.files, "file"),
         watch.start.offset_bytes,
         watch.start.way
-    ))?;
+    ));
+    line.field("directory", watch.root.display().to_string());
+    line.field("rules", watch.rules.count());
+    line.field("files", watch.files);
+    line.field("offset_bytes", watch.start.offset_bytes);
+    line.field("found", watch.start.way.to_string());
+    line.print()?;
     let mut rescan_at = Instant::now() + options.rescan;
     while signals.take().is_none() {
         watch.take_events(&events)?;
@@ -100,8 +108,10 @@ pub fn run(options: &Options<'_>) -> Result<(), CommandError> {
         watch.wait(&events, &signals, rescan_at);
     }
     let (files, extents) = (count(watch.files, "file"), count(watch.extents, "extent"));
+    let words = format!("looked at {files}, changed {extents}\n");
+    let about = json!({ "files": watch.files, "extents_changed": watch.extents });
     // Whoever wanted only the first line is not told of the end.
-    let _ = print(&format!("looked at {files}, changed {extents}\n"));
+    let _ = print_done_with(&words, about);
     Ok(())
 }
 

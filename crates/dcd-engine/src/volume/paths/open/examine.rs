@@ -4,7 +4,7 @@
 use crate::buffer::Buffer;
 use crate::error::VolumeOpenError;
 use crate::io::{Device, IoDone, IoError, IoOperation};
-use crate::units::Time;
+use crate::units::{MemberIndex, Time};
 use crate::volume::format::header::VolumeHeader;
 use crate::volume::paths::open::Reads;
 use crate::volume::status::VolumeStatus;
@@ -29,6 +29,26 @@ impl Volume {
         volume.opening().reads = Reads::All;
         volume.read_tables(&mut read)?;
         Ok(volume.status())
+    }
+
+    /// Whether the members went on with another cache-disk than this one: a member that has a label
+    /// which this one cannot have given it, as the error of a start says it. `labels`: numbers of
+    /// those that are there. What cannot be read tells nothing.
+    pub fn left_behind(
+        header: VolumeHeader,
+        area_offset: u64,
+        labels: &[(MemberIndex, u64)],
+        mut read: impl FnMut(u64, &mut Buffer) -> Result<(), IoError>,
+    ) -> Option<VolumeOpenError> {
+        let members = vec![None; header.config.members];
+        let parts = VolumeParts { header, members, others: Vec::new(), degraded: true };
+        let mut volume = Volume::open(Time::ZERO, parts, area_offset).ok()?;
+        volume.opening().reads = Reads::All;
+        volume.read_tables(&mut read).ok()?;
+        // Labels are written before the journal knows, one epoch at a time.
+        let newest = volume.epoch + 1;
+        let (member, label) = *labels.iter().find(|(_, label)| *label > newest)?;
+        Some(VolumeOpenError::CacheDiskOlder { member, label, newest })
     }
 
     /// Goes on with an opening until the tables are known.
