@@ -70,6 +70,7 @@ pub fn seeds(target: &str) -> Vec<(String, Vec<u8>)> {
         "device_client" => numbered(device_answers()),
         "control_request" => texts(&[
             "{\"command\":\"status\"}\n{\"command\":\"metrics\"}\n",
+            "{\"store\":{\"snapshot\":{\"name\":\"a-1\"}}}\n{\"store\":{\"remove-snapshot\":{\"name\":\"../a\"}}}\n",
             "{\"command\":\"ping\"}\n\n  \n{\"command\":\"drain\"}\n{\"command\":\"detach\"}",
             "{\"command\":\"flush\",\"more\":[1,2.5e3,null,{\"a\":\"\\u00e4\"}]}\n",
             "{\"sequence\":{\"store\":{\"name\":\"boot\"}}}\n{\"sequence\":\"list\"}\n",
