@@ -32,8 +32,8 @@ fn fill(burnt: u64, first: &impl Fn(&mut Driver)) -> Option<Driver> {
         d.finish_all();
         let status = d.status();
         match (status.segments.free, status.counters.checkpoints > before) {
-            (9..=11, true) => return Some(d),
-            (..9, _) => return None,
+            (8..=11, true) => return Some(d),
+            (..8, _) => return None,
             _ => {}
         }
     }
