@@ -2,7 +2,7 @@
 //! The index of the checkpoint is in it ([`super::load`]).
 //!
 //! ```text
-//! 1. Damage that the checkpoint lists leaves the table.
+//! 1. Segments learn which filling they are of. Damage that the checkpoint lists leaves the table.
 //! 2. What it says of segments that the records announce is dropped: it was overwritten by records
 //!    before the announcement, or was destaged and flushed, above no zeroes that the checkpoint
 //!    lists.
@@ -24,7 +24,9 @@ use crate::format::record::Entry;
 use crate::log::lookup_table::{DeadSlots, Walker};
 use crate::log::rebuilt_zeroes::RebuiltZeroes;
 use crate::log::sweep::Sweep;
-use crate::units::{FRAGMENTS_PER_LINE, FragmentMask, Line, SlotIndex};
+use crate::units::{
+    FRAGMENTS_PER_LINE, FragmentMask, Line, SegmentIndex, SegmentSerial, SlotIndex,
+};
 use crate::used_places::UsedPlaces;
 use crate::zero_ranges::ZeroRange;
 
@@ -38,6 +40,8 @@ pub(super) struct TooManyLines;
 /// How far it is.
 pub(super) struct Replay {
     step: ReplayStep,
+    /// Which fillings the segments of the checkpoint are of.
+    filled: vec::IntoIter<(SegmentIndex, SegmentSerial)>,
     /// Segments whose slots in the checkpoint do not count.
     pub(super) is_announced: UsedPlaces,
     records: vec::IntoIter<FoundRecord>,
@@ -56,6 +60,7 @@ pub(super) type FoundEntry = (Entry, SlotIndex, bool);
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum ReplayStep {
+    Filled,
     Damage,
     Drop,
     /// The same of what is not in memory.
@@ -80,9 +85,7 @@ impl Engine {
         let zeroes = std::mem::take(&mut checkpoint.zeroes);
         let witnesses = std::mem::take(&mut checkpoint.witnesses);
         let poisoned = std::mem::take(&mut checkpoint.poisoned);
-        for (segment, serial) in std::mem::take(&mut checkpoint.filled) {
-            self.log.segments.found_filling(segment, serial);
-        }
+        let filled = std::mem::take(&mut checkpoint.filled).into_iter();
         for range in zeroes {
             self.replay_zeroes(range);
         }
@@ -93,7 +96,8 @@ impl Engine {
             .filter(|(_, mask)| !mask.is_empty())
             .collect();
         self.recovery().replay = Some(Box::new(Replay {
-            step: ReplayStep::Damage,
+            step: ReplayStep::Filled,
+            filled,
             is_announced,
             records: found.into_iter(),
             unfinished: Vec::new(),
@@ -109,6 +113,16 @@ impl Engine {
         let mut left = self.config.limits.checkpoint_lines;
         while left > 0 {
             match replay.step {
+                ReplayStep::Filled => {
+                    let part = left.saturating_mul(SEGMENTS_FOR_ENTRY);
+                    for (segment, serial) in replay.filled.by_ref().take(part) {
+                        self.log.segments.found_filling(segment, serial);
+                    }
+                    match replay.filled.len() {
+                        0 => replay.step = ReplayStep::Damage,
+                        _ => left = 0,
+                    }
+                }
                 ReplayStep::Damage => {
                     let lines = || self.poisoned.keys().copied().collect();
                     if self.table.has_budget() && !self.is_admitted(&mut replay.paged, lines()) {
