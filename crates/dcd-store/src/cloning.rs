@@ -57,26 +57,41 @@ pub(crate) async fn clone_store(
         done += bytes_of(&object);
         told(done, total);
     }
-    // 3. Its owner last: behind that nobody has to write here.
+    end_clone(from, &Window { places, counts }, to, nonce).await
+}
+
+/// Steps 3 and 4. Tells how many bytes are in use.
+pub(crate) async fn end_clone(
+    from: &StoreDisk,
+    window: &Window,
+    to: &Bucket,
+    nonce: &str,
+) -> Result<u64, StoreFailure> {
+    // 3. Another one may have made the same clone meanwhile, and somebody may use it. Looked at
+    //    before, so that they are not disturbed; and again when nobody else can write to the map:
+    //    whoever opens it behind that shuts us out.
+    to.is_clone_of_ours(nonce).await?;
     let owner = Owner { cache: None, window: None, ..from.map.owner.clone() };
     let map = Map::of_clone(to).await?;
     let written = async {
-        for rows in places.chunks(ROWS_AT_ONCE) {
+        to.is_clone_of_ours(nonce).await?;
+        for rows in window.places.chunks(ROWS_AT_ONCE) {
             let mut batch = WriteBatch::new();
             rows.iter().for_each(|(line, place)| batch.put_bytes(line_key(*line), place.encode()));
             map.write_large(batch, rows.len() * ROW_BYTES).await?;
         }
         let mut batch = WriteBatch::new();
-        for (object, count) in &counts {
+        for (object, count) in &window.counts {
             batch.put_bytes(object.counts_key(), count.encode());
         }
         batch.put(OWNER_KEY, owner.encode());
-        map.write_large(batch, counts.len() * ROW_BYTES).await
+        map.write_large(batch, window.counts.len() * ROW_BYTES).await
     };
     let written = written.await;
     map.close().await;
     written?;
-    // 4.
+    // 4. Two that come here have written the same.
+    to.is_clone_of_ours(nonce).await?;
     to.end_clone(from.size_bytes(), nonce).await?;
-    Ok(places.len() as u64 * LINE_BYTES as u64)
+    Ok(window.places.len() as u64 * LINE_BYTES as u64)
 }

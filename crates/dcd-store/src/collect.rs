@@ -52,7 +52,7 @@ impl StoreDisk {
             let committed = self.order.lock().await;
             let gone = committed.gone.iter();
             gone.filter(|(object, gone)| {
-                now.saturating_sub(gone.since) >= grace_seconds
+                now.saturating_sub(committed.unneeded_since(**gone)) >= grace_seconds
                     && !committed.keeps(**object, **gone)
             })
             .map(|(object, _)| *object)

@@ -44,6 +44,8 @@ pub struct StoreDisk {
     /// Parts of lines are written by one at a time.
     parts: tokio::sync::RwLock<()>,
     next_object: Mutex<u64>,
+    /// As [`Access::Maintain`]: no object is made here.
+    is_maintained: bool,
     broken: Mutex<Option<StoreFailure>>,
 }
 
@@ -55,6 +57,8 @@ pub(crate) struct Committed {
     /// Without a line in use.
     pub(crate) gone: BTreeMap<ObjectId, Gone>,
     pub(crate) snapshots: Snapshots,
+    /// When the last one was, in seconds since 1970.
+    pub(crate) snapshot_removed: u64,
     pub(crate) owner: Owner,
 }
 
@@ -103,7 +107,10 @@ impl StoreDisk {
         let lines = volume.size_bytes / LINE_BYTES as u64;
         let map = Map::open(&bucket, access).await?;
         match Found::look(&bucket, &map, lines).await {
-            Ok(found) => Ok(StoreDisk::of(bucket, map, lines, found)),
+            Ok(found) => {
+                let is_maintained = *access == Access::Maintain;
+                Ok(StoreDisk::of(bucket, map, lines, found, is_maintained))
+            }
             Err(why) => {
                 map.close().await;
                 Err(why)
@@ -111,11 +118,19 @@ impl StoreDisk {
         }
     }
 
-    fn of(bucket: Bucket, map: Map, lines: u64, found: Found) -> Arc<StoreDisk> {
+    fn of(
+        bucket: Bucket,
+        map: Map,
+        lines: u64,
+        found: Found,
+        is_maintained: bool,
+    ) -> Arc<StoreDisk> {
         let Found { layers, counts, gone, snapshots } = found;
         let next_row = layers.rows.last().map_or(0, |last| last + 1);
         let owner = map.owner.clone();
-        let committed = Committed { next_row, counts, gone, snapshots, owner };
+        // Who reads a removed one may do so yet, wherever it was removed.
+        let snapshot_removed = bucket.unix_seconds();
+        let committed = Committed { next_row, counts, gone, snapshots, snapshot_removed, owner };
         Arc::new(StoreDisk {
             bucket,
             map,
@@ -125,6 +140,7 @@ impl StoreDisk {
             order: tokio::sync::Mutex::new(committed),
             parts: tokio::sync::RwLock::default(),
             next_object: Mutex::new(0),
+            is_maintained,
             broken: Mutex::new(None),
         })
     }
@@ -391,10 +407,14 @@ impl StoreDisk {
         ObjectId { epoch: self.map.owner.epoch, number: *next }
     }
 
-    /// Those that were made are before this one.
-    pub(crate) fn next_object(&self) -> ObjectId {
+    /// Objects that were made are before this one, and those that are made later are not.
+    pub(crate) fn objects_end(&self) -> ObjectId {
+        let epoch = self.map.owner.epoch;
+        if self.is_maintained {
+            return ObjectId { epoch: epoch + 1, number: 0 };
+        }
         let next = self.next_object.lock().unwrap_or_else(PoisonError::into_inner);
-        ObjectId { epoch: self.map.owner.epoch, number: *next + 1 }
+        ObjectId { epoch, number: *next + 1 }
     }
 
     /// Begins to upload what is open.

@@ -65,6 +65,8 @@ pub struct Map {
     handle: Handle,
     bucket: Bucket,
     pub owner: Owner,
+    /// The one that is read.
+    pub snapshot: Option<Snapshot>,
     /// Which opening has it, as the store says or is to say with the next batch.
     claimed: Mutex<Option<Claimed>>,
     /// Batches since the last table of the map was begun.
@@ -257,7 +259,7 @@ impl Map {
     fn of(handle: Handle, bucket: &Bucket) -> Map {
         let (bucket, owner) = (bucket.clone(), Owner::default());
         let (claimed, since_table) = (Mutex::default(), AtomicU32::new(0));
-        Map { handle, bucket, owner, claimed, since_table }
+        Map { handle, bucket, owner, snapshot: None, claimed, since_table }
     }
 
     /// # Errors
@@ -278,7 +280,9 @@ impl Map {
         if let Access::Snapshot(name) = access {
             let found = map.mode_of(name).await;
             map.close().await;
-            map.handle = Handle::Reader(Box::new(open_reader(bucket, found?).await?));
+            let (snapshot, mode) = found?;
+            map.snapshot = Some(snapshot);
+            map.handle = Handle::Reader(Box::new(open_reader(bucket, mode).await?));
             let looked_at = map.look_at_owner(access).await;
             return map.closed_unless(looked_at).await;
         }
@@ -313,7 +317,7 @@ impl Map {
                             "{}: a dcd has it open: its lease ends in {left} s, unless it is renewed",
                             self.bucket.name()
                         ),
-                        "ask where that runs, with the same command",
+                        "ask where that runs, with the same command, and --control if its control socket is not in /run/dcd: `dcd list`",
                     ))
                 });
             }
@@ -572,7 +576,7 @@ impl Map {
     }
 
     /// How a snapshot is read.
-    async fn mode_of(&self, name: &SnapshotName) -> Result<DbReaderMode, StoreFailure> {
+    async fn mode_of(&self, name: &SnapshotName) -> Result<(Snapshot, DbReaderMode), StoreFailure> {
         let snapshots = self.rows(b'n', number_of_snapshot_key, Snapshot::decode).await?;
         let Some(found) = snapshots.values().find(|it| it.name == name.as_str()) else {
             let there: Vec<&str> = snapshots.values().map(|it| it.name.as_str()).collect();
@@ -587,7 +591,7 @@ impl Map {
                 "remove it: dcd store snapshot remove",
             )
         })?;
-        Ok(DbReaderMode::Checkpoint(kept.id))
+        Ok((found.clone(), DbReaderMode::Checkpoint(kept.id)))
     }
 
     /// Rows of one kind, by their keys.

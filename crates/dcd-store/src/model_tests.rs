@@ -35,7 +35,7 @@ use dcd_protocol::store::{
     SnapshotName, StoreFailure, TakeOver,
 };
 
-use crate::cloning::clone_store;
+use crate::cloning::{clone_store, end_clone};
 use crate::disk::StoreDisk;
 use crate::format::LINE_BYTES;
 use crate::keeper::STACK_BYTES;
@@ -294,6 +294,7 @@ impl World {
             2 => {
                 let patience = LEASE_SECONDS + CLOCKS_DIFFER_SECONDS;
                 tokio::time::sleep(Duration::from_secs(patience)).await;
+                self.snapshot_without_a_cache().await;
                 self.start("far away")
             }
             _ => self.go_on(),
@@ -366,6 +367,25 @@ impl World {
             return false;
         }
         true
+    }
+
+    /// Of a store that nobody has open, which is written to later.
+    async fn snapshot_without_a_cache(&mut self) {
+        let opened = StoreDisk::open(self.bucket.clone(), &Access::Maintain);
+        let disk = self.quietly(opened).await.unwrap_or_else(|why| panic!("{why}"));
+        self.settle_snapshots(&disk).await;
+        self.check_alone().await;
+        for name in ["s0", "s1"] {
+            let wanted: SnapshotName = name.parse().unwrap();
+            if self.snapshots.remove(name).is_some() {
+                self.quietly(disk.remove_snapshot(&wanted)).await.unwrap();
+            } else {
+                let nonce = self.random.next().to_string();
+                self.quietly(disk.take_snapshot(&wanted, &nonce)).await.unwrap();
+                self.snapshots.insert(name.into(), self.committed.clone());
+            }
+        }
+        self.quietly(disk.close()).await;
     }
 
     async fn check_snapshot(&mut self) {
@@ -800,9 +820,131 @@ async fn strays_are_dropped() {
     assert!(told.len() < STORE_MESSAGE_BYTES_MAX / 2, "all of them are told: {}", told.len());
 }
 
+/// Taken where nobody has the store open, a snapshot keeps what the last session has made.
+async fn kept_without_a_cache() {
+    let mut bucket = Bucket::of("test".into(), Path::from("a/b"), Arc::new(InMemory::new()));
+    bucket.clock = Some(Arc::new(DefaultSystemClock::new()));
+    assert!(bucket.create(LINES * LINE_BYTES as u64, "nonce").await.unwrap());
+    Map::bind(&bucket, Some("cache"), TakeOver::No).await.unwrap();
+    let access = Access::Write(claim_of("cache"));
+    let disk = StoreDisk::open(bucket.clone(), &access).await.unwrap();
+    let fill = async |disk: &StoreDisk, write: u64| {
+        disk.write(0, content(write).repeat(4).into()).await.unwrap();
+        disk.commit(write).await.unwrap();
+        while disk.collect_with(0).await.unwrap() {}
+    };
+    fill(&disk, 1).await;
+    disk.rest().await.unwrap();
+    disk.close().await;
+    let maintain = StoreDisk::open(bucket.clone(), &Access::Maintain).await.unwrap();
+    let name: SnapshotName = "off".parse().unwrap();
+    maintain.take_snapshot(&name, "1").await.unwrap();
+    maintain.close().await;
+    let disk = StoreDisk::open(bucket.clone(), &access).await.unwrap();
+    fill(&disk, 2).await;
+    fill(&disk, 3).await;
+    let objects = async || bucket.data_objects().await.unwrap().len();
+    assert_eq!(objects().await, 2, "that of the snapshot, and the last");
+    let access = Access::Snapshot(name.clone());
+    let reader = StoreDisk::open(bucket.clone(), &access).await.unwrap();
+    let window = reader.window().await.unwrap();
+    let mut bytes = vec![0; 4 * LINE_BYTES];
+    reader.fetch(0, window.places, &mut bytes).await.unwrap();
+    assert!(bytes.chunks(LINE_BYTES).all(|line| write_of(line) == 1));
+    // Of two that make the same clone, one is held up until the other is done, and used.
+    let mut to = Bucket::of("clone".into(), Path::from("c"), bucket.store.clone());
+    to.clock.clone_from(&bucket.clock);
+    to.begin_clone(reader.size_bytes(), "off", "first").await.unwrap();
+    clone_store(&reader, "off", &to, "second", |_, _| {}).await.unwrap();
+    Map::bind(&to, Some("user"), TakeOver::No).await.unwrap();
+    let user = StoreDisk::open(to.clone(), &Access::Write(claim_of("user"))).await.unwrap();
+    fill(&user, 7).await;
+    let window = reader.window().await.unwrap();
+    let first = end_clone(&reader, &window, &to, "first").await;
+    assert!(first.unwrap_err().problem.contains("somebody else makes the same clone"));
+    fill(&user, 8).await;
+    // Whoever reads it has a while yet when it is removed.
+    tokio::time::sleep(Duration::from_secs(120)).await;
+    disk.remove_snapshot(&name).await.unwrap();
+    disk.collect().await.unwrap();
+    assert_eq!(objects().await, 2);
+    tokio::time::sleep(Duration::from_secs(61)).await;
+    disk.collect().await.unwrap();
+    assert_eq!(objects().await, 1);
+}
+
+#[test]
+fn a_snapshot_without_a_cache_is_kept() {
+    on_simulated_time(kept_without_a_cache);
+}
+
 #[test]
 fn what_a_crash_leaves_of_a_snapshot_is_dropped() {
     on_simulated_time(strays_are_dropped);
+}
+
+/// Two make the same clone at the same time, and one of them uses it as soon as it is there: nothing
+/// of that is undone by the other. Tells whether it was there before the other had ended.
+async fn race_of_clones(seed: u64) -> bool {
+    let mut random = Random(seed);
+    let store = Arc::new(Unreliable::new(random.next()));
+    let mut bucket = Bucket::of("test".into(), Path::from("a/b"), store.clone());
+    bucket.clock = Some(Arc::new(DefaultSystemClock::new()));
+    assert!(bucket.create(LINES * LINE_BYTES as u64, "nonce").await.unwrap());
+    Map::bind(&bucket, Some("cache"), TakeOver::No).await.unwrap();
+    let access = Access::Write(claim_of("cache"));
+    let disk = StoreDisk::open(bucket.clone(), &access).await.unwrap();
+    for line in 0..4 {
+        disk.write(line, content(line + 1).into()).await.unwrap();
+        disk.commit(line).await.unwrap();
+    }
+    disk.take_snapshot(&"s".parse().unwrap(), "s").await.unwrap();
+    let access = Access::Snapshot("s".parse().unwrap());
+    let reader = StoreDisk::open(bucket.clone(), &access).await.unwrap();
+    let mut to = Bucket::of("clone".into(), Path::from("c"), store.clone());
+    to.clock.clone_from(&bucket.clock);
+    let late = random.below(3000);
+    let other = async {
+        tokio::time::sleep(Duration::from_millis(late)).await;
+        clone_store(&reader, "s", &to, "other", |_, _| {}).await.is_ok()
+    };
+    let user = async {
+        clone_store(&reader, "s", &to, "user", |_, _| {}).await.ok()?;
+        Map::bind(&to, Some("user"), TakeOver::No).await.ok()?;
+        let access = Access::Write(claim_of("user"));
+        let disk = StoreDisk::open(to.clone(), &access).await.ok()?;
+        disk.write(1, content(77).into()).await.ok()?;
+        disk.commit(1).await.ok().map(|()| disk)
+    };
+    let (other_made_it, used) = tokio::join!(other, user);
+    let clone = StoreDisk::open(to, &Access::Read).await;
+    let Ok(clone) = clone else {
+        // Each was shut out by the other: the next goes on.
+        assert!(!other_made_it && used.is_none(), "seed {seed}");
+        return false;
+    };
+    let window = clone.window().await.unwrap();
+    let mut bytes = vec![0; 4 * LINE_BYTES];
+    clone.fetch(0, window.places, &mut bytes).await.unwrap();
+    let expected = if used.is_some() { 77 } else { 2 };
+    let found = write_of(&bytes[LINE_BYTES..2 * LINE_BYTES]);
+    assert!(found == expected || used.is_none() && found == 77, "seed {seed}: {found}");
+    assert_eq!(clone.check().await.unwrap(), Vec::<String>::new(), "seed {seed}");
+    used.is_some()
+}
+
+#[test]
+fn of_two_who_make_a_clone_none_undoes_the_other() {
+    let races = std::env::var("DCD_STORE_RACES").map_or(50, |races| races.parse().unwrap());
+    let used = AtomicU64::new(0);
+    for seed in 0..races {
+        on_simulated_time(async || {
+            used.fetch_add(u64::from(race_of_clones(seed).await), Ordering::Relaxed);
+        });
+    }
+    let used = used.into_inner();
+    println!("{used} of {races} clones were used while they were raced for");
+    assert!(used * 4 > races, "{used} of {races}");
 }
 
 /// Two caches take a store from each other at the same time, each writes a line of its own and has

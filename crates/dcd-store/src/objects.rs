@@ -68,7 +68,8 @@ impl Bucket {
                         .any(|key| std::env::var(key).is_ok_and(|url| url.starts_with("http://")));
                 let store = BySize::new(|once, all| {
                     let retry = RetryConfig {
-                        max_retries: 10,
+                        // The time decides.
+                        max_retries: 1000,
                         retry_timeout: all,
                         ..RetryConfig::default()
                     };
@@ -284,13 +285,39 @@ impl Bucket {
         of: &str,
         nonce: &str,
     ) -> Result<(), StoreFailure> {
-        self.create_as(size_bytes, Some(of), nonce).await.map(|_| ())
+        if !self.create_as(size_bytes, Some(of), nonce).await? {
+            // It goes on under our name: whoever began it, and is not gone, finds that.
+            self.put_volume(size_bytes, Some(of), nonce).await?;
+        }
+        Ok(())
+    }
+
+    /// Whether it is the clone that `nonce` makes, and not finished.
+    pub(crate) async fn is_clone_of_ours(&self, nonce: &str) -> Result<(), StoreFailure> {
+        let volume = self.volume_as_it_is().await?;
+        match volume.unfinished_clone_of.is_some() && volume.store == nonce {
+            true => Ok(()),
+            false => Err(failure(
+                format!("{}: somebody else makes the same clone, or has made it", self.name),
+                "see with `dcd store info` whether it is there; nothing of it was changed by this command",
+            )),
+        }
     }
 
     /// It is a store like any other from now on.
     pub(crate) async fn end_clone(&self, size_bytes: u64, nonce: &str) -> Result<(), StoreFailure> {
+        self.put_volume(size_bytes, None, nonce).await
+    }
+
+    async fn put_volume(
+        &self,
+        size_bytes: u64,
+        clone_of: Option<&str>,
+        nonce: &str,
+    ) -> Result<(), StoreFailure> {
+        let unfinished_clone_of = clone_of.map(str::to_owned);
         let store = nonce.to_owned();
-        let volume = Volume { format: FORMAT, size_bytes, store, unfinished_clone_of: None };
+        let volume = Volume { format: FORMAT, size_bytes, store, unfinished_clone_of };
         let bytes = serde_json::to_vec(&volume).expect("text and numbers");
         let put = self.store.put(&self.path("volume"), bytes.into()).await;
         put.map(|_| ()).map_err(|error| self.trouble("write", "volume", &error))
@@ -335,7 +362,11 @@ impl Bucket {
             if is_store {
                 break;
             }
-            strange.get_or_insert(meta.location);
+            // Of somebody who tries the server at this moment, or has died doing so.
+            let is_probe = meta.location.filename().is_some_and(|name| name.starts_with("probe-"));
+            if !is_probe {
+                strange.get_or_insert(meta.location);
+            }
         }
         if let (Some(strange), false) = (&strange, is_store) {
             return Err(failure(

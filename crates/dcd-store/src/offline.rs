@@ -51,15 +51,16 @@ fn reading(snapshot: Option<&SnapshotName>) -> Access {
     snapshot.map_or(Access::Read, |name| Access::Snapshot(name.clone()))
 }
 
-/// Takes or removes a snapshot of a store that no cache has open.
+/// Takes or removes a snapshot of a store that no cache has open. Tells how it stands then.
 ///
 /// # Errors
 /// If one has, or the store does not do what is asked.
-pub fn snapshots(name: &StoreName, command: &StoreCommand) -> Result<(), StoreFailure> {
+pub fn snapshots(name: &StoreName, command: &StoreCommand) -> Result<StoreFacts, StoreFailure> {
     run(name, &Access::Maintain, async |disk| {
         let done = disk.snapshots_do(command, &nonce()?).await;
         disk.close().await;
-        done
+        done?;
+        Ok(disk.facts().await)
     })
 }
 
@@ -75,8 +76,11 @@ pub fn clone_to(
     told: impl FnMut(u64, u64),
 ) -> Result<u64, StoreFailure> {
     run(name, &reading(snapshot), async |disk| {
-        let of = match snapshot {
-            Some(snapshot) => format!("{name}, snapshot {snapshot}"),
+        let of = match &disk.map.snapshot {
+            // The same name may be another snapshot by then.
+            Some(snapshot) => {
+                format!("{name}, snapshot {} ({})", snapshot.name, snapshot.checkpoint)
+            }
             // Lines may be elsewhere when somebody goes on with it: each is another one.
             None => format!("{name}, as it was at {}", disk.bucket.unix_seconds()),
         };
@@ -96,12 +100,18 @@ pub fn copy(
     mut told: impl FnMut(u64, u64),
 ) -> Result<u64, StoreFailure> {
     let file_failed = |error: std::io::Error| {
-        failure(
-            format!("{}: {error}", to.display()),
-            "give the name of a file that is not there yet",
-        )
+        let hint = match error.kind() {
+            std::io::ErrorKind::AlreadyExists => "give the name of a file that is not there yet",
+            _ => "give another place for the file",
+        };
+        failure(format!("{}: {error}", to.display()), hint)
     };
-    let file = File::create_new(to).map_err(file_failed)?;
+    if to.try_exists().map_err(file_failed)? {
+        return Err(file_failed(std::io::ErrorKind::AlreadyExists.into()));
+    }
+    // A part of it is no disk, and is not called like one, also if this is killed.
+    let part = to.with_added_extension("part");
+    let file = File::create(&part).map_err(file_failed)?;
     let copied = run(name, &reading(snapshot), async |disk| {
         file.set_len(disk.size_bytes()).map_err(file_failed)?;
         let places = disk.window().await?.places;
@@ -122,11 +132,14 @@ pub fn copy(
         file.sync_all().map_err(file_failed)?;
         Ok(copied)
     });
-    if copied.is_err() {
-        // A part of it is no disk.
-        let _ = std::fs::remove_file(to);
+    let done = copied.and_then(|copied| match to.try_exists() {
+        Ok(false) => std::fs::rename(&part, to).map(|()| copied).map_err(file_failed),
+        _ => Err(file_failed(std::io::ErrorKind::AlreadyExists.into())),
+    });
+    if done.is_err() {
+        let _ = std::fs::remove_file(&part);
     }
-    copied
+    done
 }
 
 /// What is wrong with it; reads all that is in use.

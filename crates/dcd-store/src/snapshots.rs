@@ -45,6 +45,15 @@ impl Committed {
         of_that_time.into_iter().any(|(_, snapshot)| object < snapshot.objects_end)
     }
 
+    /// Since when nobody needs it, if no snapshot does: whoever reads one that was removed, or has
+    /// just looked up a place in it, has a while yet.
+    pub(crate) fn unneeded_since(&self, gone: Gone) -> u64 {
+        match gone.newest_snapshot {
+            0 => gone.since,
+            _ => gone.since.max(self.snapshot_removed),
+        }
+    }
+
     fn snapshot(&self, name: &SnapshotName) -> Option<(u64, Snapshot)> {
         let found = self.snapshots.iter().find(|(_, it)| it.name == name.as_str());
         found.map(|(number, snapshot)| (*number, snapshot.clone()))
@@ -98,7 +107,7 @@ impl StoreDisk {
             checkpoint: format!("dcd-{nonce}"),
             window: committed.owner.window,
             taken_unix_seconds: self.bucket.unix_seconds(),
-            objects_end: self.next_object(),
+            objects_end: self.objects_end(),
         };
         // 1.
         self.map.keep_rows(&snapshot.checkpoint).await?;
@@ -127,6 +136,7 @@ impl StoreDisk {
         batch.delete(snapshot_key(number));
         self.map.write(batch).await.map_err(|why| self.break_down(why))?;
         committed.snapshots.remove(&number);
+        committed.snapshot_removed = self.bucket.unix_seconds();
         // 2. In vain: it is dropped at the next opening.
         let _ = self.map.drop_rows(&snapshot.checkpoint).await;
         Ok(())

@@ -135,9 +135,19 @@ impl Which {
     }
 
     /// `is_to_be_now`: what is in the log goes there first.
-    fn change(&self, command: StoreCommand, is_to_be_now: bool) -> Result<(), CommandError> {
+    /// Tells what there is to be known if nobody serves the store.
+    fn change(&self, command: StoreCommand, is_to_be_now: bool) -> Result<String, CommandError> {
         let Some(mut client) = self.served_by()? else {
-            return dcd_store::offline::snapshots(&self.store, &command).map_err(failed);
+            let facts = dcd_store::offline::snapshots(&self.store, &command).map_err(failed)?;
+            return Ok(match (is_to_be_now, facts.cache, facts.committed_unix_seconds) {
+                (true, Some(cache), Some(then)) => format!(
+                    ": nobody serves the store, so it is as committed {}; what cache {cache} has in its log beyond that \
+                     is not in it",
+                    ago(then)
+                ),
+                (true, ..) => String::new(),
+                (false, ..) => ": its room is given back when the store is served".into(),
+            });
         };
         let served = client.status()?.data_disk;
         if served != self.store.to_string() {
@@ -155,7 +165,8 @@ impl Which {
             })?;
             progress.finish();
         }
-        Ok(client.store(command)?)
+        client.store(command)?;
+        Ok(String::new())
     }
 }
 
@@ -228,12 +239,13 @@ pub fn run(arguments: &StoreArguments) -> Result<(), CommandError> {
             print_done_with(&words, json!({ "copied_bytes": cloned }))
         }
         What::Snapshot(SnapshotVerb::Add { which }) => {
-            which.change(StoreCommand::Snapshot { name: which.name.clone() }, true)?;
-            print_done(&format!("{} is kept\n", which.name))
+            let more = which.change(StoreCommand::Snapshot { name: which.name.clone() }, true)?;
+            print_done(&format!("{} is kept{more}\n", which.name))
         }
         What::Snapshot(SnapshotVerb::Remove { which }) => {
-            which.change(StoreCommand::RemoveSnapshot { name: which.name.clone() }, false)?;
-            print_done(&format!("{} is removed\n", which.name))
+            let name = which.name.clone();
+            let more = which.change(StoreCommand::RemoveSnapshot { name }, false)?;
+            print_done(&format!("{} is removed{more}\n", which.name))
         }
         What::Snapshot(SnapshotVerb::List { store, json: as_json }) => {
             let facts = dcd_store::offline::info(store).map_err(failed)?;
