@@ -33,9 +33,9 @@ use crate::log::lookup_table::Walker;
 use crate::units::{Duration, SegmentIndex, SegmentSerial, Time};
 
 /// Lines of a part while requests follow one another closely: each of those that wait is behind a
-/// part for each input before it, and what is destaged brings hundreds of inputs. p99.9 of writes at
-/// 106 million lines was 44 ms with 512, and 28 ms with 64 (13 ms at 0.9 million).
-const BUSY_LINES_MAX: usize = 32;
+/// part for each input before it. p99.9 of writes at 106 million lines was 44 ms with 512, 28 ms
+/// with 64, and no less with 32, which take twice as long (13 ms at 0.9 million).
+const BUSY_LINES_MAX: usize = 64;
 /// Within a budget a part is gathered so long after the one before: a million lines in a second,
 /// and time is left for requests.
 pub(super) const PART_EVERY: Duration = Duration::from_micros(500);
