@@ -793,3 +793,37 @@ fn found_by_seed_990002261() {
         ],
     });
 }
+
+// A write that was logged in part when the cache-disk failed was written to the data-disk whole: also
+// what had been seen, and was overwritten since by a write past the log that was answered.
+#[test]
+fn found_by_seed_70007675() {
+    replay(Script {
+        options: Options {
+            data_blocks: 4096,
+            overlaps: true,
+            limits: Limits {
+                zero_ranges: 8,
+                poisoned_lines: 4,
+                recent_witnesses: 1,
+                checkpoint_write_bytes: 4096,
+                checkpoint_lines: 3,
+                discarded_lines: 2,
+                announced_ahead: usize::MAX,
+                listed_free: 5,
+                checkpoint_part: 1,
+                checkpoint_log_bytes: 268_435_456,
+            },
+            ..Options::default()
+        },
+        steps: vec![
+            Step(Fault(CacheVanishes), 0),
+            Step(Write { start: 3416, blocks: 112, fua: false }, 0),
+            Step(Write { start: 3384, blocks: 144, fua: false }, 0),
+            Step(Read { start: 3272, blocks: 152 }, 0),
+            Step(EndIo, 0),
+            Step(Write { start: 3272, blocks: 152, fua: false }, 0),
+            Step(Idle, 0),
+        ],
+    });
+}

@@ -34,7 +34,7 @@ use crate::format::checksum::crc32c;
 use crate::format::superblock::{SUPERBLOCK_SIZE, Superblock};
 use crate::io::{IoData, IoError, IoOperation, RequestError, RequestId};
 use crate::stats::Uncached;
-use crate::units::{BLOCK_SIZE, Duration, FRAGMENTS_PER_LINE, LINE_SIZE, LbaRange, Line};
+use crate::units::{BLOCK_SIZE, Duration, FRAGMENTS_PER_LINE, LINE_SIZE, Lba, LbaRange, Line};
 
 /// Most writes of step 2 in flight, and most blocks in one.
 const WRITES_IN_FLIGHT_MAX: u32 = 16;
@@ -494,8 +494,15 @@ impl Engine {
     /// A change that does not go to the log.
     pub(super) fn pass(&mut self, owner: Owner, change: Change, fua: bool) {
         let (range, state) = match change {
-            Change::Write { start, data, .. } => {
-                let range = LbaRange { start, blocks: data.len() as u64 / BLOCK_SIZE };
+            // What is in the log already has its place in the order: it may have been seen, and what
+            // came after it may be on the data-disk. Written once more it would be above that.
+            Change::Write { start, data, blocks_done } => {
+                let data = match blocks_done {
+                    0 => data,
+                    done => Buffer::copy_of(&data.bytes()[(done * BLOCK_SIZE) as usize..]),
+                };
+                let blocks = data.len() as u64 / BLOCK_SIZE;
+                let range = LbaRange { start: Lba(start.0 + blocks_done), blocks };
                 (range, State::WaitingToWrite(data))
             }
             Change::Zero { range, may_unmap } => {
