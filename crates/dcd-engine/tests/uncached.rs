@@ -845,3 +845,33 @@ fn a_log_that_is_needed_is_not_left_unused() {
     });
     assert_eq!(d.try_open(), Err(OpenError::ReadAreaWithoutLog));
 }
+
+/// The care: a write that was logged in part when the cache-disk failed goes on with the rest. What is
+/// in the log has been seen, and a write past the log, which was answered, came after it.
+#[test]
+fn of_a_write_that_was_logged_in_part_the_rest_passes() {
+    let mut d = Driver::with(|options| {
+        never_idle(options);
+        options.engine.ack = AckMode::Memory;
+        options.engine.segment_buffers = 4;
+        options.engine.bypass_threshold_bytes = 76 << 10;
+    });
+    d.hold(|io| io.device == Device::CacheDisk);
+    // Two of four buffers are for requests, each of 14 lines.
+    let first = d.write_blocks(3416, 112, 1);
+    let large = d.write_blocks(3384, 144, 2);
+    assert!(d.is_answered(first) && !d.is_answered(large), "it waits for room");
+    assert_eq!(d.read(3384 / 8), 2, "it is there in part");
+    // Past the log: over what was seen.
+    let past = d.write_blocks(3272, 152, 3);
+    assert!(!d.is_answered(past));
+    d.fail_always(Device::CacheDisk, Kind::Write, 0..u64::MAX, IoError::Gone);
+    d.fail_always(Device::CacheDisk, Kind::Flush, 0..u64::MAX, IoError::Gone);
+    d.release();
+    d.finish_all();
+    assert_eq!((d.result(large), d.result(past)), (Ok(()), Ok(())));
+    assert_eq!(d.status().uncached, Some(Uncached::PassingThrough));
+    assert_eq!(d.read(3384 / 8), 3);
+    // The rest came after it.
+    assert_eq!(d.read(3520 / 8), 2);
+}
