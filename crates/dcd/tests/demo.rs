@@ -5,7 +5,8 @@ mod harness;
 
 use std::fs;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
 
 use harness::{Site, until};
 use rustix::process::{Pid, Signal, kill_process};
@@ -40,6 +41,21 @@ impl Demo {
             fs::read_to_string("/proc/self/mountinfo").unwrap().contains(&place).then_some(())
         });
         demo
+    }
+}
+
+impl Demo {
+    /// What was written by then has to get to a modelled disk of 8 ms before that is unmounted: beside
+    /// other tests that has taken more than a minute.
+    fn ended(&mut self) -> ExitStatus {
+        let deadline = Instant::now() + Duration::from_secs(600);
+        loop {
+            if let Some(status) = self.guard.try_wait().unwrap() {
+                return status;
+            }
+            assert!(Instant::now() < deadline, "it goes on");
+            std::thread::sleep(Duration::from_millis(10));
+        }
     }
 }
 
@@ -87,7 +103,7 @@ fn nothing_of_a_demonstration_stays_however_it_ends() {
         let worker = Pid::from_raw(demo.worker as i32).unwrap();
         let guard = Pid::from_child(&demo.guard);
         kill_process(if is_for_worker { worker } else { guard }, signal).unwrap();
-        let ended = until("it has ended", || demo.guard.try_wait().unwrap());
+        let ended = demo.ended();
         let said = fs::read_to_string(site.path("said")).unwrap();
         assert_eq!(ended.code(), code, "{what}: {said}");
         // Who outlives the other needs a moment.
