@@ -13,7 +13,7 @@
 //! And it may be the URI of a network disk ([`crate::device::network`]): then there is no file, and
 //! all of it is done over a connection.
 
-use std::cell::RefCell;
+use std::cell::{OnceCell, RefCell};
 use std::fmt;
 use std::fs;
 use std::io;
@@ -386,6 +386,8 @@ pub struct DeviceFile {
     claim: Claim,
     /// Its locks are those of another process now.
     is_handed_over: bool,
+    /// Device and inode, once somebody has asked.
+    file_number: OnceCell<(u64, u64)>,
     path: PathBuf,
     /// If it is a part of what is open: the part. That of a share changes while it is open
     /// ([`crate::device::share_room`]).
@@ -467,6 +469,24 @@ struct Opened {
     stat: rustix::fs::Stat,
     is_block_device: bool,
     is_direct: bool,
+}
+
+/// A path, and the file that it has to lead to.
+pub(crate) struct NamedFile {
+    pub(crate) path: PathBuf,
+    device: u64,
+    inode: u64,
+}
+
+impl NamedFile {
+    /// Whether it leads to another file or to none. A file system that hangs does not answer. What
+    /// nobody may look at says nothing.
+    pub(crate) fn is_lost(&self) -> bool {
+        match rustix::fs::stat(&Place::of(&self.path).disk) {
+            Ok(there) => (there.st_dev, there.st_ino) != (self.device, self.inode),
+            Err(errno) => matches!(errno, Errno::NOENT | Errno::NOTDIR),
+        }
+    }
 }
 
 impl DeviceFile {
@@ -665,6 +685,7 @@ impl DeviceFile {
             file,
             claim: Claim::default(),
             is_handed_over: false,
+            file_number: OnceCell::new(),
             path: path.to_owned(),
             windows: RefCell::new(None),
             share: None,
@@ -749,6 +770,7 @@ impl DeviceFile {
             network: None,
             claim: self.claim.try_clone()?,
             is_handed_over: true,
+            file_number: OnceCell::new(),
             path: disk_of(&self.path),
             size_bytes: windows.size_bytes(),
             needed_bytes: AtomicU64::new(windows.size_bytes()),
@@ -883,6 +905,7 @@ impl DeviceFile {
             network: None,
             claim,
             is_handed_over: false,
+            file_number: OnceCell::new(),
             path: path.to_owned(),
             windows: RefCell::new(None),
             share: None,
@@ -956,18 +979,23 @@ impl DeviceFile {
             })
     }
 
-    /// Whether its path leads to another file or to none, while it has a name somewhere: a file
-    /// without any [is gone](DeviceFile::is_cut_off). What nobody may look at says nothing.
-    pub(crate) fn has_lost_its_name(&self) -> bool {
+    /// Its path, and the file that this has to lead to; none of what has no name that could be lost.
+    pub(crate) fn named(&self) -> Option<NamedFile> {
         if self.is_block_device || self.network.is_some() || self.is_handed_over || !self.has_name {
-            return false;
+            return None;
         }
-        let Ok(ours) = rustix::fs::fstat(&self.file) else { return false };
-        ours.st_nlink > 0
-            && match rustix::fs::stat(&Place::of(&self.path).disk) {
-                Ok(there) => (there.st_dev, there.st_ino) != (ours.st_dev, ours.st_ino),
-                Err(errno) => matches!(errno, Errno::NOENT | Errno::NOTDIR),
-            }
+        if self.file_number.get().is_none() {
+            let stat = rustix::fs::fstat(&self.file).ok()?;
+            // Once: it does not change, and a file system that hangs answers nothing.
+            let _ = self.file_number.set((stat.st_dev, stat.st_ino));
+        }
+        let (device, inode) = *self.file_number.get()?;
+        Some(NamedFile { path: self.path.clone(), device, inode })
+    }
+
+    /// Whether it has a name somewhere: a file without any [is gone](DeviceFile::is_cut_off).
+    pub(crate) fn has_any_name(&self) -> bool {
+        rustix::fs::fstat(&self.file).is_ok_and(|stat| stat.st_nlink > 0)
     }
 
     /// So much of it is needed from now on.
