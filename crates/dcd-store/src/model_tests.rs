@@ -539,6 +539,15 @@ impl World {
     }
 }
 
+/// A new store that belongs to this cache.
+async fn new_store(store: Arc<dyn ObjectStore>, cache: &str) -> Bucket {
+    let mut bucket = Bucket::of("test".into(), Path::from("a/b"), store);
+    bucket.clock = Some(Arc::new(DefaultSystemClock::new()));
+    assert!(bucket.create(LINES * LINE_BYTES as u64, "nonce").await.unwrap());
+    Map::bind(&bucket, Some(cache), TakeOver::No).await.unwrap();
+    bucket
+}
+
 fn claim_of(cache: &str) -> Claim {
     Claim {
         cache: cache.into(),
@@ -691,10 +700,7 @@ fn on_this_thread(what: impl Future<Output = ()>) {
 
 /// Who reads a window reads that, whatever is committed meanwhile; or nothing.
 async fn read_while_it_is_served() {
-    let mut bucket = Bucket::of("test".into(), Path::from("a/b"), Arc::new(InMemory::new()));
-    bucket.clock = Some(Arc::new(DefaultSystemClock::new()));
-    assert!(bucket.create(LINES * LINE_BYTES as u64, "nonce").await.unwrap());
-    Map::bind(&bucket, Some("cache"), TakeOver::No).await.unwrap();
+    let bucket = new_store(Arc::new(InMemory::new()), "cache").await;
     let access = Access::Write(claim_of("cache"));
     let disk = StoreDisk::open(bucket.clone(), &access).await.unwrap();
     let write = async |line: u64, number: u64| {
@@ -728,10 +734,7 @@ async fn read_while_it_is_served() {
 async fn nobody_waits_for_ever() {
     let store = Arc::new(Unreliable::new(1));
     let away = |is_away| store.is_away.store(is_away, Ordering::Relaxed);
-    let mut bucket = Bucket::of("test".into(), Path::from("a/b"), store.clone());
-    bucket.clock = Some(Arc::new(DefaultSystemClock::new()));
-    assert!(bucket.create(LINES * LINE_BYTES as u64, "nonce").await.unwrap());
-    Map::bind(&bucket, Some("cache"), TakeOver::No).await.unwrap();
+    let bucket = new_store(store.clone(), "cache").await;
     let access = Access::Write(claim_of("cache"));
     let open = async || StoreDisk::open(bucket.clone(), &access).await;
     let disk = open().await.unwrap();
@@ -787,10 +790,7 @@ async fn nobody_waits_for_ever() {
 
 /// A crash between the checkpoint and the row of a snapshot, or between their ends.
 async fn strays_are_dropped() {
-    let mut bucket = Bucket::of("test".into(), Path::from("a/b"), Arc::new(InMemory::new()));
-    bucket.clock = Some(Arc::new(DefaultSystemClock::new()));
-    assert!(bucket.create(LINES * LINE_BYTES as u64, "nonce").await.unwrap());
-    Map::bind(&bucket, Some("cache"), TakeOver::No).await.unwrap();
+    let bucket = new_store(Arc::new(InMemory::new()), "cache").await;
     let access = Access::Write(claim_of("cache"));
     let disk = StoreDisk::open(bucket.clone(), &access).await.unwrap();
     disk.take_snapshot(&"a".parse().unwrap(), "1").await.unwrap();
@@ -822,10 +822,7 @@ async fn strays_are_dropped() {
 
 /// Taken where nobody has the store open, a snapshot keeps what the last session has made.
 async fn kept_without_a_cache() {
-    let mut bucket = Bucket::of("test".into(), Path::from("a/b"), Arc::new(InMemory::new()));
-    bucket.clock = Some(Arc::new(DefaultSystemClock::new()));
-    assert!(bucket.create(LINES * LINE_BYTES as u64, "nonce").await.unwrap());
-    Map::bind(&bucket, Some("cache"), TakeOver::No).await.unwrap();
+    let bucket = new_store(Arc::new(InMemory::new()), "cache").await;
     let access = Access::Write(claim_of("cache"));
     let disk = StoreDisk::open(bucket.clone(), &access).await.unwrap();
     let fill = async |disk: &StoreDisk, write: u64| {
@@ -888,10 +885,7 @@ fn what_a_crash_leaves_of_a_snapshot_is_dropped() {
 async fn race_of_clones(seed: u64) -> bool {
     let mut random = Random(seed);
     let store = Arc::new(Unreliable::new(random.next()));
-    let mut bucket = Bucket::of("test".into(), Path::from("a/b"), store.clone());
-    bucket.clock = Some(Arc::new(DefaultSystemClock::new()));
-    assert!(bucket.create(LINES * LINE_BYTES as u64, "nonce").await.unwrap());
-    Map::bind(&bucket, Some("cache"), TakeOver::No).await.unwrap();
+    let bucket = new_store(store.clone(), "cache").await;
     let access = Access::Write(claim_of("cache"));
     let disk = StoreDisk::open(bucket.clone(), &access).await.unwrap();
     for line in 0..4 {
@@ -952,10 +946,7 @@ fn of_two_who_make_a_clone_none_undoes_the_other() {
 async fn race(seed: u64) -> bool {
     let mut random = Random(seed);
     let store = Arc::new(Unreliable::new(random.next()));
-    let mut bucket = Bucket::of("test".into(), Path::from("a/b"), store.clone());
-    bucket.clock = Some(Arc::new(DefaultSystemClock::new()));
-    assert!(bucket.create(LINES * LINE_BYTES as u64, "nonce").await.unwrap());
-    Map::bind(&bucket, Some("gone"), TakeOver::No).await.unwrap();
+    let bucket = new_store(store.clone(), "gone").await;
     store.trouble.store([0, 0, 40][random.below(3) as usize], Ordering::Relaxed);
     let racer = async |line: u64, late: u64| {
         let cache = format!("cache {line}");
@@ -1010,10 +1001,7 @@ fn a_store_that_does_not_answer_is_not_waited_for() {
 
 /// A take-over waits for a lease, or does not, and leaves nothing of the one before.
 async fn take_over_in_one_place() {
-    let mut bucket = Bucket::of("test".into(), Path::from("a/b"), Arc::new(InMemory::new()));
-    bucket.clock = Some(Arc::new(DefaultSystemClock::new()));
-    assert!(bucket.create(LINES * LINE_BYTES as u64, "nonce").await.unwrap());
-    Map::bind(&bucket, Some("first"), TakeOver::No).await.unwrap();
+    let bucket = new_store(Arc::new(InMemory::new()), "first").await;
     let access = Access::Write(Claim { generation: 7, ..claim_of("first") });
     let first = StoreDisk::open(bucket.clone(), &access).await.unwrap();
     let early = Map::bind(&bucket, Some("second"), TakeOver::Lapsed).await.unwrap_err();
