@@ -231,7 +231,7 @@ pub enum Asked {
 }
 
 const COMMANDS_HINT: &str = "send {\"command\":\"status\"}; there are ping, status, metrics, flush, drain, detach, \
-     cancel, cancel-drain, cancel-detach, record, shutdown, {\"sequence\":\"list\"}, {\"volume\":\"status\"}, {\"legs\":\"status\"}, {\"store\":{}}, {\"resize\":{}}, {\"set\":{}}";
+     cancel, cancel-drain, cancel-detach, record, shutdown, {\"sequence\":\"list\"}, {\"volume\":\"status\"}, {\"legs\":\"status\"}, {\"store\":{\"snapshot\":{\"name\":\"a\"}}}, {\"resize\":{}}, {\"set\":{}}";
 
 /// Reads on to the end of a line that is not blank. `None` when the client has gone.
 pub fn read_command(from: &mut impl BufRead) -> io::Result<Option<Asked>> {
