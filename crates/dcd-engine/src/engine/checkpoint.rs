@@ -480,7 +480,9 @@ impl Engine {
 
     /// The next part of the index, and when there is no more, the end of step 1.
     fn gather_index(&mut self, mut picture: Box<Picture>, mut gathering: Box<Gathering>) {
-        if self.gather_index_part(&picture.listed.position, &mut gathering) {
+        let is_urgent = picture.size.is_some()
+            || !picture.reusable.is_empty() && self.someone_waits_for_destaging();
+        if self.gather_index_part(&picture.listed.position, &mut gathering, is_urgent) {
             let piece_bytes = self.config.limits.checkpoint_write_bytes;
             while let Some((at, piece)) = gathering.take(piece_bytes) {
                 self.write_piece(picture.offset + at, piece);

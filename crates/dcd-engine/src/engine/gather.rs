@@ -16,10 +16,12 @@
 //! - A segment that was emptied meanwhile may be announced and filled again: the record that says
 //!   so is replayed, and a start drops what the checkpoint has of it ([`super::announce`]).
 //!
+//! Parts come one after a while where requests follow one another closely ([`BUSY_PART_EVERY`]),
+//! unless somebody waits for the end.
+//!
 //! Within a budget ([`super::index`]) what is not in memory is merged in from the run of the
 //! checkpoint before, bucket by bucket, and the result is the next run. That is all of the index,
-//! where what has changed is little of it: parts come one after a while ([`PART_EVERY`]), and
-//! requests have the rest of the time, unless somebody waits for the end.
+//! where what has changed is little of it: parts always come so ([`PART_EVERY`]).
 
 use super::Engine;
 use super::checkpoint::PAUSE;
@@ -32,10 +34,14 @@ use crate::log::index_run::{IndexRun, RunBuilder};
 use crate::log::lookup_table::Walker;
 use crate::units::{Duration, SegmentIndex, SegmentSerial, Time};
 
-/// Lines of a part while requests follow one another closely: each of those that wait is behind a
-/// part for each input before it. p99.9 of writes at 106 million lines was 44 ms with 512, 28 ms
-/// with 64, and no less with 32, which take twice as long (13 ms at 0.9 million).
+/// While requests follow one another closely a part is one bucket of the index, some 500 lines, which
+/// no walk stops within. It takes 40 to 60 us of a large index: memory that no processor cache has.
 const BUSY_LINES_MAX: usize = 64;
+/// And a part is gathered so long after the one before. With one behind each input p99.9 of writes was
+/// 28 ms at 106 million lines, 13 ms at 0.9 million: a batch that is destaged is hundreds of inputs.
+const BUSY_PART_EVERY: Duration = Duration::from_micros(250);
+/// An index of so many parts is gathered behind any inputs: all of it takes a millisecond or two.
+const FEW_PARTS: usize = 32;
 /// Within a budget a part is gathered so long after the one before: a million lines in a second,
 /// and time is left for requests.
 pub(super) const PART_EVERY: Duration = Duration::from_micros(500);
@@ -128,22 +134,25 @@ impl Gathering {
 }
 
 impl Engine {
-    /// Gathers a part, and tells whether there is more.
+    /// Gathers a part, and tells whether there is more. `is_urgent`: requests wait for the checkpoint.
     pub(super) fn gather_index_part(
         &mut self,
         from: &LogPosition,
         gathering: &mut Gathering,
+        is_urgent: bool,
     ) -> bool {
+        let lines_max = self.config.limits.checkpoint_lines;
+        // Within a budget parts come by the clock in any case, and a small index is few parts.
+        let is_busy = gathering.merging.is_none()
+            && self.table.lines() > lines_max.saturating_mul(FEW_PARTS)
+            && !is_urgent
+            && self.requests_come();
         // Zeroes on their way may end between two parts, and lines be destaged above them. The
         // index is small then (`may_gather`): it is gathered at once.
         let mut lines = match self.destage.zeroes_under_way() {
             true => usize::MAX,
-            // Each request that waits is behind a part for each input before it. Within a budget
-            // parts come by the clock.
-            false if gathering.merging.is_none() && self.requests_come() => {
-                self.config.limits.checkpoint_lines.min(BUSY_LINES_MAX)
-            }
-            false => self.config.limits.checkpoint_lines,
+            false if is_busy => lines_max.min(BUSY_LINES_MAX),
+            false => lines_max,
         };
         let total = self.log.segments.total();
         let segments = u32::try_from(lines).unwrap_or(u32::MAX).saturating_mul(SEGMENTS_FOR_LINE);
@@ -162,9 +171,11 @@ impl Engine {
         lines = lines.saturating_sub((looked_at / SEGMENTS_FOR_LINE) as usize);
         let has_more = end < total || self.gather_lines(from, gathering, lines.max(1));
         gathering.has_paused = has_more;
-        if gathering.merging.as_ref().is_some_and(|merging| !merging.waits) {
-            gathering.next_at = self.now.after(PART_EVERY);
-        }
+        gathering.next_at = match &gathering.merging {
+            Some(merging) if !merging.waits => self.now.after(PART_EVERY),
+            None if is_busy => self.now.after(BUSY_PART_EVERY),
+            _ => gathering.next_at,
+        };
         has_more
     }
 
