@@ -83,15 +83,15 @@ class TheDistance(unittest.TestCase):
     def test_it_takes_a_round_trip_and_no_bandwidth(self):
         """Each answer is late by it; many bytes are not late for each piece of them."""
         echo = Echo()
-        with Distance(echo.port, 100) as far, socket.create_connection(("127.0.0.1", far.port)) as connection:
+        with Distance(echo.port, 500) as far, socket.create_connection(("127.0.0.1", far.port)) as connection:
             talk(connection, b"the first one takes a handshake as well")
             for data in (b"x", os.urandom(8 << 20)):
                 begin = time.monotonic()
                 self.assertEqual(talk(connection, data), data)
                 took = time.monotonic() - begin
-                self.assertGreaterEqual(took, 0.1)
-                # 8 MiB in pieces of at most 256 KiB would take 3.2 s if each was held back.
-                self.assertLess(took, 2)
+                self.assertGreaterEqual(took, 0.5)
+                # 8 MiB in pieces of at most 256 KiB would take 8 s if each was held back, on a machine at rest.
+                self.assertLess(took, 7)
         echo.server.close()
 
     def test_it_counts(self):
