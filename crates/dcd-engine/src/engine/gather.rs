@@ -40,6 +40,10 @@ const BUSY_LINES_MAX: usize = 64;
 /// And a part is gathered so long after the one before. With one behind each input p99.9 of writes was
 /// 28 ms at 106 million lines, 13 ms at 0.9 million: a batch that is destaged is hundreds of inputs.
 const BUSY_PART_EVERY: Duration = Duration::from_micros(250);
+/// But the gathering is over before so large a share of what is logged between two checkpoints has been
+/// logged, because a start reads that, too: while the log fills, and when it is full.
+const SHARE_WHEN_FILLING: u64 = 16;
+const SHARE_WHEN_FULL: u64 = 4;
 /// An index of so many parts is gathered behind any inputs: all of it takes a millisecond or two.
 const FEW_PARTS: usize = 32;
 /// Within a budget a part is gathered so long after the one before: a million lines in a second,
@@ -58,6 +62,38 @@ pub(super) struct Gathering {
     /// The next part comes then, if nobody waits for it.
     next_at: Time,
     merging: Option<Merging>,
+    progress: Progress,
+}
+
+/// How far it has to be, by what was logged since it began.
+pub(super) struct Progress {
+    /// Lines of the index, and how many of them were looked at.
+    lines: u64,
+    lines_seen: u64,
+    /// Lines that had been logged when it began, and that may be logged until it ends.
+    logged_before: u64,
+    may_be_logged: u64,
+}
+
+impl Progress {
+    /// `due_segments`: those that are filled between two checkpoints, of so many slots.
+    pub(super) fn new(
+        lines: u64,
+        logged: u64,
+        due_segments: u64,
+        slots: u64,
+        is_full: bool,
+    ) -> Self {
+        let share = if is_full { SHARE_WHEN_FULL } else { SHARE_WHEN_FILLING };
+        let may_be_logged = (due_segments * slots / share).max(1);
+        Progress { lines, lines_seen: 0, logged_before: logged, may_be_logged }
+    }
+
+    fn is_behind(&self, logged: u64) -> bool {
+        let logged = u128::from(logged - self.logged_before);
+        u128::from(self.lines_seen) * u128::from(self.may_be_logged)
+            < u128::from(self.lines) * logged
+    }
 }
 
 /// A run that is made of the one before and of memory.
@@ -73,7 +109,11 @@ struct Merging {
 }
 
 impl Gathering {
-    pub(super) fn new(writer: CheckpointWriter, builder: Option<RunBuilder>) -> Gathering {
+    pub(super) fn new(
+        writer: CheckpointWriter,
+        builder: Option<RunBuilder>,
+        progress: Progress,
+    ) -> Gathering {
         let merging = builder.map(|builder| Merging {
             builder,
             next: 0,
@@ -82,12 +122,13 @@ impl Gathering {
             waits: false,
         });
         let next_at = Time::ZERO;
-        Gathering { writer, segment: 0, has_paused: false, next_at, merging }
+        Gathering { writer, segment: 0, has_paused: false, next_at, merging, progress }
     }
 
-    /// Whether another part may be gathered behind the same input.
-    pub(super) fn may_go_on(&self, now: Time, is_wanted: bool) -> bool {
-        !self.has_paused && (self.next_at <= now || is_wanted)
+    /// Whether another part may be gathered behind the same input. `logged`: lines that ever were.
+    pub(super) fn may_go_on(&self, now: Time, logged: u64, is_wanted: bool) -> bool {
+        let is_late = self.merging.is_none() && self.progress.is_behind(logged);
+        !self.has_paused && (self.next_at <= now || is_late || is_wanted)
     }
 
     /// When it goes on if nothing else happens; none if it waits for a disk.
@@ -186,12 +227,13 @@ impl Engine {
         gathering: &mut Gathering,
         lines: usize,
     ) -> bool {
-        let writer = &mut gathering.writer;
-        if let Some(merging) = &mut gathering.merging {
+        let Gathering { writer, merging, progress, .. } = gathering;
+        if let Some(merging) = merging {
             return self.merge_lines(from, writer, merging, lines);
         }
         let (segments, geometry) = (&self.log.segments, &self.superblock.geometry);
         self.table.walk(Walker::Checkpoint, lines, |table, line, pieces| {
+            progress.lines_seen += 1;
             for (slot, mask) in pieces.as_slice() {
                 let (segment, slot_in_segment) = geometry.locate(*slot);
                 let serial = segments.get(segment).serial();
