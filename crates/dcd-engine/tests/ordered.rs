@@ -338,3 +338,27 @@ fn zero_ranges_of_the_next_window_count() {
     assert!(asked.iter().all(|id| d.is_answered(*id)));
     assert_eq!(d.wait(drain), Ok(()));
 }
+
+/// Each batch ends with a flush, which costs a store an object and a row of its map: scattered
+/// lines of several segments go together, and not those of one segment at a time.
+#[test]
+fn segments_are_emptied_together() {
+    let mut d = driver(|_| {});
+    for line in 0..400 {
+        d.done(|d| d.write(2 * line, 1 + (line % 200) as u8));
+    }
+    let before = d.status().counters.data_disk_flushes;
+    let used = d.status().segments.dirty + d.status().segments.buffered;
+    assert!(used >= 20, "{:?}", d.status().segments);
+    let drain = d.submit(Operation::Drain, false);
+    // One may have been cut before.
+    while !d.is_answered(drain) {
+        keep(&mut d, true);
+        d.finish_all();
+    }
+    let flushes = d.status().counters.data_disk_flushes - before;
+    assert!(flushes <= 8, "{flushes} flushes for {used} segments");
+    for line in 0..400 {
+        assert_eq!(on_disk(&d, 2 * line), 1 + (line % 200) as u8);
+    }
+}

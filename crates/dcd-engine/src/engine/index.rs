@@ -34,7 +34,7 @@ use crate::log::index_run::{IndexPage, IndexRun};
 use crate::log::lookup_table::{IndexBudget, Walker};
 use crate::units::{
     BLOCK_SIZE, Duration, FRAGMENTS_PER_LINE, FragmentMask, LINE_SIZE, Lba, LbaRange, Line,
-    SegmentIndex, SlotIndex, Time,
+    SegmentIndex, SegmentSerial, SlotIndex, Time,
 };
 
 /// As short as an engine can say: others have their turn between.
@@ -55,11 +55,22 @@ pub(super) struct Victim {
     pub(super) segment: SegmentIndex,
     /// Those that are emptied with it.
     pub(super) others: Vec<SegmentIndex>,
-    /// What was read of it, if it was.
-    pub(super) image: Option<Buffer>,
+    /// What was read of them, if it was.
+    pub(super) images: Vec<Image>,
+    /// Those of the first segment before all others.
     pub(super) lines: Vec<(Line, SlotIndex)>,
-    /// Whether its records tell all that it holds.
+    /// So many are of the first.
+    pub(super) lines_of_first: usize,
+    /// Whether the records of the first tell all that it holds.
     pub(super) is_complete: bool,
+}
+
+/// A segment as it was read.
+pub(super) struct Image {
+    pub(super) segment: SegmentIndex,
+    /// It may have been filled anew since.
+    pub(super) serial: SegmentSerial,
+    pub(super) bytes: Buffer,
 }
 
 impl Victim {
@@ -255,7 +266,7 @@ impl Engine {
             }
             Then::Empty(victim) => {
                 self.log.segments.drop_reader(victim.segment);
-                self.buffers.put(victim.image);
+                self.put_images(victim.images);
                 self.victim_was_turned_away();
             }
             // The start has failed.

@@ -8,7 +8,7 @@ use super::{Blocked, RETRY_MIN, Step, Work};
 use crate::buffer::Buffer;
 use crate::buffer_pool::BufferPool;
 use crate::engine::Disk;
-use crate::engine::index::Victim;
+use crate::engine::index::{Image, Victim};
 use crate::engine::pace::Go;
 use crate::engine::{Engine, Purpose};
 use crate::format::checksum::crc32c;
@@ -285,6 +285,11 @@ impl Engine {
         for stretch in &mut batch.stretches {
             stretch.data = self.buffers.take(stretch.count * LINE_SIZE as usize);
         }
+        let images = victim.images.iter();
+        let is_as_read =
+            |image: &&Image| self.log.segments.get(image.segment).serial() == image.serial;
+        let images: BTreeMap<SegmentIndex, &Buffer> =
+            images.filter(is_as_read).map(|image| (image.segment, &image.bytes)).collect();
         // Slots by place, so that adjacent ones are read together.
         let mut slots: BTreeMap<SlotIndex, SlotOfBatch> = BTreeMap::new();
         let mut bad = Vec::new();
@@ -294,12 +299,12 @@ impl Engine {
                 let (segment, slot_in_segment) = geometry.locate(*slot);
                 let checksum = self.table.checksum(*slot);
                 let wanted = SlotOfBatch { slot: *slot, line, checksum };
-                let bytes = match &victim.image {
-                    Some(image) if segment == victim.segment => {
+                let bytes = match images.get(&segment) {
+                    Some(image) => {
                         let at = (u64::from(slot_in_segment) * LINE_SIZE) as usize;
                         Some(&image.bytes()[at..at + LINE_SIZE as usize])
                     }
-                    _ => self.log.slot_in_memory(*slot),
+                    None => self.log.slot_in_memory(*slot),
                 };
                 match bytes {
                     None => {

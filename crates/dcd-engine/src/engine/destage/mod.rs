@@ -42,11 +42,13 @@ use crate::buffer::Buffer;
 use crate::config::DestagePolicyKind;
 use crate::engine::Disk;
 use crate::engine::Purpose;
-use crate::engine::index::Victim;
+use crate::engine::index::{Image, Victim};
 use crate::io::IoError;
 use crate::log::SEGMENTS_RESERVED;
 use crate::log::segment::SegmentState;
-use crate::units::{Duration, Line, RecordNumber, SegmentIndex, SegmentSerial, Time};
+use crate::units::{
+    Duration, LINE_SIZE, Line, RecordNumber, SegmentIndex, SegmentSerial, SlotIndex, Time,
+};
 use crate::zero_ranges::ZeroRange;
 
 /// Segments that are emptied in one sweep where one arm does all, at most ...
@@ -137,14 +139,33 @@ struct Blocked {
 enum Work {
     #[default]
     None,
-    /// Reads the victim.
-    Victim,
+    /// Reads the victim, or several.
+    Victim(Reading),
     /// Looks for the lines of the victim.
     Searching(Search),
     /// Waits until it is known which of them are live.
     Admitting(SegmentIndex),
     Zero(ZeroWork),
     Batch(Batch),
+}
+
+/// Segments that are read as a whole, to be emptied together.
+struct Reading {
+    first: SegmentIndex,
+    parts: Vec<Part>,
+    reads_left: u32,
+    /// The cache-disk is gone or does not answer.
+    is_gone: bool,
+}
+
+/// One of them, as it was read.
+struct Part {
+    segment: SegmentIndex,
+    serial: SegmentSerial,
+    /// None of one that was in memory.
+    image: Option<Buffer>,
+    lines: Vec<(Line, SlotIndex)>,
+    is_complete: bool,
 }
 
 impl Destage {
@@ -220,7 +241,7 @@ impl Destage {
         let writes = match &self.work {
             Work::Zero(work) => work.writes_in_flight(),
             Work::Batch(batch) => batch.writes_in_flight(),
-            Work::None | Work::Victim | Work::Searching(_) | Work::Admitting(_) => 0,
+            Work::None | Work::Victim(_) | Work::Searching(_) | Work::Admitting(_) => 0,
         };
         writes + self.completions.reads_in_flight()
     }
@@ -246,7 +267,7 @@ impl Engine {
         }
         moved |= match &self.destage.work {
             Work::None => self.start_work(),
-            Work::Victim | Work::Searching(_) | Work::Admitting(_) => false,
+            Work::Victim(_) | Work::Searching(_) | Work::Admitting(_) => false,
             Work::Zero(_) => self.advance_zero_work(),
             Work::Batch(_) => self.advance_batch(),
         };
@@ -258,7 +279,7 @@ impl Engine {
     /// that it is stuck, must not wait for a disk that may never answer.
     fn end_halted_work(&mut self) -> bool {
         let is_at_rest = match &self.destage.work {
-            Work::None | Work::Victim | Work::Searching(_) | Work::Admitting(_) => false,
+            Work::None | Work::Victim(_) | Work::Searching(_) | Work::Admitting(_) => false,
             Work::Zero(work) => work.is_at_rest(),
             Work::Batch(batch) => batch.is_at_rest(),
         };
@@ -344,7 +365,7 @@ impl Engine {
         match &mut self.destage.work {
             Work::Batch(batch) => batch.fail(),
             Work::Zero(work) => work.fail(),
-            Work::None | Work::Victim | Work::Searching(_) | Work::Admitting(_) => {}
+            Work::None | Work::Victim(_) | Work::Searching(_) | Work::Admitting(_) => {}
         }
     }
 
@@ -405,27 +426,115 @@ impl Engine {
             // The arm goes over the disk once for many of them. What is live is read, and no more.
             SegmentState::Dirty if self.config.one_disk && !self.table.has_budget() => {
                 let others = self.victims_beside(victim);
-                self.search_with(victim, others, None);
+                self.search_with(victim, others, Vec::new());
             }
-            SegmentState::Buffered(buffer) => {
-                let at = self.log.memory_offset(buffer, 0);
-                let length = self.superblock.geometry.segment_size_bytes as usize;
-                let image = &self.log.memory()[at..at + length];
-                let (lines, is_complete) = self.lines_of_records(victim, image);
-                let (segment, others, image) = (victim, Vec::new(), None);
-                self.empty(Victim { segment, others, image, lines, is_complete });
+            // Each batch ends with a flush, and for a flush a store takes an object and a row,
+            // however little is in them.
+            _ if self.ships_in_order() && !self.config.one_disk && !self.table.has_budget() => {
+                let others = self.victims_beside(victim);
+                self.read_victims(victim, others);
             }
-            _ => {
-                self.destage.work = Work::Victim;
-                self.log.segments.add_reader(victim);
-                let offset = self.superblock.geometry.segment_offset(victim);
-                let length = self.superblock.geometry.segment_size_bytes;
-                self.counters.destage_read_bytes += length;
-                let purpose = Purpose::Destage(Step::ReadSegment(victim));
-                self.start_read(Disk::CacheDisk, offset, length, purpose);
-            }
+            _ => self.read_victims(victim, BTreeSet::new()),
         }
         true
+    }
+
+    fn read_victims(&mut self, first: SegmentIndex, others: BTreeSet<SegmentIndex>) {
+        let mut reading = Reading { first, parts: Vec::new(), reads_left: 0, is_gone: false };
+        let mut on_disk = Vec::new();
+        for segment in std::iter::once(first).chain(others) {
+            match self.log.segments.get(segment).state {
+                SegmentState::Buffered(buffer) => {
+                    let at = self.log.memory_offset(buffer, 0);
+                    let length = self.superblock.geometry.segment_size_bytes as usize;
+                    let image = &self.log.memory()[at..at + length];
+                    let (lines, is_complete) = self.lines_of_records(segment, image);
+                    let serial = self.log.segments.get(segment).serial();
+                    reading.parts.push(Part { segment, serial, image: None, lines, is_complete });
+                }
+                _ => on_disk.push(segment),
+            }
+        }
+        reading.reads_left = on_disk.len() as u32;
+        if on_disk.is_empty() {
+            return self.empty_parts(reading);
+        }
+        self.destage.work = Work::Victim(reading);
+        for segment in on_disk {
+            self.log.segments.add_reader(segment);
+            let offset = self.superblock.geometry.segment_offset(segment);
+            let length = self.superblock.geometry.segment_size_bytes;
+            self.counters.destage_read_bytes += length;
+            let purpose = Purpose::Destage(Step::ReadSegment(segment));
+            self.start_read(Disk::CacheDisk, offset, length, purpose);
+        }
+    }
+
+    fn victim_read(
+        &mut self,
+        segment: SegmentIndex,
+        result: Result<(), IoError>,
+        buffer: Option<Buffer>,
+    ) {
+        let serial = self.log.segments.get(segment).serial();
+        self.log.segments.drop_reader(segment);
+        let Work::Victim(mut reading) = std::mem::take(&mut self.destage.work) else {
+            unreachable!("segments are read to be emptied");
+        };
+        reading.reads_left -= 1;
+        match (result, buffer) {
+            (Ok(()), Some(image)) => {
+                let (lines, is_complete) = self.lines_of_records(segment, image.bytes());
+                let image = Some(image);
+                reading.parts.push(Part { segment, serial, image, lines, is_complete });
+            }
+            // One bad sector must not hold back the rest of its segment: it is searched.
+            (Err(IoError::Failed), _) => {}
+            _ => reading.is_gone = true,
+        }
+        match reading.reads_left {
+            0 => self.empty_parts(reading),
+            _ => self.destage.work = Work::Victim(reading),
+        }
+    }
+
+    /// All is read that can be.
+    fn empty_parts(&mut self, reading: Reading) {
+        let Reading { first, mut parts, is_gone, .. } = reading;
+        let is_first_read = parts.iter().any(|part| part.segment == first);
+        // One may have become free, and been filled, since it was read. What could not be read of
+        // the others has its turn later.
+        parts.retain(|part| self.log.segments.get(part.segment).serial() == part.serial);
+        // It is there, and the first of them, unless something has happened.
+        parts.sort_by_key(|part| part.segment != first);
+        let is_there = parts.first().is_some_and(|part| part.segment == first);
+        let mut victim = Victim {
+            segment: first,
+            others: parts.iter().skip(1).map(|part| part.segment).collect(),
+            images: Vec::new(),
+            lines: Vec::new(),
+            lines_of_first: parts.first().map_or(0, |part| part.lines.len()),
+            is_complete: parts.first().is_some_and(|part| part.is_complete),
+        };
+        for Part { segment, serial, image, lines, .. } in parts {
+            victim.lines.extend(lines);
+            victim.images.extend(image.map(|bytes| Image { segment, serial, bytes }));
+        }
+        if is_there && !is_gone {
+            return self.empty(victim);
+        }
+        self.put_images(victim.images);
+        if is_gone {
+            self.back_off();
+        } else if !is_first_read {
+            self.search(first, Vec::new());
+        }
+    }
+
+    pub(in crate::engine) fn put_images(&mut self, images: Vec<Image>) {
+        for image in images {
+            self.buffers.put(Some(image.bytes));
+        }
     }
 
     /// As many as may be emptied together with the first: no more than a batch has room for, for of
@@ -436,14 +545,23 @@ impl Engine {
             return victims;
         }
         let share = if self.someone_waits_for_destaging() { 2 } else { 1 };
-        let most = VICTIMS_MAX.min(self.log.segments.limit() / VICTIMS_SHARE) / share;
+        let mut most = VICTIMS_MAX.min(self.log.segments.limit() / VICTIMS_SHARE) / share;
+        if !self.config.one_disk {
+            // All of each is read, live or not.
+            let length = self.superblock.geometry.segment_size_bytes;
+            most = most.min((BATCH_LINES_MAX as u64 * LINE_SIZE / length) as u32);
+        }
         let live = |index| self.log.segments.get(index).live_slots as usize;
         let mut lines = live(first);
         while victims.len() + 1 < most as usize {
             let is_suitable = |index| {
                 index != first
                     && !victims.contains(&index)
-                    && self.log.segments.get(index).state == SegmentState::Dirty
+                    && match self.log.segments.get(index).state {
+                        SegmentState::Dirty => true,
+                        SegmentState::Buffered(_) => !self.config.one_disk,
+                        _ => false,
+                    }
                     && self.is_candidate(index, &BTreeMap::new())
             };
             let next = self.log.segments.first_to_destage(self.policy_now(), is_suitable);
@@ -480,15 +598,17 @@ impl Engine {
     }
 
     fn gather_victim(&mut self, victim: Victim) {
-        let live = self.live_lines(&victim.lines);
+        let (of_first, of_others) = victim.lines.split_at(victim.lines_of_first);
+        let mut live = self.live_lines(of_first);
         let live_slots = self.log.segments.get(victim.segment).live_slots as usize;
         // Some of its records cannot be read. Dead slots are found as well; they make up for
         // nothing that is hidden.
         if victim.is_complete && live.len() < live_slots {
-            return self.search(victim.segment, victim.image);
+            return self.search(victim.segment, victim.images);
         }
+        live.extend(self.live_lines(of_others));
         self.gather(&victim, &live);
-        self.buffers.put(victim.image);
+        self.put_images(victim.images);
     }
 
     /// The work for which they were pinned is over.
@@ -580,21 +700,7 @@ impl Engine {
         service: Duration,
     ) {
         match step {
-            Step::ReadSegment(victim) => {
-                self.log.segments.drop_reader(victim);
-                self.destage.work = Work::None;
-                match (result, buffer) {
-                    (Ok(()), Some(image)) => {
-                        let (lines, is_complete) = self.lines_of_records(victim, image.bytes());
-                        let image = Some(image);
-                        let others = Vec::new();
-                        self.empty(Victim { segment: victim, others, image, lines, is_complete });
-                    }
-                    // One bad sector must not hold back the rest of its segment.
-                    (Err(IoError::Failed), _) => self.search(victim, None),
-                    _ => self.back_off(),
-                }
-            }
+            Step::ReadSegment(victim) => self.victim_read(victim, result, buffer),
             Step::ReadSlots { segment, slots, is_again } => {
                 // Some may be read again, before anybody fills the segment.
                 self.slots_read(&slots, is_again, result, buffer.as_ref());

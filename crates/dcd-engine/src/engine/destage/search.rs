@@ -5,9 +5,8 @@
 use std::collections::BTreeSet;
 
 use super::Work;
-use crate::buffer::Buffer;
 use crate::engine::Engine;
-use crate::engine::index::Victim;
+use crate::engine::index::{Image, Victim};
 use crate::log::lookup_table::Walker;
 use crate::units::{Duration, Line, SegmentIndex, SlotIndex, Time};
 
@@ -20,7 +19,7 @@ pub(super) struct Search {
     segment: SegmentIndex,
     others: BTreeSet<SegmentIndex>,
     /// What was read of it, if it was.
-    image: Option<Buffer>,
+    images: Vec<Image>,
     found: Vec<(Line, SlotIndex)>,
     /// Memory was looked through: what is not there is listed on the cache-disk.
     is_in_run: bool,
@@ -32,8 +31,8 @@ pub(super) struct Search {
 
 impl Engine {
     /// Lines of the segment are gathered when all are found.
-    pub(super) fn search(&mut self, segment: SegmentIndex, image: Option<Buffer>) {
-        self.search_with(segment, BTreeSet::new(), image);
+    pub(super) fn search(&mut self, segment: SegmentIndex, images: Vec<Image>) {
+        self.search_with(segment, BTreeSet::new(), images);
     }
 
     /// The same, and those of others.
@@ -41,14 +40,14 @@ impl Engine {
         &mut self,
         segment: SegmentIndex,
         others: BTreeSet<SegmentIndex>,
-        image: Option<Buffer>,
+        images: Vec<Image>,
     ) {
         self.log.segments.add_reader(segment);
         self.table.begin_walk(Walker::Destage);
         self.destage.work = Work::Searching(Search {
             segment,
             others,
-            image,
+            images,
             found: Vec::new(),
             is_in_run: false,
             waits: false,
@@ -110,17 +109,18 @@ impl Engine {
         };
         self.end_scan(Walker::Destage);
         self.log.segments.drop_reader(search.segment);
-        let Search { segment, others, image, found: mut lines, .. } = search;
+        let Search { segment, others, images, found: mut lines, .. } = search;
         let geometry = self.superblock.geometry;
         lines.extend(self.windows.kept_slots_of(|slot| {
             let of = geometry.locate(slot).0;
             of == segment || others.contains(&of)
         }));
-        let others = others.into_iter().collect();
-        match self.health.cache_disk_failed() {
-            true => self.buffers.put(image),
-            false => self.empty(Victim { segment, others, image, lines, is_complete: false }),
+        if self.health.cache_disk_failed() {
+            return self.put_images(images);
         }
+        let (others, lines_of_first) = (others.into_iter().collect(), lines.len());
+        let is_complete = false;
+        self.empty(Victim { segment, others, images, lines, lines_of_first, is_complete });
     }
 
     pub(super) fn search_wake_up(&self) -> Option<Time> {
