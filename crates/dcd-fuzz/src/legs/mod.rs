@@ -270,7 +270,10 @@ impl Legs {
             self.struck[disk] = if is_used { self.struck[disk].saturating_sub(1) } else { 0 };
         }
         let other = 1 - self.place(leg);
-        let is_whole = self.status_of(other, status).is_some_and(counts);
+        // One that joins has everything, but until its label says so no start knows it.
+        let is_whole = self
+            .status_of(other, status)
+            .is_some_and(|status| status.standing == Some(LegStanding::InSync));
         let may_be_out = self.witness.as_ref().is_none_or(Witness::lets_legs_fail);
         is_whole && may_be_out && self.rotten.is_none() && self.struck[other] == 0
     }
