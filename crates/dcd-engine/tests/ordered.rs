@@ -362,3 +362,27 @@ fn segments_are_emptied_together() {
         assert_eq!(on_disk(&d, 2 * line), 1 + (line % 200) as u8);
     }
 }
+
+/// And not one after the other either while all who write wait for room.
+#[test]
+fn segments_are_emptied_together_while_requests_wait() {
+    let mut d = driver(|options| options.segments = 24);
+    let before = d.status().counters.clone();
+    let mut waiting = Vec::new();
+    for number in 0..4000u64 {
+        waiting.push(d.write(2 * (number * 7 % 499), number as u8));
+        while waiting.len() > 32 {
+            if let Some(window) = d.windows.pop() {
+                d.input(Input::WindowKept { window, is_kept: true });
+            }
+            d.step();
+            waiting.retain(|id| !d.is_answered(*id));
+        }
+    }
+    let after = d.status().counters.clone();
+    assert!(after.stalled_writes - before.stalled_writes > 1000, "nobody waited");
+    let lines = after.destaged_lines - before.destaged_lines;
+    let flushes = after.data_disk_flushes - before.data_disk_flushes;
+    // Two of 15 lines; by one segment each it would be 243 flushes for 3,658 lines.
+    assert!(flushes * 25 <= lines, "{flushes} flushes for {lines} lines");
+}

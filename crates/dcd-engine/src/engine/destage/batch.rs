@@ -156,7 +156,8 @@ impl Engine {
             let _ = (line.0 + 1..).all(&mut gather_neighbour);
         }
         if self.log_is_tight() {
-            let own: BTreeSet<Line> = victim.lines.iter().map(|(line, _)| *line).collect();
+            let own = &victim.lines[..victim.lines_of_first];
+            let own: BTreeSet<Line> = own.iter().map(|(line, _)| *line).collect();
             incomplete.retain(|line| own.contains(line));
         }
         self.want_completions(incomplete);

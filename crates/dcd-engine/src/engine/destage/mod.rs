@@ -541,7 +541,8 @@ impl Engine {
     /// what is left over none would become empty. Who waits for room waits for all of them.
     fn victims_beside(&self, first: SegmentIndex) -> BTreeSet<SegmentIndex> {
         let mut victims = BTreeSet::new();
-        if self.log_is_tight() || !self.destage.blocked.is_empty() {
+        let is_tight = self.config.one_disk && self.log_is_tight();
+        if is_tight || !self.destage.blocked.is_empty() {
             return victims;
         }
         let share = if self.someone_waits_for_destaging() { 2 } else { 1 };
@@ -620,8 +621,9 @@ impl Engine {
         }
     }
 
-    /// Only dcd's own appends find room. Completing sectors takes some of it, so one victim is
-    /// emptied after the other: were many begun, all could be gone before any of them is empty.
+    /// Only dcd's own appends find room. Completing sectors takes some of it, so those of one victim
+    /// are completed after the other: were many begun, all could be gone before any of them is
+    /// empty.
     pub(super) fn log_is_tight(&self) -> bool {
         self.log.segments.free().len() <= SEGMENTS_RESERVED as usize
     }
