@@ -171,3 +171,27 @@ fn a_file_can_be_served_in_the_times_of_a_model() {
         folder.dcd(&line).fails(1, "managed by the host", "dm-zoned");
     }
 }
+
+/// What one size has left behind in memory is nothing to the next: each has a process of its own.
+#[test]
+fn sizes_of_caches_are_measured_apart() {
+    let folder = Folder::new();
+    let measured = json(&folder.dcd("bench scale --cache-disk 64m,64g --lines 1000 --json").ok());
+    let of = |at: usize, part: &str, key: &str| measured[at][part][key].as_f64().unwrap();
+    assert_eq!(measured.as_array().unwrap().len(), 2);
+    assert_eq!(measured[1]["cache_bytes"], 64u64 << 30);
+    for at in 0..2 {
+        assert!(of(at, "fill", "lines") >= 1000.0);
+        assert!(measured[at]["full"].is_null());
+    }
+    // Lines have a price, and memory that was there before does not hide it.
+    assert!(of(1, "fill", "memory_bytes_per_line") > 16.0, "{measured}");
+    assert!(of(1, "empty", "memory_bytes") < of(0, "empty", "memory_bytes") + (64 << 20) as f64);
+    let table = folder.dcd("bench scale --cache-disk 64m,64g --lines 1000").ok();
+    assert!(table.contains("64 MiB") && table.contains("64 GiB"), "{table}");
+    assert!(table.contains("empty: opening") && !table.contains("full:"), "{table}");
+    // Before anything is measured.
+    let refused = folder.dcd("bench scale --cache-disk 64g,1k");
+    assert_eq!(refused.code, Some(1));
+    assert!(refused.stderr.contains("the cache-disk has 1024 bytes"), "{}", refused.stderr);
+}

@@ -14,6 +14,7 @@ use crate::target::log::LogError;
 use crate::target::setup::SetupError;
 
 const LINE_BYTES: u64 = 4096;
+const SEGMENT_BYTES: u64 = 1 << 20;
 const BLOCKS_PER_LINE: u64 = 8;
 /// Requests that wait at a time.
 const DEPTH: u64 = 32;
@@ -85,6 +86,14 @@ pub struct RestartFacts {
     pub steps: Steps,
 }
 
+/// Whether there are caches of that size.
+///
+/// # Errors
+/// If not.
+pub fn check(cache_bytes: u64) -> Result<(), SetupError> {
+    Ok(Geometry::fit(cache_bytes, SEGMENT_BYTES).map(|_| ())?)
+}
+
 /// Measures one size. `clock` is the processor's time, `memory` that of this process; `progress` is
 /// told how many of the lines that are to be written have been.
 ///
@@ -96,7 +105,7 @@ pub fn run(
     memory: &dyn Fn() -> u64,
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<ScaleFacts, SetupError> {
-    let geometry = Geometry::fit(scale.cache_bytes, 1 << 20)?;
+    let geometry = Geometry::fit(scale.cache_bytes, SEGMENT_BYTES)?;
     let slots = u64::from(geometry.data_slots_max());
     let data_disk_lines = (scale.cache_bytes * DATA_DISK_SIZES / LINE_BYTES).max(1);
     let data_disk = DataDiskInfo {

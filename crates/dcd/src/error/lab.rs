@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use dcd_daemon::control::client::ControlError;
+use dcd_daemon::units_text::format_size;
 use dcd_sim::disk::profile::ProfileError;
 use dcd_sim::figures::ExperimentError;
 use dcd_sim::plot::PlotError;
@@ -66,6 +67,20 @@ pub enum LabError {
     /// The dcd that is measured ended.
     #[error("the dcd to be measured ended ({status})")]
     BenchDaemonEnded {
+        /// How.
+        status: std::process::ExitStatus,
+    },
+    /// A process that measures one of several sizes cannot be run.
+    #[error("cannot run what measures one size: {source}")]
+    BenchApart {
+        /// Why not.
+        source: std::io::Error,
+    },
+    /// It ended without a result.
+    #[error("what measured {} ended ({status})", format_size(*cache_bytes))]
+    BenchApartEnded {
+        /// The size.
+        cache_bytes: u64,
         /// How.
         status: std::process::ExitStatus,
     },

@@ -58,10 +58,9 @@ pub enum BenchWhat {
     ///
     /// The engine is the real one, on disks that keep nothing but what the engine itself writes,
     /// and on virtual time: the cache-disk answers in 80 us and moves 2 GB/s, the data-disk does
-    /// 20,000 I/Os a second. Memory for each line is right for the first size alone: later ones use
-    /// what it freed.
+    /// 20,000 I/Os a second.
     Scale {
-        /// Sizes of the cache-disk, each measured on its own; the first is the yardstick.
+        /// Sizes of the cache-disk, each measured in a process of its own.
         #[arg(long, value_name = "SIZES", value_delimiter = ',', value_parser = parse_size, default_value = "1g,4g,16g")]
         cache_disk: Vec<u64>,
         /// Write so many lines in place of filling the cache.

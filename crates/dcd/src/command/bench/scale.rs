@@ -1,13 +1,15 @@
 //! `dcd bench scale`: what grows with the size of a cache, and what must not.
 
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use dcd_daemon::units_text::{format_duration, format_size};
-use dcd_sim::scale::{self, STEP_MAX, Scale, ScaleFacts, Steps};
+use dcd_sim::scale::{self, STEP_MAX, Scale, ScaleFacts};
 use serde_json::{Value, json};
 
 use super::engine::processor_time;
 use crate::error::CommandError;
+use crate::error::lab::LabError;
 use crate::output::{Align, Paint, Table};
 use crate::progress::{Progress, Unit};
 use crate::stdout::{print, print_json};
@@ -18,20 +20,55 @@ pub fn run(
     index_bytes_max: u64,
     as_json: bool,
 ) -> Result<(), CommandError> {
-    let mut measured = Vec::new();
-    for cache_bytes in sizes {
-        let mut progress = Progress::new("writing", Unit::Bytes);
-        let scale = Scale { cache_bytes: *cache_bytes, lines, index_bytes_max };
-        let facts = scale::run(scale, &processor_time, &resident_bytes, &mut |done, total| {
-            progress.update(done * 4096, total * 4096);
-        })?;
-        progress.finish();
-        measured.push((*cache_bytes, facts));
+    for size in sizes {
+        scale::check(*size)?;
     }
+    let measured = match sizes {
+        [cache_bytes] => {
+            vec![measure(Scale { cache_bytes: *cache_bytes, lines, index_bytes_max })?]
+        }
+        _ => sizes
+            .iter()
+            .map(|size| measure_apart(*size, lines, index_bytes_max))
+            .collect::<Result<_, _>>()?,
+    };
     if as_json {
-        return print_json(&Value::Array(measured.iter().map(as_value).collect()));
+        return print_json(&Value::Array(measured));
     }
     show(&measured)
+}
+
+fn measure(scale: Scale) -> Result<Value, CommandError> {
+    let mut progress = Progress::new("writing", Unit::Bytes);
+    let facts = scale::run(scale, &processor_time, &resident_bytes, &mut |done, total| {
+        progress.update(done * 4096, total * 4096);
+    })?;
+    progress.finish();
+    Ok(as_value(scale.cache_bytes, &facts))
+}
+
+/// In a process of its own: in one that has measured another size, memory that this one had given
+/// back is used again, and cleared first, which a daemon never has to.
+fn measure_apart(
+    cache_bytes: u64,
+    lines: Option<u64>,
+    index_bytes_max: u64,
+) -> Result<Value, CommandError> {
+    let failed = |source| CommandError::Lab(LabError::BenchApart { source });
+    let program = std::env::current_exe().map_err(failed)?;
+    let output = Command::new(program)
+        .args(["bench", "scale", "--json", "--cache-disk", &cache_bytes.to_string()])
+        .args(["--index-max", &index_bytes_max.to_string()])
+        .args(lines.iter().flat_map(|lines| ["--lines".to_owned(), lines.to_string()]))
+        .stderr(Stdio::inherit())
+        .output()
+        .map_err(failed)?;
+    if !output.status.success() {
+        let status = output.status;
+        return Err(CommandError::Lab(LabError::BenchApartEnded { cache_bytes, status }));
+    }
+    let measured: Value = serde_json::from_slice(&output.stdout).map_err(|it| failed(it.into()))?;
+    Ok(measured[0].clone())
 }
 
 /// What this process has in memory.
@@ -41,7 +78,7 @@ fn resident_bytes() -> u64 {
     kibibytes.and_then(|number| number.trim().parse::<u64>().ok()).unwrap_or(0) * 1024
 }
 
-fn as_value((cache_bytes, facts): &(u64, ScaleFacts)) -> Value {
+fn as_value(cache_bytes: u64, facts: &ScaleFacts) -> Value {
     let full = facts.full.as_ref().map(|full| {
         json!({
             "bytes_per_byte_logged": full.bytes_per_byte_logged,
@@ -86,50 +123,58 @@ fn milliseconds(time: Duration) -> f64 {
 }
 
 /// A row for each figure, a column for each size.
-fn show(measured: &[(u64, ScaleFacts)]) -> Result<(), CommandError> {
+fn show(measured: &[Value]) -> Result<(), CommandError> {
     let mut columns = vec![("cache-disk".to_owned(), Align::Left)];
-    columns.extend(measured.iter().map(|(size, _)| (format_size(*size), Align::Right)));
+    let size = |one: &Value| format_size(one["cache_bytes"].as_u64().unwrap_or(0));
+    columns.extend(measured.iter().map(|one| (size(one), Align::Right)));
     let columns: Vec<(&str, Align)> =
         columns.iter().map(|(name, align)| (name.as_str(), *align)).collect();
     let mut table = Table::new(&columns);
-    let mut row = |name: &str, cell: &dyn Fn(&ScaleFacts) -> String| {
-        let cells = measured.iter().map(|(_, facts)| cell(facts));
+    let mut row = |name: &str, part: &str, cell: &dyn Fn(&Value) -> String| {
+        let cells = measured.iter().map(|one| match &one[part] {
+            Value::Null => "-".to_owned(),
+            of_part => cell(of_part),
+        });
         table.row([name.to_owned()].into_iter().chain(cells).collect());
     };
-    let time = |time: Duration| format!("{:.2} ms", milliseconds(time));
+    let number = |of: &Value, key: &str| of[key].as_f64().unwrap_or(0.0);
+    let count = |of: &Value, key: &str| of[key].as_u64().unwrap_or(0);
+    let time = |of: &Value, key: &str| format!("{:.2} ms", number(of, key));
+    let duration =
+        |of: &Value| format_duration(Duration::from_secs_f64(number(of, "time_ms") / 1e3));
     // What is the engine's comes again with each checkpoint, batch or growth of a table; what the
     // machine did once, to a thread whose clock went on, does not.
-    let longest = |steps: Steps| match steps.too_long {
-        0 => time(steps.longest),
-        count => format!("{} ({count} over {})", time(steps.longest), format_duration(STEP_MAX)),
+    let longest = |of: &Value| match count(of, "steps_too_long") {
+        0 => time(of, "longest_step_ms"),
+        steps => {
+            let most = format_duration(STEP_MAX);
+            format!("{} ({steps} over {most})", time(of, "longest_step_ms"))
+        }
     };
-    row("empty: memory", &|facts| format_size(facts.empty_memory_bytes));
-    row("empty: opening", &|facts| time(facts.empty_open));
-    row("filled: lines", &|facts| facts.lines.to_string());
-    row("filled: memory for each", &|facts| format!("{:.1} B", facts.memory_bytes_per_line));
-    row("filled: writes a second", &|facts| format!("{:.0} k", facts.fill_per_second / 1e3));
-    row("filled: longest step", &|facts| longest(facts.fill_steps));
-    if measured.iter().any(|(_, facts)| facts.full.is_some()) {
-        let of_full = |cell: &dyn Fn(&scale::FullFacts) -> String, facts: &ScaleFacts| {
-            facts.full.as_ref().map_or("-".to_owned(), cell)
-        };
-        row("full: written for each byte logged", &|facts| {
-            of_full(&|full| format!("{:.2} B", full.bytes_per_byte_logged), facts)
+    let thousands = |of: &Value| number(of, "writes_per_second") / 1e3;
+    let lines = |of: &Value| count(of, "lines").to_string();
+    row("empty: memory", "empty", &|of| format_size(count(of, "memory_bytes")));
+    row("empty: opening", "empty", &|of| time(of, "open_ms"));
+    row("filled: lines", "fill", &lines);
+    row("filled: memory for each", "fill", &|of| {
+        format!("{:.1} B", number(of, "memory_bytes_per_line"))
+    });
+    row("filled: writes a second", "fill", &|of| format!("{:.0} k", thousands(of)));
+    row("filled: longest step", "fill", &longest);
+    if measured.iter().any(|one| !one["full"].is_null()) {
+        row("full: written for each byte logged", "full", &|of| {
+            format!("{:.2} B", number(of, "bytes_per_byte_logged"))
         });
-        row("full: checkpoints", &|facts| of_full(&|full| full.checkpoints.to_string(), facts));
-        row("full: writes a second, virtual", &|facts| {
-            of_full(&|full| format!("{:.1} k", full.writes_per_second / 1e3), facts)
-        });
-        row("full: p99.9 of writes, virtual", &|facts| {
-            of_full(&|full| time(full.write_p999), facts)
-        });
-        row("full: longest step", &|facts| of_full(&|full| longest(full.steps), facts));
+        row("full: checkpoints", "full", &|of| count(of, "checkpoints").to_string());
+        row("full: writes a second, virtual", "full", &|of| format!("{:.1} k", thousands(of)));
+        row("full: p99.9 of writes, virtual", "full", &|of| time(of, "write_p999_ms"));
+        row("full: longest step", "full", &longest);
     }
-    row("start after a death: lines", &|facts| facts.restart.lines.to_string());
-    row("start after a death: read", &|facts| format_size(facts.restart.read_bytes));
-    row("start after a death: virtual", &|facts| format_duration(facts.restart.time));
-    row("start after a death: longest step", &|facts| longest(facts.restart.steps));
-    row("trim of everything: longest step", &|facts| longest(facts.trim_steps));
-    row("trim of everything, half by 1 GiB", &|facts| format_duration(facts.trim_steps.total));
+    row("start after a death: lines", "restart", &lines);
+    row("start after a death: read", "restart", &|of| format_size(count(of, "read_bytes")));
+    row("start after a death: virtual", "restart", &duration);
+    row("start after a death: longest step", "restart", &longest);
+    row("trim of everything: longest step", "trim", &longest);
+    row("trim of everything, half by 1 GiB", "trim", &duration);
     print(&table.render(Paint::for_stdout()))
 }
