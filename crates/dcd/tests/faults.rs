@@ -255,7 +255,7 @@ fn a_disk_that_hangs_is_suspect_and_its_late_answer_harms_nothing() {
         let mut load = Load::new(71);
         let (cache, data) = if disk == CACHE { (CACHE, "d") } else { ("c", DATA) };
         let daemon =
-            site.serve_disks(cache, data, &format!("{flags} --io-timeout 300ms --full-timeout 2s"));
+            site.serve_disks(cache, data, &format!("{flags} --io-timeout 1s --full-timeout 3s"));
         let mut client = Client::connect(&site.socket());
         client.patience(Duration::from_secs(20));
         load.run(&mut client, 60);

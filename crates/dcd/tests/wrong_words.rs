@@ -55,7 +55,7 @@ const CALLS: &[(&str, i32, &str)] = &[
     ("serve --cache-disk d --data-disk c --nbd unix:s", 1, "swapped"),
     ("serve --cache-disk text --data-disk d --nbd unix:s", 1, "6 bytes"),
     ("serve --cache-disk c --data-disk d --loop --nbd unix:s", 1, "--fuse"),
-    ("serve --cache-disk c --data-disk d --nbd unix:s --max-delay 5", 2, "unknown unit"),
+    ("serve --cache-disk c --data-disk d --nbd unix:s --max-delay 5", 2, "no unit in \"5\""),
     ("serve --cache-disk c --data-disk d --nbd unix:s --max-delay 5parsec", 2, "parsec"),
     ("serve --cache-disk c --data-disk d --nbd unix:s --dirty-high 101", 2, "101"),
     (

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use dcd_daemon::device::device_file::quoted;
 use dcd_daemon::device::shares::{Place, disk_of, share_at};
 use dcd_daemon::pair::legs::label_at;
 use dcd_daemon::pair::record::{PairRecord, PairState};
@@ -182,7 +183,8 @@ fn recorded(uuid: String, record: &PairRecord, user: Option<u32>) -> Option<Cach
         record.data_disks.iter().map(|disk| disk.path.display().to_string()).collect();
     let contents = read_superblock(cache_disk);
     let is_over = matches!(record.state, PairState::Detached | PairState::GivenUp);
-    let (cache, data) = (cache_disk.display(), data_disks.join(" --data-disk "));
+    let names: Vec<String> = record.data_disks.iter().map(|disk| quoted(&disk.path)).collect();
+    let (cache, data) = (quoted(cache_disk), names.join(" --data-disk "));
     let start = format!("dcd serve --cache-disk {cache} --data-disk {data} ..., or its service");
     let detach = format!("dcd detach --cache-disk {cache} --data-disk {data}");
     let (state, problem, what_to_do) = match contents {
