@@ -46,7 +46,7 @@ const LINES: u64 = 96;
 
 /// SplitMix64.
 #[derive(Clone)]
-struct Random(u64);
+pub(crate) struct Random(pub(crate) u64);
 
 impl Random {
     fn next(&mut self) -> u64 {
@@ -57,7 +57,7 @@ impl Random {
         z ^ z >> 31
     }
 
-    fn below(&mut self, end: u64) -> u64 {
+    pub(crate) fn below(&mut self, end: u64) -> u64 {
         self.next() % end
     }
 
@@ -196,14 +196,14 @@ impl ObjectStore for Unreliable {
 }
 
 /// A line by the number of its write; 0 is zeroes.
-fn content(write: u64) -> Vec<u8> {
+pub(crate) fn content(write: u64) -> Vec<u8> {
     match write {
         0 => vec![0; LINE_BYTES],
         write => write.to_be_bytes().repeat(LINE_BYTES / 8),
     }
 }
 
-fn write_of(bytes: &[u8]) -> u64 {
+pub(crate) fn write_of(bytes: &[u8]) -> u64 {
     let write = u64::from_be_bytes(bytes[..8].try_into().unwrap());
     assert_eq!(bytes, content(write), "a whole line");
     write
@@ -548,7 +548,7 @@ async fn new_store(store: Arc<dyn ObjectStore>, cache: &str) -> Bucket {
     bucket
 }
 
-fn claim_of(cache: &str) -> Claim {
+pub(crate) fn claim_of(cache: &str) -> Claim {
     Claim {
         cache: cache.into(),
         had: None,
@@ -680,7 +680,7 @@ async fn run(seed: u64) {
     assert!(objects.len() - of_us <= facts.objects as usize, "seed {seed}: nothing is left over");
 }
 
-fn on_simulated_time<F: Future<Output = ()>>(what: impl FnOnce() -> F + Send) {
+pub(crate) fn on_simulated_time<F: Future<Output = ()>>(what: impl FnOnce() -> F + Send) {
     std::thread::scope(|scope| {
         let thread = std::thread::Builder::new().stack_size(STACK_BYTES);
         let run = thread.spawn_scoped(scope, || on_this_thread(what()));

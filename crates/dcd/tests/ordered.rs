@@ -154,7 +154,7 @@ fn a_hook_that_fails_holds_the_data_disk_as_it_is() {
 #[test]
 fn a_hook_that_hangs_is_killed() {
     let site = site();
-    hook(&site, "echo $$ > pid; sleep 1000; true");
+    hook(&site, "echo $$ > new && mv new pid; sleep 1000; true");
     let alive = || {
         let pid = fs::read_to_string(site.path("pid")).ok()?;
         fs::metadata(format!("/proc/{}", pid.trim())).ok()
@@ -180,7 +180,7 @@ fn a_hook_that_hangs_is_killed() {
 #[test]
 fn a_hook_that_ends_with_dcd_has_not_failed() {
     let site = site();
-    hook(&site, "echo $$ > pid; exec sleep 1000");
+    hook(&site, "echo $$ > new && mv new pid; exec sleep 1000");
     let term = |pid: i32| {
         rustix::process::kill_process(Pid::from_raw(pid).unwrap(), Signal::TERM).unwrap();
     };
@@ -208,7 +208,7 @@ fn a_hook_that_ends_with_dcd_has_not_failed() {
 #[test]
 fn a_keeper_that_dies_is_told_of() {
     let site = site();
-    hook(&site, "echo $$ > pid; sleep 1000; true");
+    hook(&site, "echo $$ > new && mv new pid; sleep 1000; true");
     let daemon = site.serve(&format!("{FLAGS} --window-hook-timeout 1000s"));
     let hook_pid = until("it runs", || fs::read_to_string(site.path("pid")).ok());
     let keeper = until("the keeper is found", || {

@@ -222,11 +222,7 @@ fn sockets_are_taken_over() {
             .stderr(Stdio::null())
             .spawn()
             .unwrap();
-        let until = Instant::now() + Duration::from_secs(60);
-        while !socket.exists() {
-            assert!(Instant::now() < until, "nobody listens");
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        until_it_listens(&socket);
         // The first client starts it, and waits in the socket until it serves.
         if served.starts_with("--nbd") {
             assert_eq!(Nbd::connect(&socket).write(0, &[1; 4096]), 0);
@@ -241,6 +237,22 @@ fn sockets_are_taken_over() {
         assert_eq!(service.stop(), Some(0));
         assert!(socket.exists(), "the socket is the manager's");
         std::fs::remove_file(&socket).unwrap();
+    }
+}
+
+/// Waits for a socket with a listener, without a client for it: what Linux tells of both.
+fn until_it_listens(socket: &Path) {
+    let until = Instant::now() + Duration::from_secs(60);
+    let is_listening = || {
+        // The fourth has the flag of who listens (__SO_ACCEPTCON), the eighth is the path.
+        std::fs::read_to_string("/proc/net/unix").unwrap().lines().any(|line| {
+            let fields: Vec<&str> = line.split_whitespace().collect();
+            fields.get(7).is_some_and(|path| Path::new(path) == socket) && fields[3] == "00010000"
+        })
+    };
+    while !is_listening() {
+        assert!(Instant::now() < until, "nobody listens");
+        std::thread::sleep(Duration::from_millis(5));
     }
 }
 
