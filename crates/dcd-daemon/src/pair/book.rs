@@ -608,6 +608,24 @@ impl PairBook {
         is_there.then(|| record.cache_disk.path.clone())
     }
 
+    /// All records of a cache, copies as well, as a person says. Tells which files are gone.
+    ///
+    /// # Errors
+    ///
+    /// One cannot be removed.
+    pub fn remove_records(&self, cache: Uuid) -> Result<Vec<PathBuf>, (PathBuf, io::Error)> {
+        let Some(directory) = &self.directory else { return Ok(Vec::new()) };
+        let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+        let of_it = |path: &PathBuf| {
+            is_record(path) && read_record(path).is_some_and(|record| record.cache == cache)
+        };
+        let paths: Vec<PathBuf> = entries.map(|entry| entry.path()).filter(of_it).collect();
+        for path in &paths {
+            fs::remove_file(path).map_err(|source| (path.clone(), source))?;
+        }
+        Ok(paths)
+    }
+
     /// A cache that is no more.
     pub fn forget(&self, cache: Uuid) {
         if let Some(directory) = &self.directory {

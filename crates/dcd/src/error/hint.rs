@@ -1,6 +1,6 @@
 //! What to do about an error: one line, safe to follow.
 
-use dcd_daemon::device::device_file::missing_hint;
+use dcd_daemon::device::device_file::{missing_hint, quoted};
 use dcd_daemon::units_text::format_size;
 use dcd_engine::format::geometry::{GeometryError, SEGMENT_SIZE_BYTES_MIN, SEGMENTS_MIN};
 use dcd_engine::volume::import::ImportError;
@@ -124,6 +124,17 @@ impl CommandError {
             CommandError::CachesFailed { .. } => {
                 Some("what they said stands above; the same again serves all of them".into())
             }
+            CommandError::NotRecorded { .. } => {
+                Some("`dcd list` shows those that are, of this user; DCD_STATE_DIRECTORY says where others are".into())
+            }
+            CommandError::ForgetServed { process, .. } => {
+                Some(format!("`dcd list` shows it; end it first: kill {process}, or stop its service"))
+            }
+            CommandError::ForgetPresent { cache_disk, data_disk, .. } => Some(format!(
+                "detach it first: dcd detach --cache-disk {} --data-disk {}",
+                quoted(cache_disk.as_ref()),
+                data_disk.split(", ").map(|disk| quoted(disk.as_ref())).collect::<Vec<_>>().join(" --data-disk ")
+            )),
             CommandError::NoPair { .. } => Some("usage: dcd set [--control] CACHE [KEY=VALUE]...".into()),
             CommandError::NoCacheNamed => {
                 Some("usage: dcd set [--control] CACHE [KEY=VALUE]...; `dcd list` shows the caches".into())

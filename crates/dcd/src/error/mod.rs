@@ -210,6 +210,30 @@ pub enum CommandError {
         /// The word.
         word: String,
     },
+    /// No record is of it.
+    #[error("no record of this host is of cache {cache}")]
+    NotRecorded {
+        /// Which.
+        cache: Uuid,
+    },
+    /// It is to be forgotten, and somebody has it.
+    #[error("cache {cache} is not forgotten: process {process} serves it")]
+    ForgetServed {
+        /// Which.
+        cache: Uuid,
+        /// Whose it is.
+        process: u32,
+    },
+    /// It is to be forgotten, and is there.
+    #[error("cache {cache} is not forgotten: it is on {cache_disk}, and not detached")]
+    ForgetPresent {
+        /// Which.
+        cache: Uuid,
+        /// Where.
+        cache_disk: String,
+        /// Whose it is.
+        data_disk: String,
+    },
     /// Nothing says which cache.
     #[error("there is a word missing: which cache?")]
     NoCacheNamed,

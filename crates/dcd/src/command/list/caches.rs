@@ -227,7 +227,7 @@ fn recorded(uuid: String, record: &PairRecord, user: Option<u32>) -> Option<Cach
             let what = format!(
                 "find it (`dcd probe DISK` tells what a disk is). If the cache is on several disks, the others may do without it: \
                  start it with them. Only if all are gone for good, and with them what only they held: dcd create --force with new \
-                 ones for {}",
+                 ones for {}, or, if there is to be none, dcd list --forget {uuid}",
                 data_disks.join(", ")
             );
             (State::Missing, Some(format!("{cache} {problem}")), Some(what))
