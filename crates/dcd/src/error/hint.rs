@@ -293,6 +293,11 @@ impl CommandError {
             CommandError::SalvageIncomplete { has_unlisted: true, .. } => Some(
                 "the data-disk without it is old in unknown places: check its file system, and compare with a backup".into(),
             ),
+            CommandError::SalvageServed { process, .. } => Some(format!(
+                "copy what you need from what it serves; or end it ({}, or its service), then try `dcd detach`, which brings home \
+                 more than a salvage",
+                process.map_or("`dcd list` shows it".into(), |process| format!("kill {process}"))
+            )),
             CommandError::SalvageOfVolume => Some("--to FILE puts them where the volume has them".into()),
             CommandError::SalvageDiskSize { .. } => {
                 Some("is it the right disk? --to FILE needs none".into())

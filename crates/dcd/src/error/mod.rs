@@ -589,6 +589,17 @@ pub enum CommandError {
         /// No checkpoint, or no end, tells of all that there was.
         has_unlisted: bool,
     },
+    /// Somebody writes to what is to be read.
+    #[error(
+        "{} is not salvaged: {} has it, and what is on it changes while it is read", path.display(),
+        process.map_or("a running dcd".into(), |process| format!("process {process}"))
+    )]
+    SalvageServed {
+        /// The cache-disk.
+        path: PathBuf,
+        /// Whose it is.
+        process: Option<u32>,
+    },
     /// The blocks of a volume lie on several disks.
     #[error(
         "the cache belongs to a volume of several disks, on which its blocks have no fixed place"
