@@ -1,5 +1,6 @@
 //! `dcd web`: all caches of a machine on one page, from their control sockets.
 
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -46,6 +47,18 @@ pub struct WebArguments {
 }
 
 pub fn run(arguments: &WebArguments) -> Result<(), CommandError> {
+    if let Err(source) = std::fs::read_dir(&arguments.sockets) {
+        // The place of services is made by the first that starts.
+        let is_made_later = source.kind() == ErrorKind::NotFound
+            && arguments.sockets == Path::new(daemons::DIRECTORY);
+        if !is_made_later {
+            return Err(CommandError::file("list", &arguments.sockets)(source));
+        }
+        eprintln!(
+            "dcd: note: {} is not there: no service has been started, and there is nothing to show until one is",
+            daemons::DIRECTORY
+        );
+    }
     let door = Door::page(&arguments.http).map_err(ServeError::from)?;
     let shown = Arc::new(Shown::default());
     let site = FleetSite { shown: shown.clone() };

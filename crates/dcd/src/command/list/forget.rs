@@ -47,9 +47,11 @@ pub(super) fn run(cache: Uuid, daemons: &[Listed], json: bool) -> Result<(), Com
             Some(listed) => listed.may_be_dirty,
             None => !matches!(record.state, PairState::Detached | PairState::GivenUp),
         },
-        removed: book
-            .remove_records(cache)
-            .map_err(|(path, source)| CommandError::File { action: "remove", path, source })?,
+        removed: book.remove_records(cache).map_err(|(path, source)| CommandError::File {
+            action: "remove",
+            path,
+            source,
+        })?,
     };
     if json { print_json(&forgotten) } else { print(&describe(&forgotten)) }
 }
