@@ -47,18 +47,17 @@ pub struct WebArguments {
 }
 
 pub fn run(arguments: &WebArguments) -> Result<(), CommandError> {
-    if let Err(source) = std::fs::read_dir(&arguments.sockets) {
+    let is_there = match std::fs::read_dir(&arguments.sockets) {
+        Ok(_) => true,
         // The place of services is made by the first that starts.
-        let is_made_later = source.kind() == ErrorKind::NotFound
-            && arguments.sockets == Path::new(daemons::DIRECTORY);
-        if !is_made_later {
-            return Err(CommandError::file("list", &arguments.sockets)(source));
+        Err(source)
+            if source.kind() == ErrorKind::NotFound
+                && arguments.sockets == Path::new(daemons::DIRECTORY) =>
+        {
+            false
         }
-        eprintln!(
-            "dcd: note: {} is not there: no service has been started, and there is nothing to show until one is",
-            daemons::DIRECTORY
-        );
-    }
+        Err(source) => return Err(CommandError::file("list", &arguments.sockets)(source)),
+    };
     let door = Door::page(&arguments.http).map_err(ServeError::from)?;
     let shown = Arc::new(Shown::default());
     let site = FleetSite { shown: shown.clone() };
@@ -68,6 +67,12 @@ pub fn run(arguments: &WebArguments) -> Result<(), CommandError> {
         Some(address) => format!("http://{address}/"),
         None => arguments.http.to_string(),
     };
+    if !is_there {
+        eprintln!(
+            "dcd: note: {} is not there: no service has been started, and there is nothing to show until one is",
+            daemons::DIRECTORY
+        );
+    }
     let mut line = ReadyLine::new();
     line.add("http", address);
     line.print()?;
