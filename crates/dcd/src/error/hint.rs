@@ -30,7 +30,7 @@ impl CommandError {
             CommandError::NbdOptions(error) => error.hint(),
             CommandError::Token(error) => Some(error.hint()),
             CommandError::NvramSettings(error) => Some(error.hint()),
-            CommandError::File { source, .. } => file_hint(source),
+            CommandError::File { action, source, .. } => file_hint(action, source),
             CommandError::Geometry(error) => geometry_hint(error),
             CommandError::Pair(problem) => Some(problem.hint("--force")),
             CommandError::Dhisfs(error) => error.hint(),
@@ -354,9 +354,13 @@ impl CommandError {
 }
 
 /// What to do when the system refuses something with a file.
-fn file_hint(error: &std::io::Error) -> Option<String> {
+fn file_hint(action: &str, error: &std::io::Error) -> Option<String> {
     use std::io::ErrorKind;
+    // What is made needs only the directory that it goes to.
+    let is_there_before =
+        matches!(action, "read" | "look at" | "list" | "open" | "watch" | "find the blocks of");
     let hint = match error.kind() {
+        ErrorKind::NotFound if is_there_before => "check the name",
         ErrorKind::NotFound | ErrorKind::NotADirectory => {
             "the directory must exist; check the name"
         }
