@@ -154,11 +154,12 @@ pub enum AttributeError {
 impl FromStr for Attributes {
     type Err = AttributeError;
 
-    /// Names with commas or spaces between them; `none` for none.
+    /// Names with commas or spaces between them, in small letters or capitals; `none` for none.
     fn from_str(text: &str) -> Result<Attributes, AttributeError> {
         let mut attributes = Attributes::NONE;
-        for word in text.split([',', ' ']).filter(|word| !word.is_empty() && *word != "none") {
-            let known = Self::NAMES.into_iter().find(|(name, _)| *name == word);
+        let is_one = |word: &&str| !word.is_empty() && !word.eq_ignore_ascii_case("none");
+        for word in text.split([',', ' ']).filter(is_one) {
+            let known = Self::NAMES.into_iter().find(|(name, _)| name.eq_ignore_ascii_case(word));
             let (_, one) = known.ok_or_else(|| AttributeError::Unknown { found: word.into() })?;
             attributes = attributes.or(one);
         }
@@ -189,6 +190,7 @@ mod tests {
         assert_eq!(attributes.to_string(), "important,random,write-most");
         assert_eq!(attributes.to_string().parse(), Ok(attributes));
         assert_eq!("none".parse(), Ok(Attributes::NONE));
+        assert_eq!("Important,RANDOM None Write-Most".parse(), Ok(attributes));
         assert_eq!(Attributes::from_bits(attributes.bits()), Some(attributes));
     }
 

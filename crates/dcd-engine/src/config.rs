@@ -19,6 +19,10 @@ pub(crate) const LISTED_FREE_MAX: u32 = 1024;
 /// Fewest segment buffers: one fills while others are written.
 pub(crate) const SEGMENT_BUFFERS_MIN: u32 = 3;
 
+/// Shortest wait for the answer of a disk. A good one may take some hundred milliseconds, and what is
+/// meant by less is another unit: it would end the cache at its next request.
+const ANSWER_TIMEOUT_MIN: Duration = Duration::from_secs(1);
+
 /// Shortest time within which what is in the log is shipped.
 const SHIP_WITHIN_MIN: Duration = Duration::from_millis(100);
 
@@ -461,14 +465,23 @@ impl EngineConfig {
         if !self.limits.are_possible() {
             return bad("limits", "must not be above what the format has room for");
         }
-        if self.io_timeout == Duration(0) || self.full_timeout == Duration(0) {
-            return bad("io-timeout", "and full-timeout must be longer than nothing");
+        if self.full_timeout == Duration(0) {
+            return bad("full-timeout", "must be longer than nothing");
+        }
+        if self.io_timeout < ANSWER_TIMEOUT_MIN {
+            return bad(
+                "io-timeout",
+                "must be at least 1s: a disk that is later has failed for good",
+            );
         }
         if self.drain_timeout == Duration(0) {
             return bad("drain-timeout", "must be longer than nothing");
         }
-        if self.member_timeout == Duration(0) {
-            return bad("member-timeout", "must be longer than nothing");
+        if self.member_timeout < ANSWER_TIMEOUT_MIN {
+            return bad(
+                "member-timeout",
+                "must be at least 1s: a member that is later is done without",
+            );
         }
         Ok(())
     }

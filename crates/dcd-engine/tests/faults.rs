@@ -503,6 +503,45 @@ fn a_failed_data_disk_flush_keeps_the_batch_dirty() {
     assert_eq!((d.data_disk.line(100), d.data_disk.line(109)), (1, 1));
 }
 
+/// A file that was unlinked takes writes and keeps nothing: the trouble lasts until a flush succeeds,
+/// not until a write does. One place that is bad as well is told when the others go on.
+#[test]
+fn a_data_disk_that_takes_writes_and_fails_flushes_stays_in_trouble() {
+    for (error, zeroes) in [(IoError::Gone, false), (IoError::Failed, false), (IoError::Gone, true)]
+    {
+        let mut d = Driver::new();
+        d.fail_always(Device::DataDisk, Kind::Flush, 0..u64::MAX, error);
+        match zeroes {
+            true => d.done(|d| d.discard(800, 80)),
+            false => d.write_durably(100..110, 1),
+        }
+        d.run_until(|d| d.status().destage_trouble.is_some());
+        let since = d.now;
+        // Tried again for a few times, and taken each time.
+        let kind = if zeroes { Kind::WriteZeroes } else { Kind::Write };
+        let mark = d.started.len();
+        d.run_until(|d| {
+            let trouble = d.status().destage_trouble.expect("it keeps nothing");
+            assert_eq!((trouble.error, trouble.since, trouble.is_whole), (error, since, true));
+            d.count_since(mark, Device::DataDisk, kind) > 4
+        });
+        d.heal();
+        d.drain();
+        assert!(d.status().destage_trouble.is_none());
+    }
+    let mut d = Driver::new();
+    d.fail_always(Device::DataDisk, Kind::Flush, 0..u64::MAX, IoError::Gone);
+    d.write_durably([100, 200], 1);
+    d.run_until(|d| d.status().destage_trouble.is_some());
+    d.heal();
+    let bad = 100 * LINE as u64;
+    d.fail_always(Device::DataDisk, Kind::Write, bad..bad + 512, IoError::Failed);
+    d.run_until(|d| d.data_disk.line(200) == 1 && d.status().dirty_lines == 1);
+    assert!(!d.status().destage_trouble.expect("a bad place").is_whole);
+    // The next try tells of what is left.
+    d.run_until(|d| d.status().destage_trouble.expect("still").error == IoError::Failed);
+}
+
 /// The same for zeroed ranges.
 #[test]
 fn a_failed_zeroing_of_the_data_disk_is_done_again() {

@@ -25,7 +25,7 @@ pub enum UnitError {
         found: String,
     },
     /// The unit is none of ours, or a duration has no unit.
-    #[error("unknown unit {found:?} in {text:?}, expected one of {expected}")]
+    #[error("{} {text:?}, expected one of {expected}", unit_problem(found))]
     Unit {
         /// The units there are.
         expected: &'static str,
@@ -40,6 +40,13 @@ pub enum UnitError {
         /// The whole text.
         text: String,
     },
+}
+
+fn unit_problem(found: &str) -> String {
+    match found {
+        "" => "no unit in".into(),
+        _ => format!("unknown unit {found:?} in"),
+    }
 }
 
 impl UnitError {

@@ -70,7 +70,8 @@ pub fn parse(path: &Path, text: &str) -> Result<HintRules, TableFileError> {
 pub fn parse_attributes(text: &str) -> Result<Attributes, String> {
     let attributes: Attributes =
         text.parse().map_err(|error: dcd_engine::volume::attributes::AttributeError| {
-            let names: Vec<&str> = Attributes::NAMES.iter().map(|(name, _)| *name).collect();
+            let of_files = Attributes::NAMES.iter().filter(|(_, it)| *it != Attributes::ROOT);
+            let names: Vec<&str> = of_files.map(|(name, _)| *name).collect();
             format!("{}; there are: none, {}", error, names.join(", "))
         })?;
     match attributes.contains(Attributes::ROOT) {
@@ -184,6 +185,9 @@ mod tests {
             "r.toml:3:7: set: there is no attribute `warm`",
         );
         check("[[rule]]\nmatch = \"*.c\"\nset = \"root\"", "for programs that keep pointers");
+        // What is named instead is taken.
+        assert!(parse_attributes("warm").unwrap_err().ends_with(", temporary, metadata"));
+        assert!(parse_attributes("Hot, TEMPORARY").is_ok());
         check("[[rule]]\nmatch = \"*.c\"\nset = \"hot,cold\"", "contradict");
         check("[[rule]]\nmatch = \"[a\"\nset = \"hot\"", "r.toml:2:9: match: `[a`: ");
         check("[[rule]]\nmatch = [\"/a\"]\nset = \"hot\"", "without / in front");

@@ -207,10 +207,11 @@ pub struct Settings {
     /// of it when a disk says no or a member is away [default: 60s].
     #[arg(long, value_name = "TIME", value_parser = parse_duration, help_heading = DESTAGE)]
     pub drain_timeout: Option<Duration>,
-    /// After how long without an answer a disk counts as failed [default: 30s].
+    /// After how long without an answer a disk counts as failed, at least 1s [default: 30s].
     #[arg(long, value_name = "TIME", value_parser = parse_duration, help_heading = WRITES)]
     pub io_timeout: Option<Duration>,
-    /// After how long without an answer a member of a volume is done without [default: 30s].
+    /// After how long without an answer a member of a volume is done without, at least 1s [default:
+    /// 30s].
     #[arg(long, value_name = "TIME", value_parser = parse_duration, help_heading = VOLUME)]
     pub member_timeout: Option<Duration>,
     /// Number of segment buffers in memory, at least 3 [default: 16].

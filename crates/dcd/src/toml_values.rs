@@ -97,7 +97,8 @@ pub(crate) fn nearest(key: &str, keys: &[&'static str]) -> Option<&'static str> 
         .iter()
         .map(|known| (edit_distance(&key, known), *known))
         .min_by_key(|(distance, _)| *distance)?;
-    (distance <= nearest.len() / 2).then_some(nearest)
+    // Of a short word hardly anything would be left.
+    (distance <= nearest.len().min(key.len()) / 2).then_some(nearest)
 }
 
 /// Letters to insert, delete or replace to make one of the other (Levenshtein).

@@ -216,7 +216,12 @@ impl VolumeFileError {
                 VolumeConfigError::Count { .. } => {
                     Some("give each member with --data-disk, in the order of their numbers".into())
                 }
-                VolumeConfigError::SetMembers { .. } | VolumeConfigError::Member { .. } => Some(
+                VolumeConfigError::SetMembers { .. } => Some(
+                    "give it as many disks, each with --data-disk, or another `level`; `members` are numbered from 0 in that order, \
+                     and without `members` a set is on all"
+                        .into(),
+                ),
+                VolumeConfigError::Member { .. } => Some(
                     "members are numbered from 0 in the order of --data-disk; without `members` a set is on all"
                         .into(),
                 ),
@@ -755,6 +760,11 @@ mod tests {
             "\n[[set]]\nlevel = 5\nmembers = [0, 1]",
             "v.toml:2:1: set 0: RAID 5 needs at least three, and it has 2",
             "from 0",
+        );
+        check(
+            "[[set]]\nlevel = 5\nmembers = [0]",
+            "needs at least three, and it has 1 mem",
+            "--data-disk",
         );
         check("[[set]]\nlevel = 0\nmembers = [3]", "set 0: member 3 is not there", "--data-disk");
         check("[[set]]\nlevel = 0\nmembers = [1, 1]", "member 1 is named twice", "--data-disk");

@@ -350,6 +350,8 @@ fn bad_keys_and_units_are_refused_before_anything_is_opened() {
         ("--max-delay 5", 2),
         ("--max-delay 0ms", 1),
         ("--io-timeout 0s", 1),
+        ("--io-timeout 30us", 1),
+        ("--member-timeout 999ms", 1),
         ("--dirty-high 101%", 2),
         ("--dirty-high 96", 1),
         ("--dirty-low 90 --dirty-high 50", 1),

@@ -25,7 +25,7 @@ fn bad_words_of_serve_end_with_2() {
     folder.dcd("serve --data-disk slow:f,read=8").fails(2, "read", "8ms");
     folder.dcd("detach --cache-disk c").fails(2, "--data-disk", "usage");
     folder.dcd("detach").fails(2, "required", "usage");
-    folder.dcd("inspect nothing").fails(2, "'nothing'", "usage");
+    folder.dcd("inspect nothing").fails(2, "'nothing'", "`dcd inspect --help` says");
 }
 
 #[test]

@@ -255,7 +255,7 @@ fn a_disk_that_hangs_is_suspect_and_its_late_answer_harms_nothing() {
         let mut load = Load::new(71);
         let (cache, data) = if disk == CACHE { (CACHE, "d") } else { ("c", DATA) };
         let daemon =
-            site.serve_disks(cache, data, &format!("{flags} --io-timeout 300ms --full-timeout 2s"));
+            site.serve_disks(cache, data, &format!("{flags} --io-timeout 1s --full-timeout 3s"));
         let mut client = Client::connect(&site.socket());
         client.patience(Duration::from_secs(20));
         load.run(&mut client, 60);
@@ -366,6 +366,30 @@ fn a_data_disk_that_vanishes_loses_nothing() {
     daemon.assert_no_panic();
     daemon.kill();
     load.verify(&site);
+}
+
+/// The file of the data-disk is unlinked while it is served: it takes writes and keeps nothing. That is
+/// told once, and lasts.
+#[test]
+fn an_unlinked_data_disk_stays_in_trouble() {
+    let site = site();
+    let daemon = site.serve_disks("c", "d", "--idle-max 5ms --idle-min 1ms");
+    let mut client = Client::connect(&site.socket());
+    std::fs::remove_file(site.path("d")).unwrap();
+    client.write(0, &[1; 4096]).unwrap();
+    client.flush().unwrap();
+    let trouble = || site.status()["destage_error"].as_str().map(str::to_owned);
+    until("it is told", || daemon.log().contains("the data-disk takes nothing").then_some(()));
+    let begin = Instant::now();
+    while begin.elapsed() < Duration::from_secs(3) {
+        client.write(4096, &[2; 4096]).unwrap();
+        assert_eq!(trouble().as_deref(), Some("gone"), "{}", daemon.log());
+    }
+    let log = daemon.log();
+    assert_eq!(log.matches("takes nothing").count(), 1, "{log}");
+    assert!(!log.contains("takes writes again"), "{log}");
+    daemon.assert_no_panic();
+    daemon.kill();
 }
 
 /// A daemon whose cache-disk has become clean and then goes away, and a load that it holds.

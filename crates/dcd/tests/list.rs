@@ -105,6 +105,41 @@ fn caches_are_listed_as_they_are() {
     a.stop();
 }
 
+/// A cache whose disk is gone for good need not be listed for ever; one that somebody may come back
+/// to stays.
+#[test]
+fn a_cache_that_is_gone_is_forgotten_when_somebody_says_so() {
+    let site = empty();
+    let daemon = make(&site, "list-h");
+    write(&site.folder, "list-h");
+    let uuid = told(&site, "list-h-c").unwrap()["cache"].as_str().unwrap().to_owned();
+    let forget = format!("list --forget {uuid}");
+    site.dcd(&forget).fails(1, "serves it", "kill");
+    daemon.stop();
+    site.dcd(&forget).fails(1, "list-h-c, and not detached", "dcd detach --cache-disk");
+    std::fs::remove_file(site.path("list-h-c")).unwrap();
+    assert_eq!(told(&site, "list-h-c").unwrap()["state"], "missing");
+    let way = told(&site, "list-h-c").unwrap()["what_to_do"].as_str().unwrap().to_owned();
+    assert!(way.contains(&format!("dcd {forget}")), "{way}");
+    let gone: Value = serde_json::from_str(&site.dcd(&format!("{forget} --json")).ok()).unwrap();
+    assert_eq!((&gone["cache"], &gone["may_be_dirty"]), (&uuid.clone().into(), &true.into()));
+    let removed = gone["removed"][0].as_str().unwrap();
+    assert!(removed.ends_with(&format!("{uuid}.pair")) && gone["removed"][1].is_null(), "{gone}");
+    assert!(!std::path::Path::new(removed).exists());
+    assert!(told(&site, "list-h-c").is_none());
+    site.dcd(&forget).fails(1, "no record of this host is of cache", "dcd list");
+    site.dcd("list --forget me").fails(2, "invalid value 'me'", "");
+    // As people read it.
+    let daemon = make(&site, "list-i");
+    let uuid = told(&site, "list-i-c").unwrap()["cache"].as_str().unwrap().to_owned();
+    daemon.kill();
+    std::fs::write(site.path("list-i-c"), vec![0; 1 << 20]).unwrap();
+    let text = site.dcd(&format!("list --forget {uuid}")).ok();
+    for words in ["is forgotten: it was on", "list-i-d", "removed", "is given up"] {
+        assert!(text.contains(words), "{words}: {text}");
+    }
+}
+
 /// Nobody can be asked, and yet nothing is wrong.
 #[test]
 fn one_without_a_control_socket_was_not_killed() {

@@ -287,6 +287,24 @@ fn a_name_space_of_its_own_does_not_lose_it_silently() {
     assert!(told.contains("is not found") && told.contains("nothing there"), "{told}");
 }
 
+/// A directory that was made for the memory of one cache goes with it, although the daemon has given
+/// up most of its rights by then.
+#[test]
+fn a_serve_leaves_no_directory_behind() {
+    let site = site();
+    let daemon = site.start_line(&format!(
+        "serve --cache-disk c --data-disk d --nbd unix:sock --control ctl {LAZY}"
+    ));
+    let daemon = daemon.ready();
+    write(&site, 1);
+    let status = site.status();
+    let (uuid, memory) = (status["uuid"].as_str().unwrap(), status["memory"]["path"].as_str());
+    let directory = PathBuf::from(memory.unwrap()).parent().unwrap().to_owned();
+    assert!(directory.ends_with(uuid) && directory.exists(), "{}", directory.display());
+    daemon.stop();
+    assert!(!directory.exists(), "{}", directory.display());
+}
+
 #[test]
 fn a_start_that_fails_leaves_nothing() {
     let site = site();

@@ -59,6 +59,38 @@ fn change(client: &mut Client, model: &mut [u64], version: &mut u64, random: &mu
     model[range].fill(*version);
 }
 
+/// A hole in a volume is no data that was moved, however large.
+#[test]
+fn what_was_discarded_is_not_called_moved() {
+    for way in ["detach --control ctl", "drain --control ctl", "offline"] {
+        let site = Site::with("4M", 64 << 20, "--segment-size 64k");
+        let daemon = site.serve("--idle-min 100s --idle-max 100s");
+        let mut client = Client::connect(&site.socket());
+        client.trim(8 << 20, 32 << 20).unwrap();
+        client.write(0, &[1; LINE]).unwrap();
+        client.flush().unwrap();
+        drop(client);
+        let told = match way {
+            "offline" => {
+                daemon.stop();
+                site.dcd("detach --cache-disk c --data-disk d --memory-directory . --json").ok()
+            }
+            way => {
+                let told = site.dcd(&format!("{way} --json")).ok();
+                daemon.kill();
+                told
+            }
+        };
+        let json: Value = serde_json::from_str(&told).expect("JSON");
+        let words = json["done"].as_str().unwrap();
+        assert_eq!(
+            (&json["moved_bytes"], &json["zeroed_bytes"]),
+            (&4096.into(), &(32 << 20).into())
+        );
+        assert!(words.contains("4 KiB moved") && words.contains(", 32 MiB zeroed"), "{words}");
+    }
+}
+
 fn lose_memory(site: &Site) {
     for entry in fs::read_dir(site.path("")).unwrap().map(Result::unwrap) {
         if entry.file_name().to_string_lossy().ends_with(".segments") {

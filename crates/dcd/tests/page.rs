@@ -124,13 +124,22 @@ fn the_page_and_its_api_tell_what_is_so() {
     let part = get(&address, &format!("/api/v1/map?start={}&bytes=65536&cells=16", 4096 * 4096));
     assert_eq!((&part["cell_bytes"], &part["dirty_lines"][1]), (&json!(4096), &json!(1)), "{part}");
     assert_eq!(dirty_in(&get(&address, "/api/v1/map?start=0&bytes=1048576")), 0);
-    for odd in [
-        "start=999999999999999999&bytes=1",
-        "start=x&bytes=-1&cells=0",
-        "cells=99999999",
-        "bytes=0",
-    ] {
+    for odd in ["start=999999999999999999&bytes=1", "cells=0", "cells=99999999", "bytes=0"] {
         assert!(get(&address, &format!("/api/v1/map?{odd}"))["ok"].as_bool().unwrap(), "{odd}");
+    }
+    // What is no number would be taken for what was not said.
+    for (wrong, named) in [
+        ("map?start=abc", "start"),
+        ("map?start=0&bytes=-1", "bytes"),
+        ("map?cells=", "cells"),
+        ("map?start=99999999999999999999", "start"),
+        ("history?step=hour", "step"),
+    ] {
+        let (head, body) = ask(&address, "GET", &format!("/api/v1/{wrong}"), "", "");
+        assert!(head.starts_with("HTTP/1.1 400 "), "{wrong}: {head}");
+        let told: Value = serde_json::from_str(&body).unwrap();
+        assert!(told["ok"] == false && told["error"].as_str().unwrap().contains(named), "{told}");
+        assert!(told["hint"].is_string() && told["code"].is_string(), "{told}");
     }
     writes(&folder, 0..30);
     let second = loop {
@@ -333,4 +342,9 @@ fn all_caches_are_on_one_page() {
     assert!(ask(&of, "POST", "/api/v1/fleet", "", "").0.starts_with("HTTP/1.1 405 "));
     drop(web.kill());
     assert_eq!(served.stop().code, Some(0));
+    // Where nothing can ever be seen, none of it is shown.
+    for (directory, why) in [("nosuch", "No such file"), ("run/gone.ctl", "Not a directory")] {
+        let line = format!("web --http 127.0.0.1:0 --sockets {directory}");
+        folder.dcd(&line).fails(1, &format!("list {directory}: {why}"), "");
+    }
 }

@@ -67,6 +67,40 @@ fn a_dirty_pair_grows() {
     is_served_whole(&site);
 }
 
+/// Whoever asks what a disk is, before he mounts it, is not told that it is nobody's.
+#[test]
+fn a_data_disk_of_no_service_is_known_to_probe() {
+    let site = dirty();
+    let told = site.dcd("probe d").ok();
+    assert!(told.contains("/c, of no service: what is on it alone may be old"), "{told}");
+    let json = site.dcd("probe d --json").ok();
+    assert!(json.contains("\"attached\": true") && json.contains("\"data-disk\""), "{json}");
+    assert_eq!(site.dcd("probe d --udev").ok(), "", "udev is told by settings and labels");
+    fs::rename(site.path("c"), site.path("moved")).unwrap();
+    assert!(site.dcd("probe d").ok().contains("of no service: what is on it alone may be old"));
+    fs::rename(site.path("moved"), site.path("c")).unwrap();
+    site.dcd(&format!("detach --cache-disk c {DETACH}")).ok();
+    assert_eq!(site.dcd("probe d").ok(), "d: no disk of a cache\n");
+    assert!(site.dcd("probe none").ok().contains("none: no disk of a cache: it is not there"));
+}
+
+/// A blank file in its place would get what the cache holds, and lack all else.
+#[test]
+fn a_data_disk_that_is_missing_is_not_to_be_made() {
+    let site = dirty();
+    fs::rename(site.path("d"), site.path("moved")).unwrap();
+    for line in ["serve --cache-disk c --nbd unix:s", "detach --cache-disk c"] {
+        let outcome = site.dcd(&format!("{line} {DETACH}"));
+        assert!(!outcome.stderr.contains("truncate"), "{}", outcome.stderr);
+        outcome.fails(1, "does not exist", "bring that disk back");
+    }
+    site.dcd("create --cache-disk n --cache-size 16M --data-disk none").fails(
+        1,
+        "does not exist",
+        "truncate",
+    );
+}
+
 /// As somebody would a little later.
 fn write_behind(site: &Site, name: &str, offset: u64, bytes: &[u8]) {
     let file = File::options().write(true).open(site.path(name)).unwrap();

@@ -129,6 +129,21 @@ fn no_start_takes_what_salvage_is_for_and_the_hint_names_it() {
     assert_eq!(fs::read(site.path("small")).unwrap(), [7; 4096]);
 }
 
+/// What a daemon writes to changes while it is read: who has it is told, and what to do.
+#[test]
+fn a_cache_that_is_served_is_not_salvaged() {
+    let site = dirty(10);
+    let daemon = site.serve(LAZY);
+    let told = format!("process {} has it", daemon.pid().as_raw_nonzero());
+    for flags in ["", "--to out", "--data-disk d"] {
+        let way = format!("kill {}", daemon.pid().as_raw_nonzero());
+        site.dcd(&format!("salvage --cache-disk c {flags}")).fails(1, &told, &way);
+    }
+    assert!(!site.path("out").exists());
+    daemon.stop();
+    assert_eq!(salvage(&site, "--to out").0, Some(0));
+}
+
 /// A cache-disk that was cut off and has its size again, or only the front of which was copied.
 #[test]
 fn a_cache_disk_that_was_shorter_is_never_healthy_again() {

@@ -361,7 +361,11 @@ fn wrong_disks_are_refused() {
     folder.disk("small", 32 << 20);
     serve("c", "small").fails(1, "65536 blocks", "lsblk");
     folder.disk("zeroes", 16 << 20);
-    serve("zeroes", "d").fails(1, "holds no cache", "dcd create");
+    serve("zeroes", "d").fails(
+        1,
+        "holds no cache",
+        "if a cache was ever on it, do not make another one",
+    );
     assert!(!folder.path("sock").exists(), "no socket was made");
 }
 

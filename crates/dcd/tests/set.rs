@@ -121,6 +121,9 @@ fn what_cannot_be_set_is_refused_and_nothing_is_set_with_it() {
         "segment-buffers takes a restart",
         "--segment-buffers",
     );
+    // By a wrong unit the cache is not ended.
+    set("idle-max=3s io-timeout=30us").fails(1, "io-timeout must be at least 1s", "");
+    set("member-timeout=30us").fails(1, "member-timeout must be at least 1s", "");
     set("idle-max=3s accept-damage=true").fails(1, "`accept-damage` is not a setting", "");
     set("idle-max=3s ack=memory").fails(1, "ack was durable at the start", "");
     set("idle-max=3s idle-max=4s").fails(1, "idle-max is given twice", "");
@@ -346,6 +349,11 @@ fn a_switch_that_is_given_up_hides_nothing_and_is_tried_again() {
     // Again, with more that waits: what is told is of now.
     (200..250).for_each(|at| assert_eq!(nbd.write(place(at), &[1; 4096]), 0));
     given_up("250 lines");
+    // What is set with it is told, and the list does not claim the mode.
+    let both = folder.dcd(&format!("{set} idle-max=30ms"));
+    assert_eq!((both.code, both.stdout.as_str()), (Some(8), "idle-max = 30ms\n"));
+    let list = folder.dcd("set --control ctl").ok();
+    assert!(list.ends_with("The mode is write-back as yet: `dcd status` says why\n"), "{list}");
     // What was in the way is gone.
     rules("");
     assert_eq!(folder.dcd(set).ok(), "as it was\n");
@@ -353,6 +361,29 @@ fn a_switch_that_is_given_up_hides_nothing_and_is_tried_again() {
     assert!(words().contains("serves past its log, as told"), "{}", words());
     drop(nbd);
     assert_eq!(served.stop().code, Some(0));
+}
+
+/// A cache-disk that has failed with what is nowhere else: the log is never empty, and nobody waits
+/// for that.
+#[test]
+fn a_switch_without_a_cache_disk_is_given_up() {
+    let folder = pair();
+    let rules = |text: &str| std::fs::write(folder.path("rules"), text).unwrap();
+    rules("");
+    let disks = DISKS.replace(" c ", " faulty:c,control=rules ");
+    let served = folder.serve(&format!("serve {disks} --idle-max 1h --idle-min 1h"));
+    let mut nbd = Nbd::connect(&folder.path("sock"));
+    assert_eq!(nbd.write(8 << 20, &[1; 4096]), 0);
+    assert_eq!(nbd.flush(), 0);
+    rules("write eio");
+    let is_lost = (0..100).any(|_| nbd.write(8 << 20, &[2; 4096]) != 0 || nbd.flush() != 0);
+    assert!(is_lost, "the cache-disk has not failed");
+    let set = folder.dcd("set --control ctl mode=pass-through");
+    assert_eq!(set.code, Some(8), "{}", set.stderr);
+    assert!(set.stderr.contains("the mode stays write-back: I/O error"), "{}", set.stderr);
+    folder.dcd("drain --control ctl").fails(5, "I/O error", "start it again with the same disks");
+    drop(nbd);
+    assert_eq!(served.stop().code, Some(5));
 }
 
 /// Past the log nothing else holds what no flush has covered: the end does not say otherwise.

@@ -36,6 +36,9 @@ fn running_daemons_are_shown() {
         assert!(text.contains(words), "{words}: {text}");
     }
     assert!(!text.contains('\x1b'), "{text:?}");
+    // No terminal, so nothing is cut to the width of one.
+    let dead = text.lines().find(|line| line.starts_with("dead does not answer")).unwrap();
+    assert!(dead.len() > 80 && dead.ends_with("(os error 111)"), "{dead}");
     let json = folder.dcd("top --interval 500ms --once --json sdb --sockets run").ok();
     assert_eq!(json.lines().count(), 1, "{json}");
     let line: Value = serde_json::from_str(&json).unwrap();

@@ -571,7 +571,7 @@ fn wrong_disks_and_wrong_words_are_refused_and_nothing_is_written() {
         "a volume cannot be detached",
         "copy what is on it",
     );
-    site.dcd(&format!("grow {disks}")).fails(1, "a volume cannot be grown", "");
+    site.dcd(&format!("grow {disks}")).fails(1, "a volume cannot be grown", "dcd volume grow");
     let daemon = self::serve(&site, "m0 m1 m2 m3", "");
     site.dcd("detach --control ctl").fails(1, "a volume cannot be detached", "copy what is on it");
     for (line, error) in [

@@ -55,7 +55,7 @@ const CALLS: &[(&str, i32, &str)] = &[
     ("serve --cache-disk d --data-disk c --nbd unix:s", 1, "swapped"),
     ("serve --cache-disk text --data-disk d --nbd unix:s", 1, "6 bytes"),
     ("serve --cache-disk c --data-disk d --loop --nbd unix:s", 1, "--fuse"),
-    ("serve --cache-disk c --data-disk d --nbd unix:s --max-delay 5", 2, "unknown unit"),
+    ("serve --cache-disk c --data-disk d --nbd unix:s --max-delay 5", 2, "no unit in \"5\""),
     ("serve --cache-disk c --data-disk d --nbd unix:s --max-delay 5parsec", 2, "parsec"),
     ("serve --cache-disk c --data-disk d --nbd unix:s --dirty-high 101", 2, "101"),
     (
@@ -171,6 +171,8 @@ const LAB_CALLS: &[(&str, i32, &str)] = &[
     ("fuzz --shard 3/2 --runs 1", 2, "'3/2'"),
     ("disk show nodisk", 1, "nodisk"),
     ("trace summary nothere", 1, "nothere"),
+    ("trace record nothere out.csv", 1, "nothere does not exist"),
+    ("advise --live nothere --disk wd-4tb", 1, "nothere does not exist"),
     ("trace summary text", 1, "text:1:1"),
     ("trace summary text --format zip", 2, "zip"),
     ("trace convert text", 2, "OUT"),
@@ -252,4 +254,21 @@ fn wrong_calls_say_what_is_wrong_and_what_to_do() {
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
     assert!(std::fs::read(folder.path("c")).unwrap() == before, "the cache-disk has changed");
+}
+
+/// What is to be read must be there itself; of what is made, its directory.
+#[cfg(feature = "lab")]
+#[test]
+fn what_is_missing_is_what_the_hint_is_about() {
+    let folder = Folder::new();
+    for (line, hint) in [
+        ("advise --live nothere --disk wd-4tb", "`lsblk` lists block devices"),
+        ("trace summary nothere", "check the name"),
+        ("trace convert text nodir/out", "the directory must exist"),
+    ] {
+        std::fs::write(folder.path("text"), "0,0,W,0,512\n").unwrap();
+        let said = folder.dcd(line).stderr;
+        let told = said.lines().find_map(|line| line.strip_prefix("dcd: hint: ")).unwrap_or("");
+        assert!(told.contains(hint), "{line}: {said}");
+    }
 }

@@ -39,7 +39,10 @@ pub(super) fn no_report() -> Value {
 pub(crate) fn answer(result: Result<(), RequestError>) -> Value {
     let Err(reason) = result else { return success() };
     let hint = match reason {
-        RequestError::Io => "a disk has errors: see `dcd status` and dmesg",
+        RequestError::Io => {
+            "a disk has failed: `dcd status` says which, and dmesg why; if it is the cache-disk, stop dcd, and start it again \
+             with the same disks"
+        }
         RequestError::NoSpace => "the cache, or the data-disk, is full: `dcd status` says which",
         RequestError::ShuttingDown => "the daemon is ending; start it again",
         RequestError::ReadOnly => "the volume is served read-only, or its data-disk is read-only",

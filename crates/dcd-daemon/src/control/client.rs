@@ -145,7 +145,9 @@ impl ControlError {
                 io::ErrorKind::PermissionDenied => "use sudo, or the user of the daemon".into(),
                 _ => "is the daemon running, and was it started with this --control socket? `dcd list` shows the caches of this machine".into(),
             }),
-            ControlError::Broken { .. } => Some("see the daemon's messages".into()),
+            ControlError::Broken { .. } => Some(
+                "it has ended, or was killed: see its messages; `dcd list` tells how its cache is, and what to do".into(),
+            ),
             ControlError::Silent { .. } => Some(SILENT_HINT.into()),
             ControlError::Stranger { .. } => Some(STRANGER_HINT.into()),
             ControlError::Answer { .. } => {

@@ -39,7 +39,7 @@ pub(super) fn detach(
     if let Some(refusal) = part_from_users(reader, shared, asked)? {
         return Ok(refusal);
     }
-    let mut moved_before = 0;
+    let mut drained_before = None;
     if shared.facts.users.must_look(Purpose::Detach) && !asked.force {
         let ticket = shared.submitter.new_ticket();
         let drain = |done| shared.submitter.drain(ticket, done);
@@ -51,7 +51,7 @@ pub(super) fn detach(
         if drained["ok"] != true && !is_accepted {
             return Ok(drained);
         }
-        moved_before = drained["moved_bytes"].as_u64().unwrap_or(0);
+        drained_before = Some(drained);
         if let Some(refusal) = part_from_users(reader, shared, asked)? {
             return Ok(refusal);
         }
@@ -60,8 +60,11 @@ pub(super) fn detach(
     let mut detached = with_progress(reader, shared, Long::Detach, listed, |done| {
         shared.submitter.detach(terms, done);
     })?;
-    if let Some(moved) = detached["moved_bytes"].as_u64() {
-        detached["moved_bytes"] = (moved + moved_before).into();
+    for key in ["moved_bytes", "zeroed_bytes"] {
+        let before = drained_before.as_ref().and_then(|drained| drained[key].as_u64());
+        if let (Some(bytes), Some(before)) = (detached[key].as_u64(), before) {
+            detached[key] = (bytes + before).into();
+        }
     }
     Ok(detached)
 }

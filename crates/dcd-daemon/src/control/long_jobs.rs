@@ -169,7 +169,8 @@ pub(super) fn with_progress(
     }
     match &result {
         Ok((Ok(()), lines)) => {
-            told!(Info, "job", "dcd: {what}: done, {} moved", format_size(lines * LINE_SIZE));
+            let moved = format_size(lines.moved * LINE_SIZE);
+            told!(Info, "job", "dcd: {what}: done, {moved} moved");
         }
         Ok((Err(error), _)) => told!(Warning, "job", "dcd: {what}: ended: {error}"),
         Err(_) => told!(Info, "job", "dcd: {what}: given up, because who asked for it has gone"),
@@ -179,7 +180,8 @@ pub(super) fn with_progress(
     match result {
         Ok(()) => {
             let mut value = answer(Ok(()));
-            value["moved_bytes"] = (lines * LINE_SIZE).into();
+            value["moved_bytes"] = (lines.moved * LINE_SIZE).into();
+            value["zeroed_bytes"] = (lines.zeroed * LINE_SIZE).into();
             Ok(value)
         }
         Err(RequestError::Cancelled) => Ok(job.cancelled(shared)),
@@ -189,23 +191,32 @@ pub(super) fn with_progress(
     }
 }
 
-/// How it ended, and how many lines there were to move. An error if the client has gone.
+/// Lines that there were to move, and such as were discarded or zeroed, of which nothing is moved.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Lines {
+    moved: u64,
+    zeroed: u64,
+}
+
+/// How it ended, and what there was to do. An error if the client has gone.
 pub(super) fn wait_with_progress(
     reader: &mut BufReader<&UnixStream>,
     shared: &Shared,
     job: Long,
     start: impl FnOnce(Done),
-) -> io::Result<(Result<(), RequestError>, u64)> {
+) -> io::Result<(Result<(), RequestError>, Lines)> {
     let submitter = &shared.submitter;
     let dirty = || {
         let status = submitter.status()?;
         if matches!(job, Long::Resize(_)) {
             let left = status.resize.map_or(0, |resize| resize.lines_left);
-            return Some((left, status.obstacle.is_some()));
+            return Some((Lines { moved: left, zeroed: 0 }, status.obstacle.is_some()));
         }
-        Some((status.dirty_lines + status.zero_lines, status.obstacle.is_some()))
+        let left = Lines { moved: status.dirty_lines, zeroed: status.zero_lines };
+        Some((left, status.obstacle.is_some()))
     };
-    let mut total = dirty().map_or(0, |(left, _)| left);
+    let mut lines = dirty().map_or(Lines::default(), |(left, _)| left);
+    let mut total = lines.moved + lines.zeroed;
     let (sender, receiver) = mpsc::sync_channel(1);
     {
         let mut under_way = shared.under_way();
@@ -218,9 +229,9 @@ pub(super) fn wait_with_progress(
     let mut progress = Progress { done: 0, total, is_held_up: false };
     loop {
         match receiver.recv_timeout(PROGRESS_INTERVAL) {
-            Ok(result) => return Ok((result, total)),
+            Ok(result) => return Ok((result, lines)),
             Err(mpsc::RecvTimeoutError::Disconnected) => {
-                return Ok((Err(RequestError::ShuttingDown), total));
+                return Ok((Err(RequestError::ShuttingDown), lines));
             }
             Err(mpsc::RecvTimeoutError::Timeout) => {}
         }
@@ -228,6 +239,9 @@ pub(super) fn wait_with_progress(
             listens = listen_to_client(reader, shared, job)?;
         }
         if let Some((left, is_held_up)) = dirty() {
+            lines.moved = lines.moved.max(left.moved);
+            lines.zeroed = lines.zeroed.max(left.zeroed);
+            let left = left.moved + left.zeroed;
             total = total.max(left);
             progress = Progress { done: total - left, total, is_held_up };
         }

@@ -251,7 +251,11 @@ pub fn quoted(path: &Path) -> String {
     let is_plain = |it: char| it.is_alphanumeric() || "/._-+,:@%=".contains(it);
     match text.chars().all(is_plain) && !text.starts_with('-') {
         true => text.into_owned(),
-        false => format!("./'{}'", text.replace('\'', "'\\''")).replace("./'/", "'/"),
+        // A name that begins with a hyphen would be a flag; one with a scheme is no file.
+        false => {
+            let prefix = if text.starts_with('-') { "./" } else { "" };
+            format!("{prefix}'{}'", text.replace('\'', "'\\''"))
+        }
     }
 }
 
@@ -1435,6 +1439,16 @@ pub fn share_a_disk(first: &DeviceFile, second: &DeviceFile) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_name_in_a_hint_can_be_pasted() {
+        let quoted = |name: &str| quoted(Path::new(name));
+        assert_eq!(quoted("/dev/sdb"), "/dev/sdb");
+        assert_eq!(quoted("my fast.img"), "'my fast.img'");
+        assert_eq!(quoted("it's"), "'it'\\''s'");
+        assert_eq!(quoted("-x y"), "./'-x y'");
+        assert_eq!(quoted("nbd+unix:///?socket=s"), "'nbd+unix:///?socket=s'");
+    }
 
     fn path(name: &str) -> PathBuf {
         std::env::temp_dir().join(format!("dcd-device-{name}-{}", std::process::id()))

@@ -238,14 +238,19 @@ impl DaemonSite {
     }
 
     /// A map of where the disk is dirty: of a whole disk at once, of a part of it in steps.
-    fn map(&self, request: &HttpRequest) -> Job {
-        let start = request.number("start").unwrap_or(0) / LINE_SIZE;
-        let lines = request.number("bytes").unwrap_or(u64::MAX).div_ceil(LINE_SIZE).max(1);
-        let cells_max =
-            request.number("cells").map_or(CELLS_DEFAULT, |cells| cells.min(1 << 20) as usize);
+    fn map(&self, request: &HttpRequest) -> Result<Job, Answer> {
+        let number = |key: &str| {
+            request.number(key).map_err(|word| {
+                let error = format!("{key} is a whole number from 0 on, and {word:?} is none");
+                bad_request(&error, "for example /api/v1/map?start=0&bytes=1048576&cells=256")
+            })
+        };
+        let start = number("start")?.unwrap_or(0) / LINE_SIZE;
+        let lines = number("bytes")?.unwrap_or(u64::MAX).div_ceil(LINE_SIZE).max(1);
+        let cells_max = number("cells")?.map_or(CELLS_DEFAULT, |cells| cells.min(1 << 20) as usize);
         let submitter = self.submitter.clone();
         let mut so_far: Option<DirtyMap> = None;
-        Box::new(move || {
+        Ok(Box::new(move || {
             let map = so_far.take();
             let asked = submitter.ask(move |snapshot| {
                 let engine = snapshot.core.engine()?;
@@ -266,7 +271,7 @@ impl DaemonSite {
                 "dirty_lines": map.cells(),
             });
             Some(Answer::json(&value, HttpStatus::Unavailable))
-        })
+        }))
     }
 
     fn sequences(&mut self) -> Answer {
@@ -318,9 +323,14 @@ impl Site for DaemonSite {
             "/api/v1/history" => match request.word("step") {
                 None | Some("second") => json(&self.history.json(false)),
                 Some("minute") => json(&self.history.json(true)),
-                Some(_) => Answer::refused(HttpStatus::BadRequest, "step is second or minute"),
+                Some(step) => {
+                    bad_request(&format!("there is no step {step:?}"), "step is second or minute")
+                }
             },
-            "/api/v1/map" => return Reply::Later(self.map(request)),
+            "/api/v1/map" => match self.map(request) {
+                Ok(job) => return Reply::Later(job),
+                Err(answer) => answer,
+            },
             "/api/v1/sequences" => self.sequences(),
             "/api/v1/settings" => {
                 let nothing = WantedSettings::new();
@@ -363,6 +373,10 @@ fn not_now() -> Answer {
 
 fn not_found() -> Answer {
     Answer::refused(HttpStatus::NotFound, "/api/v1/openapi.json says what there is")
+}
+
+fn bad_request(error: &str, hint: &str) -> Answer {
+    refusal(HttpStatus::BadRequest, Code::BadRequest, error, hint)
 }
 
 fn refusal(status: HttpStatus, code: Code, error: &str, hint: &str) -> Answer {

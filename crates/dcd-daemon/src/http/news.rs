@@ -154,7 +154,13 @@ pub fn changes(before: &StatusReport, now: &StatusReport) -> Vec<Told> {
         let left = format!("{} dirty", format_size(now.dirty_bytes + now.zero_bytes));
         match now.draining {
             true => tell(Weight::Note, "a drain has begun".into(), left),
-            false => tell(Weight::Note, "a drain has ended".into(), left),
+            false => match &now.destage_error {
+                None => tell(Weight::Note, "a drain has ended".into(), left),
+                Some(error) => {
+                    let what = "a drain has ended, and not all is on the data-disk".into();
+                    tell(Weight::Warning, what, format!("{error}; {left}"));
+                }
+            },
         }
     }
     let stalled = now.counters.stalled_writes.saturating_sub(before.counters.stalled_writes);
@@ -212,7 +218,17 @@ pub fn changes(before: &StatusReport, now: &StatusReport) -> Vec<Told> {
                 "the log gets another size",
                 format!("{} segments are wanted", resize.segments_wanted),
             ),
-            None => ("the log has another size", format!("{} segments", now.segments.total)),
+            None => {
+                let wanted = before.resize.as_ref().map_or(0, |it| it.segments_wanted);
+                let total = now.segments.total;
+                match total == wanted {
+                    true => ("the log has another size", format!("{total} segments")),
+                    false => {
+                        let why = format!("{total} segments, and {wanted} were wanted");
+                        ("the log keeps its size", why)
+                    }
+                }
+            }
         };
         tell(Weight::Note, what.into(), why);
     }
@@ -244,6 +260,7 @@ pub fn changes(before: &StatusReport, now: &StatusReport) -> Vec<Told> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::report::status_report::ResizeSummary;
 
     #[test]
     fn what_changes_is_told_with_its_reason() {
@@ -262,6 +279,15 @@ mod tests {
         assert!(whys[0].starts_with("the device is gone; changes fail"), "{whys:?}");
         assert!(whys[1].starts_with("no-space"), "{whys:?}");
         assert!(whys[3].contains("97 %"), "{whys:?}");
+        let given_up = StatusReport { draining: false, ..now.clone() };
+        let told = changes(&now, &given_up);
+        assert_eq!(told[0].1, "a drain has ended, and not all is on the data-disk", "{told:?}");
+        let resize = |wanted| StatusReport {
+            resize: Some(ResizeSummary { segments_wanted: wanted, ..ResizeSummary::default() }),
+            ..StatusReport::default()
+        };
+        assert_eq!(changes(&resize(0), &before)[0].1, "the log has another size");
+        assert_eq!(changes(&resize(38), &before)[0].1, "the log keeps its size");
         let over = changes(&now, &before);
         assert!(over.iter().any(|(_, what, _)| what == "the data-disk takes writes again"));
     }

@@ -50,8 +50,13 @@ pub struct HttpRequest {
 
 impl HttpRequest {
     /// A number in the query: `key=123`.
-    pub fn number(&self, key: &str) -> Option<u64> {
-        self.word(key)?.parse().ok()
+    ///
+    /// # Errors
+    ///
+    /// The word that is none.
+    pub fn number(&self, key: &str) -> Result<Option<u64>, &str> {
+        let Some(word) = self.word(key) else { return Ok(None) };
+        word.parse().map(Some).map_err(|_| word)
     }
 
     /// A word in the query.
@@ -256,7 +261,7 @@ mod tests {
         let get = whole("GET /metrics?x=1&cells=12 HTTP/1.0\nhOST: a:1\n\nmore");
         assert_eq!(
             (get.method, get.path.as_str(), get.number("cells")),
-            (Method::Get, "/metrics", Some(12))
+            (Method::Get, "/metrics", Ok(Some(12)))
         );
         assert_eq!((get.host.as_deref(), get.token, get.body), (Some("a:1"), None, vec![]));
         assert_eq!(whole("HEAD / HTTP/1.1\r\n\r\n").method, Method::Head);

@@ -44,7 +44,7 @@ use dcd_engine::format::superblock::CacheState;
 use dcd_engine::{Superblock, Uuid};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, StatxFlags, XattrFlags};
 
-use crate::device::device_file::DeviceFile;
+use crate::device::device_file::{DeviceFile, quoted};
 use crate::device::identity::{Object, Piece};
 use crate::device::shares::{DiskReader, disk_of, holds_shares, whole_name};
 use crate::pair::label_keeper::read_data_label;
@@ -207,11 +207,11 @@ impl PairProblem {
             PairProblem::GivenUp { path, .. } => format!(
                 "to see what it holds: dcd salvage --cache-disk {} --to FILE; {flag} goes on with it, and it overwrites what \
                  was written to the data-disk since",
-                path.display()
+                quoted(path)
             ),
             PairProblem::IsShared { path } => format!(
                 "check the name; dcd inspect shares --cache-disk {} lists them. Once all are detached, {flag} uses the disk",
-                path.display()
+                quoted(path)
             ),
             PairProblem::IsCacheDisk { .. } => format!(
                 "check the name; detach that cache first, or {flag} uses the disk all the same"
@@ -240,15 +240,15 @@ impl PairProblem {
                 "it was on {}: find it, whatever its name is now (`dcd probe DISK` tells what a disk is), and detach it: dcd \
                  detach --cache-disk ... --data-disk {}",
                 place.display(),
-                path.display()
+                quoted(path)
             ),
             PairProblem::HasCache { place, .. } if place.as_os_str().is_empty() => {
                 "find its cache and detach it first".into()
             }
             PairProblem::HasCache { path, place, .. } => format!(
                 "detach that first: dcd detach --cache-disk {} --data-disk {}",
-                place.display(),
-                path.display()
+                quoted(place),
+                quoted(path)
             ),
             _ => "detach its cache first: dcd detach --cache-disk ... --data-disk ...".into(),
         }
@@ -436,6 +436,30 @@ impl PairBook {
         })
     }
 
+    /// The cache without which a data-disk may be old, and where that is or was, as the records say:
+    /// one that is not detached. Only the cache-disk is opened.
+    pub fn cache_needed_by(&self, data_disk: &Path) -> Option<(Uuid, PathBuf)> {
+        let key = file_key(data_disk, None, 0, u64::MAX);
+        let name = name_of(data_disk);
+        // The name of a file may be that of another one by now; a device has its number and serial.
+        let is_it = |known: &DiskState| match (&known.key, &key) {
+            (Some(known @ DiskKey::File { .. }), Some(key)) => known == key,
+            _ => known.path == name,
+        };
+        let mut records = self.records();
+        records.retain(|record| {
+            let is_over = matches!(record.state, PairState::Detached | PairState::GivenUp);
+            !is_over && record.data_disks.iter().any(is_it)
+        });
+        records.sort_by_key(|record| !record.state.may_be_dirty());
+        let found = records.into_iter().find(|record| match where_it_was(record) {
+            Whereabouts::There => true,
+            Whereabouts::Detached => false,
+            Whereabouts::Elsewhere => record.state.may_be_dirty(),
+        });
+        found.map(|record| (record.cache, record.cache_disk.path))
+    }
+
     /// Caches that a data-disk has, or had, as this host remembers or a file says of itself; those
     /// first that may hold something for it. Nothing is opened.
     pub fn caches_of(&self, data_disk: &Path) -> Vec<Uuid> {
@@ -582,6 +606,24 @@ impl PairBook {
         let record = records.iter().find(|record| record.cache == cache)?;
         let is_there = matches!(where_it_was(record), Whereabouts::There);
         is_there.then(|| record.cache_disk.path.clone())
+    }
+
+    /// All records of a cache, copies as well, as a person says. Tells which files are gone.
+    ///
+    /// # Errors
+    ///
+    /// One cannot be removed.
+    pub fn remove_records(&self, cache: Uuid) -> Result<Vec<PathBuf>, (PathBuf, io::Error)> {
+        let Some(directory) = &self.directory else { return Ok(Vec::new()) };
+        let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+        let of_it = |path: &PathBuf| {
+            is_record(path) && read_record(path).is_some_and(|record| record.cache == cache)
+        };
+        let paths: Vec<PathBuf> = entries.map(|entry| entry.path()).filter(of_it).collect();
+        for path in &paths {
+            fs::remove_file(path).map_err(|source| (path.clone(), source))?;
+        }
+        Ok(paths)
     }
 
     /// A cache that is no more.

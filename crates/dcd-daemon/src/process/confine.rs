@@ -10,6 +10,7 @@
 
 use std::path::{Path, PathBuf};
 
+use dcd_engine::Uuid;
 use landlock::{
     ABI, Access, AccessFs, AccessNet, BitFlags, PathBeneath, PathFd, Ruleset, RulesetAttr,
     RulesetCreatedAttr, RulesetError, RulesetStatus, Scope, make_bitflags,
@@ -54,6 +55,12 @@ impl Reach {
                 | MakeSym | MakeSock
         });
         self.add(directory.to_owned(), rights);
+        // One that was made for this cache alone goes at the end as well, which takes a right above it.
+        // Those of other caches that are in use are not empty, and stay.
+        let name = directory.file_name().and_then(|name| name.to_str());
+        if name.is_some_and(|name| name.parse::<Uuid>().is_ok()) {
+            self.add(directory_of(directory), AccessFs::RemoveDir.into());
+        }
     }
 
     /// A socket that is removed at the end, where nobody else does that. It takes the right to

@@ -354,7 +354,7 @@ fn cut_off_hint(path: &Path) -> String {
     format!(
         "if a cache was ever on it, it was cut off: bring it back as it was, since it may hold data that is nowhere else; a new \
          one is made by: dcd create --cache-disk {} --cache-size 256M --data-disk ...",
-        path.display()
+        quoted(path)
     )
 }
 
@@ -387,8 +387,14 @@ impl ServeError {
             } => format!(
                 "check the name; a cache is made by: dcd create --cache-disk {} --cache-size 256M \
                  --data-disk ...",
-                path.display()
+                quoted(path)
             ),
+            // Another one in its place would get what the cache holds, and lack all else.
+            ServeError::Device { role: "data-disk", source: DeviceError::NotFound { .. } } => {
+                "check the name, and bring that disk back: no other one takes its place. `dcd list` tells where it was; what \
+                 the cache holds of it shows `dcd salvage`"
+                    .into()
+            }
             // It is written to whoever reads.
             ServeError::Device {
                 role: "cache-disk",
@@ -413,6 +419,9 @@ impl ServeError {
             ServeError::Open(source) => return open_hint(source),
             ServeError::MembersAway { source, .. } | ServeError::OfMember { source, .. } => {
                 return open_hint(source);
+            }
+            ServeError::NotForVolumes { operation: "grown" } => {
+                "`dcd volume grow` uses what has been added to its members, while it is served; docs/volume.md".into()
             }
             ServeError::NotForVolumes { .. } => {
                 "serve it, and copy what is on it to another disk; docs/volume.md".into()
@@ -450,7 +459,7 @@ impl ServeError {
             }
             ServeError::ShareTwice { .. } => "name it once".into(),
             ServeError::ShareUnclear { disk, known } => match known.first() {
-                Some(first) => format!("name it with --share NAME, or as --cache-disk {}", disk.join(first).display()),
+                Some(first) => format!("name it with --share NAME, or as --cache-disk {}", quoted(&disk.join(first))),
                 None => "dcd create --share SIZE makes one".into(),
             },
             ServeError::SameDisk { .. } => {
@@ -463,8 +472,9 @@ impl ServeError {
                 }
                 FormatError::Short { .. } => cut_off_hint(path),
                 FormatError::Magic { .. } => format!(
-                    "make one with `dcd create --cache-disk {} --data-disk ...`, or check the name",
-                    path.display()
+                    "check the name; if a cache was ever on it, do not make another one: its beginning was overwritten, and a \
+                     copy, or another leg, may have it. If none ever was: dcd create --cache-disk {} --data-disk ...",
+                    quoted(path)
                 ),
                 _ => format!(
                     "look at it with `dcd inspect`; do not use the data-disk without it, {} may \
@@ -474,8 +484,8 @@ impl ServeError {
             },
             ServeError::Swapped { cache_disk, data_disk } => format!(
                 "give --cache-disk {} --data-disk {}",
-                data_disk.display(),
-                cache_disk.display()
+                quoted(data_disk),
+                quoted(cache_disk)
             ),
             ServeError::WrongDataDisk { .. } => {
                 "find the right disk: lsblk -o NAME,SIZE,WWN,SERIAL; if the disk was copied to this \

@@ -69,6 +69,8 @@ pub struct OfflineReport {
     pub ended: Ended,
     /// Lines of 4 KiB that were brought to the data-disk.
     pub lines_moved: u64,
+    /// Lines that were discarded or zeroed, and are zero there now: nothing of them was moved.
+    pub lines_zeroed: u64,
     /// Lines that are still in the log only.
     pub lines_left: u64,
     /// The cache-disk failed meanwhile, with nothing on it that is not on the data-disk: it could
@@ -99,6 +101,7 @@ pub fn run_offline(
         recovery: None,
         ended: Ended::Cancelled,
         lines_moved: 0,
+        lines_zeroed: 0,
         lines_left: 0,
         is_unmarked: false,
         payload_offset_bytes: superblock.data_offset_bytes,
@@ -111,7 +114,8 @@ pub fn run_offline(
     }
     record.opened(event_loop.core().superblock().generation);
     report.recovery = Some(event_loop.core().status().recovery);
-    let total = lines_left(&event_loop);
+    let at_first = Left::of(&event_loop);
+    let total = at_first.all();
 
     let mut steps = match task {
         OfflineTask::Detach => VecDeque::from([Step::Drain, Step::Detach(Vec::new())]),
@@ -121,10 +125,11 @@ pub fn run_offline(
     let mut lost = None;
     let mut stuck = None;
     report.ended = Ended::Done;
+    let mut left = at_first;
     report.lines_left = total;
     let mut result = Ok(());
     while let Some(step) = steps.pop_front() {
-        let ended = run_step(&step, &mut event_loop, total, &mut report, progress)?;
+        let ended = run_step(&step, &mut event_loop, total, &mut report, &mut left, progress)?;
         let Some(answer) = ended else { return Ok(report) };
         result = answer;
         if let Err(RequestError::Lost { lines }) = result
@@ -154,12 +159,14 @@ pub fn run_offline(
         } else if result.is_ok() && step != Step::Shutdown {
             // All was moved, however late somebody wished that it were not.
             (report.ended, report.lines_left) = (Ended::Done, 0);
+            left = Left::default();
         }
         if result.is_err() {
             break;
         }
     }
-    report.lines_moved = total - report.lines_left;
+    report.lines_moved = at_first.lines.saturating_sub(left.lines);
+    report.lines_zeroed = at_first.zero_lines.saturating_sub(left.zero_lines);
     // What the log holds then, the memory holds no more.
     let is_closed = *event_loop.phase() == Phase::Closed;
     let is_detach = task == OfflineTask::Detach;
@@ -192,10 +199,22 @@ pub fn run_offline(
     Ok(report)
 }
 
-/// Lines that are still in the log only.
-fn lines_left(event_loop: &EventLoop<TieredEngine>) -> u64 {
-    let status = event_loop.core().status();
-    status.dirty_lines + status.zero_lines
+/// What is still in the log only.
+#[derive(Clone, Copy, Default)]
+struct Left {
+    lines: u64,
+    zero_lines: u64,
+}
+
+impl Left {
+    fn of(event_loop: &EventLoop<TieredEngine>) -> Left {
+        let status = event_loop.core().status();
+        Left { lines: status.dirty_lines, zero_lines: status.zero_lines }
+    }
+
+    fn all(self) -> u64 {
+        self.lines + self.zero_lines
+    }
 }
 
 /// Turns the loop until the step has its answer. A first signal cancels the step; a second ends all
@@ -205,6 +224,7 @@ fn run_step(
     event_loop: &mut EventLoop<TieredEngine>,
     total: u64,
     report: &mut OfflineReport,
+    left: &mut Left,
     progress: &mut dyn FnMut(Progress),
 ) -> Result<Option<Result<(), RequestError>>, ServeError> {
     let under_way = step.start(event_loop);
@@ -224,7 +244,8 @@ fn run_step(
             step.cancel(&under_way, event_loop);
         }
         if *event_loop.phase() == Phase::Running {
-            report.lines_left = lines_left(event_loop).min(total);
+            *left = Left::of(event_loop);
+            report.lines_left = left.all().min(total);
             let is_held_up = event_loop.core().obstacle().is_some();
             progress(Progress { done: total - report.lines_left, total, is_held_up });
         }

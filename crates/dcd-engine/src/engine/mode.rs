@@ -436,7 +436,11 @@ impl Engine {
             (Stage::Resting, Some(error)) => ModeState::GivenUp(error),
             (Stage::Resting, None) if is_past_soon => ModeState::Holding,
             (Stage::Resting, None) if mode != self.config.mode && !self.is_uncached_for_good() => {
-                ModeState::Draining
+                // What a lost cache-disk holds comes no more: nobody is to wait for it.
+                match self.log_is_given_up() {
+                    true => ModeState::GivenUp(RequestError::Io),
+                    false => ModeState::Draining,
+                }
             }
             (Stage::Resting, None) => ModeState::Reached,
             (Stage::Draining(_), _) => ModeState::Draining,

@@ -224,6 +224,10 @@ impl VolumeConfig {
             extent.is_power_of_two() && (EXTENT_BYTES_MIN..=EXTENT_BYTES_MAX).contains(&extent),
             "it must be a power of two from 4 KiB to 16 MiB",
         )?;
+        // Before the size, which is 0 where a set has too few members for its level.
+        for (index, set) in self.sets.iter().enumerate() {
+            self.validate_set(index, set)?;
+        }
         let logical = self.logical_bytes;
         size(
             "a volume",
@@ -238,7 +242,6 @@ impl VolumeConfig {
             "it must have less than 2^32 extents; larger extents hold more",
         )?;
         for (index, set) in self.sets.iter().enumerate() {
-            self.validate_set(index, set)?;
             for (other, earlier) in self.sets[..index].iter().enumerate() {
                 let apart = set.member_offset_bytes
                     >= earlier.member_offset_bytes + earlier.member_bytes

@@ -20,7 +20,7 @@ use dcd_engine::units::{BLOCK_SIZE, LINE_SIZE};
 use dcd_protocol::{Command, DetachAsked};
 use serde_json::{Value, json};
 
-use super::drain::{connect, moved_bytes, moved_words, with_progress};
+use super::drain::{Moved, connect, with_progress};
 use super::share_end::ShareEnd;
 use super::wipe::{Wipe, disks_of_served};
 use crate::daemons;
@@ -229,21 +229,28 @@ pub fn run(arguments: &DetachArguments) -> Result<(), CommandError> {
     }
     let disk = options.data_disks.disks[0].path();
     let way = way_to_payload(disk, report.payload_offset_bytes, report.payload_bytes);
-    let about = about(Some(report.lines_moved * LINE_SIZE), listed);
+    let moved = Moved {
+        bytes: Some(report.lines_moved * LINE_SIZE),
+        zeroed_bytes: report.lines_zeroed * LINE_SIZE,
+    };
+    let about = about(moved, listed);
     if report.is_unmarked {
         print_done_with(&format!("{DETACHED_UNMARKED}{way}"), about)?;
         return finish(to_wipe);
     }
-    let moved = format_size(report.lines_moved * LINE_SIZE);
-    let words =
-        format!("detached: {} stands on its own ({moved} moved)\n{way}", options.data_disks);
+    let words = format!(
+        "detached: {} stands on its own ({} moved{})\n{way}",
+        options.data_disks,
+        format_size(report.lines_moved * LINE_SIZE),
+        moved.zeroed_words()
+    );
     print_done_with(&words, about)?;
     finish(to_wipe)
 }
 
 /// What JSON has beside the sentence: also what was given up, of which nothing else tells there.
-fn about(moved_bytes: Option<u64>, lost: Option<LostReport>) -> Value {
-    let mut about = json!({ "moved_bytes": moved_bytes });
+fn about(moved: Moved, lost: Option<LostReport>) -> Value {
+    let mut about = moved.json();
     if let Some(lost) = lost {
         about["lost"] = json!(lost);
     }
@@ -286,10 +293,10 @@ fn through_daemon(control: &Path, arguments: &DetachArguments) -> Result<(), Com
     loop {
         let answer = with_progress("detaching", |progress| client.detach(asked, progress));
         let Err(ControlError::Lost { error, hint, lost }) = answer else {
-            let moved = moved_bytes(&answer?);
+            let moved = Moved::of(&answer?);
             let what = match is_uncached {
                 true => DETACHED_UNMARKED.to_owned(),
-                false => format!("detached{}\n", moved_words(moved)),
+                false => format!("detached{}\n", moved.words()),
             };
             print_done_with(&format!("{what}{way}"), about(moved, listed))?;
             return match (share_end, to_wipe) {

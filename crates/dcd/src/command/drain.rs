@@ -54,21 +54,48 @@ pub fn run(arguments: &DrainArguments) -> Result<(), CommandError> {
         list.tell(&lost)?;
         return Err(CommandError::Lost { error, hint, lost });
     }
-    let moved = moved_bytes(&answer?);
-    let words = format!("drained{}\n", moved_words(moved));
-    print_done_with(&words, json!({ "moved_bytes": moved }))
+    let moved = Moved::of(&answer?);
+    print_done_with(&format!("drained{}\n", moved.words()), moved.json())
 }
 
-/// What was brought to the data-disk, as the daemon tells it. An older one does not.
-pub fn moved_bytes(answer: &Value) -> Option<u64> {
-    answer["moved_bytes"].as_u64()
+/// What was brought to the data-disk.
+#[derive(Clone, Copy)]
+pub struct Moved {
+    /// Data; an older daemon does not tell.
+    pub bytes: Option<u64>,
+    /// What was discarded or zeroed, and is zero there now: nothing of it was moved.
+    pub zeroed_bytes: u64,
 }
 
-/// `: 34 MiB moved to the data-disk`.
-pub fn moved_words(moved: Option<u64>) -> String {
-    moved.map_or_else(String::new, |bytes| {
-        format!(": {} moved to the data-disk", format_size(bytes))
-    })
+impl Moved {
+    /// As the daemon tells it.
+    pub fn of(answer: &Value) -> Moved {
+        let bytes = |key: &str| answer[key].as_u64();
+        Moved {
+            bytes: bytes("moved_bytes"),
+            zeroed_bytes: bytes("zeroed_bytes").unwrap_or_default(),
+        }
+    }
+
+    /// `: 34 MiB moved to the data-disk, 1 GiB zeroed`.
+    pub fn words(self) -> String {
+        self.bytes.map_or_else(String::new, |bytes| {
+            format!(": {} moved to the data-disk{}", format_size(bytes), self.zeroed_words())
+        })
+    }
+
+    /// `, 1 GiB zeroed`, if anything was.
+    pub fn zeroed_words(self) -> String {
+        match self.zeroed_bytes {
+            0 => String::new(),
+            bytes => format!(", {} zeroed", format_size(bytes)),
+        }
+    }
+
+    /// What JSON has beside the sentence.
+    pub fn json(self) -> Value {
+        json!({ "moved_bytes": self.bytes, "zeroed_bytes": self.zeroed_bytes })
+    }
 }
 
 /// A client that cancels what it has asked for when a signal comes.

@@ -41,7 +41,10 @@ pub const CONFIGURATIONS: &str = "/etc/dcd";
 ///
 /// A cache-disk or data-disk of a service, under whatever name (a loop device over it, a partition,
 /// what is mapped on it), and whether the two are attached: then what is on the data-disk alone may
-/// be old. Of a cache-disk that several caches share, all of them. Of the witness of a cache on two, whether its word counts as its legs are. Reads only, and never waits for anything. udev asks it of every disk.
+/// be old. A data-disk of no service is known by the record of pairs of this host. Of a cache-disk
+/// that several caches share, all of them. Of the witness of a cache on two, whether its word counts
+/// as its legs are. Reads only, locks nothing, and with --udev waits for no other disk: udev asks it
+/// of every disk, and is told what the disks and the settings say.
 ///
 /// With --all: whether a cache of any service may hold what its data-disk does not. It looks at the
 /// settings of each, at the disks that they name, and at the daemons that run. What cannot be known
@@ -93,6 +96,8 @@ struct Found {
     member: Option<MemberMark>,
     /// Of a witness: whether its word counts.
     word: Option<String>,
+    /// Of a data-disk: where its cache is or was, if only the host tells.
+    place: Option<PathBuf>,
 }
 
 pub fn run(arguments: &ProbeArguments) -> Result<(), CommandError> {
@@ -107,6 +112,8 @@ pub fn run(arguments: &ProbeArguments) -> Result<(), CommandError> {
         };
     }
     let found = probe(&names, &arguments.configurations);
+    // udev is not to wait for another disk, and asks before there is a record to read.
+    let found = found.or_else(|| if arguments.udev { None } else { remembered(device) });
     if arguments.json && !arguments.udev {
         return print_json(&json(device, found.as_ref()));
     }
@@ -114,7 +121,26 @@ pub fn run(arguments: &ProbeArguments) -> Result<(), CommandError> {
         (Some(found), true) => properties(&found),
         (Some(found), false) => words(device, &found),
         (None, true) => String::new(),
-        (None, false) => format!("{}: no disk of a cache\n", device.display()),
+        (None, false) => {
+            let is_there = device.symlink_metadata().is_ok();
+            let why = if is_there { "" } else { ": it is not there" };
+            format!("{}: no disk of a cache{why}\n", device.display())
+        }
+    })
+}
+
+/// A data-disk that says nothing of itself, of a cache that is no service: the host remembers it.
+fn remembered(disk: &Path) -> Option<Found> {
+    let (cache, place) = PairBook::from_environment(false).cache_needed_by(disk)?;
+    Some(Found {
+        role: "data-disk",
+        name: None,
+        uuid: Some(cache.to_string()),
+        data_disks: Vec::new(),
+        is_attached: true,
+        member: None,
+        word: None,
+        place: Some(place),
     })
 }
 
@@ -204,6 +230,7 @@ fn probe(names: &[PathBuf], configurations: &Path) -> Option<Found> {
             is_attached: contents.may_be_newer(),
             member: None,
             word: None,
+            place: None,
         });
     }
     if let Some(label) = read_label(names.first()?) {
@@ -215,6 +242,7 @@ fn probe(names: &[PathBuf], configurations: &Path) -> Option<Found> {
             is_attached: label.state != LabelState::Detached,
             member: None,
             word: None,
+            place: None,
         });
     }
     if let Some(mark) = read_member_mark(names.first()?) {
@@ -227,6 +255,7 @@ fn probe(names: &[PathBuf], configurations: &Path) -> Option<Found> {
             is_attached: true,
             member: Some(mark),
             word: None,
+            place: None,
         });
     }
     let disk = names.first()?;
@@ -243,6 +272,7 @@ fn probe(names: &[PathBuf], configurations: &Path) -> Option<Found> {
         is_attached: read_cache(&[disk], None).may_be_newer(),
         member: None,
         word: None,
+        place: None,
     })
 }
 
@@ -258,6 +288,7 @@ fn of_witness(name: Option<String>, label: Option<LegLabel>, legs: &[LegLabel]) 
         is_attached: false,
         member: None,
         word: Some(word_of_witness(label.as_ref(), legs)),
+        place: None,
     }
 }
 
@@ -478,7 +509,11 @@ fn words(device: &Path, found: &Found) -> String {
         (Some(name), Some(uuid)) => format!("service {name}, cache {uuid}"),
         (Some(name), None) if found.word.is_some() => format!("service {name}"),
         (Some(name), None) => format!("service {name}, whose cache-disk cannot be read"),
-        (None, uuid) => format!("cache {}, of no service", uuid.as_deref().unwrap_or_default()),
+        (None, uuid) => {
+            let place = found.place.as_ref().map(|it| format!(" on {}", it.display()));
+            let uuid = uuid.as_deref().unwrap_or_default();
+            format!("cache {uuid}{}, of no service", place.unwrap_or_default())
+        }
     };
     if let Some(word) = &found.word {
         return format!("{}: witness of {of}: {word}\n", device.display());

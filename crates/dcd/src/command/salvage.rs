@@ -6,7 +6,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use dcd_daemon::device::device_file::DeviceFile;
+use dcd_daemon::device::device_file::{DeviceError, DeviceFile};
 use dcd_daemon::device::device_spec::DeviceSpec;
 use dcd_daemon::device::identity::same_disks;
 use dcd_daemon::pair::book::PairBook;
@@ -32,7 +32,7 @@ use crate::stdout::{print, print_json};
 /// than what is lost or on the data-disk, and which are lost. Without a checkpoint none is certain.
 /// Only the certain ones are written, to a new file (sparse, as large as the data-disk) or to the
 /// data-disk itself; without --to and --data-disk nothing is.
-/// The cache-disk is only read. Try `dcd serve` first: segment memory that has survived holds more
+/// The cache-disk is only read, and not while a daemon has it. Try `dcd serve` first: segment memory that has survived holds more
 /// than the cache-disk does. Exit code 4 tells that something is uncertain or lost.
 #[derive(Args, Debug)]
 #[command(after_help = "\
@@ -78,9 +78,15 @@ const ZEROES_BYTES_MAX: u64 = 1 << 20;
 pub fn run(arguments: &SalvageArguments) -> Result<(), CommandError> {
     let data_disks: Vec<&Path> = arguments.data_disk.iter().map(DeviceSpec::path).collect();
     let cache_disk = share_of(&arguments.cache_disk, arguments.share.as_deref(), &data_disks)?;
+    // What is being written to changes as it is read: nothing that is told of it would be true.
+    let lock = DeviceFile::open_read_only_of_any_size(cache_disk.path());
+    if let Err(DeviceError::Locked { pid, .. } | DeviceError::LockedBelow { pid, .. }) = &lock {
+        let (path, process) = (cache_disk.path().to_owned(), *pid);
+        return Err(CommandError::SalvageServed { path, process });
+    }
     let image = CacheImage::open(cache_disk.path())?;
     let superblock = image.need_superblock()?;
-    let target = Target::open(arguments, cache_disk.path(), &superblock)?;
+    let target = Target::open(arguments, &lock, cache_disk.path(), &superblock)?;
     let mut progress = Progress::new("reading", Unit::Bytes);
     let salvage = Salvage::of(&image, &superblock, &mut |done, total| progress.update(done, total));
     progress.finish();
@@ -114,16 +120,13 @@ pub fn run(arguments: &SalvageArguments) -> Result<(), CommandError> {
 /// Where what was found goes.
 enum Target {
     File(File, PathBuf),
-    Disk {
-        disk: Box<DeviceFile>,
-        /// Open, so that nobody starts with it meanwhile.
-        _cache_disk: Box<DeviceFile>,
-    },
+    Disk(Box<DeviceFile>),
 }
 
 impl Target {
     fn open(
         arguments: &SalvageArguments,
+        lock: &Result<DeviceFile, DeviceError>,
         cache_disk: &Path,
         superblock: &Superblock,
     ) -> Result<Option<Target>, CommandError> {
@@ -144,8 +147,12 @@ impl Target {
             let (first, second) = (first.to_owned(), second.to_owned());
             return Err(ServeError::SameDisk { first, second, shared }.into());
         }
-        let cache_disk = DeviceFile::open_read_only_of_any_size(cache_disk)
-            .map_err(ServeError::device("cache-disk"))?;
+        let cache_disk = match lock {
+            Ok(lock) => lock,
+            // Who only reads does without a lock. Tried again for the error.
+            Err(_) => &DeviceFile::open_read_only_of_any_size(cache_disk)
+                .map_err(ServeError::device("cache-disk"))?,
+        };
         let disk = DeviceFile::open(data_disk).map_err(ServeError::device("data-disk"))?;
         let expected = superblock.data_disk.bytes() + superblock.data_offset_bytes;
         if disk.size_bytes != expected {
@@ -153,9 +160,8 @@ impl Target {
             return Err(CommandError::SalvageDiskSize { path, expected, found });
         }
         let pairs = PairBook::from_environment(arguments.trust_disks);
-        check_salvage_target(superblock, &cache_disk, &disk, &pairs)?;
-        let (disk, _cache_disk) = (Box::new(disk), Box::new(cache_disk));
-        Ok(Some(Target::Disk { disk, _cache_disk }))
+        check_salvage_target(superblock, cache_disk, &disk, &pairs)?;
+        Ok(Some(Target::Disk(Box::new(disk))))
     }
 
     /// The line at `offset`, or the part of it that is within `end`.
@@ -168,7 +174,7 @@ impl Target {
                 file.read_exact_at(bytes, offset).map_err(CommandError::file("read", path))?;
                 Ok(buffer)
             }
-            Target::Disk { disk, .. } => Ok(disk.read_at(offset, length)?),
+            Target::Disk(disk) => Ok(disk.read_at(offset, length)?),
         }
     }
 
@@ -177,14 +183,14 @@ impl Target {
             Target::File(file, path) => {
                 file.write_all_at(buffer.bytes(), offset).map_err(CommandError::file("write", path))
             }
-            Target::Disk { disk, .. } => Ok(disk.write_all_at(offset, buffer.bytes())?),
+            Target::Disk(disk) => Ok(disk.write_all_at(offset, buffer.bytes())?),
         }
     }
 
     fn flush(&self) -> Result<(), CommandError> {
         match self {
             Target::File(file, path) => file.sync_all().map_err(CommandError::file("flush", path)),
-            Target::Disk { disk, .. } => Ok(disk.flush()?),
+            Target::Disk(disk) => Ok(disk.flush()?),
         }
     }
 
@@ -199,7 +205,7 @@ impl Target {
         let counts = |certainty| certainty == Certainty::Certain || takes_uncertain;
         let (end, base) = match self {
             Target::File(..) => (superblock.data_disk.bytes(), 0),
-            Target::Disk { .. } => (superblock.data_disk.bytes(), superblock.data_offset_bytes),
+            Target::Disk(_) => (superblock.data_disk.bytes(), superblock.data_offset_bytes),
         };
         let total = salvage.pieces.len() as u64 * LINE_SIZE;
         let mut progress = Progress::new("writing", Unit::Bytes);
@@ -211,7 +217,7 @@ impl Target {
             while at < stop {
                 let length = (stop - at).min(ZEROES_BYTES_MAX);
                 // A new file is zero already.
-                if matches!(self, Target::Disk { .. }) {
+                if matches!(self, Target::Disk(_)) {
                     zeroes.resize(length as usize);
                     self.write(base + at, &zeroes)?;
                 }

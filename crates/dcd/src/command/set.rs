@@ -96,12 +96,29 @@ pub fn run(arguments: &SetArguments) -> Result<(), CommandError> {
     let wants_mode = wanted.contains_key("mode") && !arguments.no_wait;
     let mut client = daemons::connect(cache.ok_or(CommandError::NoCacheNamed)?)?;
     let answer = client.set(wanted)?;
-    if wants_mode {
-        wait_for_mode(&mut client)?;
+    if wants_mode && let Err(error) = wait_for_mode(&mut client) {
+        // What was set with it is set.
+        let mut others = answer;
+        others.changed.retain(|key| key != "mode");
+        if !(arguments.json || others.changed.is_empty()) {
+            print(&changes(&others))?;
+        }
+        return Err(error);
     }
     match (arguments.json, is_list) {
         (true, _) => print_json(&answer),
-        (false, true) => print(&table(&answer.settings)),
+        (false, true) => {
+            let mode = client.status()?.mode;
+            let wanted = answer.settings.iter().find(|it| it.key == "mode");
+            let is_reached = wanted.is_none_or(|it| it.value == mode.mode);
+            let note = match is_reached {
+                true => String::new(),
+                false => {
+                    format!("The mode is {} as yet: `dcd status` says why\n", plain(&mode.mode))
+                }
+            };
+            print(&(table(&answer.settings) + &note))
+        }
         (false, false) => print(&changes(&answer)),
     }
 }

@@ -1,5 +1,6 @@
 //! `dcd web`: all caches of a machine on one page, from their control sockets.
 
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -46,6 +47,17 @@ pub struct WebArguments {
 }
 
 pub fn run(arguments: &WebArguments) -> Result<(), CommandError> {
+    let is_there = match std::fs::read_dir(&arguments.sockets) {
+        Ok(_) => true,
+        // The place of services is made by the first that starts.
+        Err(source)
+            if source.kind() == ErrorKind::NotFound
+                && arguments.sockets == Path::new(daemons::DIRECTORY) =>
+        {
+            false
+        }
+        Err(source) => return Err(CommandError::file("list", &arguments.sockets)(source)),
+    };
     let door = Door::page(&arguments.http).map_err(ServeError::from)?;
     let shown = Arc::new(Shown::default());
     let site = FleetSite { shown: shown.clone() };
@@ -55,6 +67,12 @@ pub fn run(arguments: &WebArguments) -> Result<(), CommandError> {
         Some(address) => format!("http://{address}/"),
         None => arguments.http.to_string(),
     };
+    if !is_there {
+        eprintln!(
+            "dcd: note: {} is not there: no service has been started, and there is nothing to show until one is",
+            daemons::DIRECTORY
+        );
+    }
     let mut line = ReadyLine::new();
     line.add("http", address);
     line.print()?;

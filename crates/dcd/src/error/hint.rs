@@ -1,6 +1,6 @@
 //! What to do about an error: one line, safe to follow.
 
-use dcd_daemon::device::device_file::missing_hint;
+use dcd_daemon::device::device_file::{missing_hint, quoted};
 use dcd_daemon::units_text::format_size;
 use dcd_engine::format::geometry::{GeometryError, SEGMENT_SIZE_BYTES_MIN, SEGMENTS_MIN};
 use dcd_engine::volume::import::ImportError;
@@ -30,7 +30,7 @@ impl CommandError {
             CommandError::NbdOptions(error) => error.hint(),
             CommandError::Token(error) => Some(error.hint()),
             CommandError::NvramSettings(error) => Some(error.hint()),
-            CommandError::File { source, .. } => file_hint(source),
+            CommandError::File { action, source, .. } => file_hint(action, source),
             CommandError::Geometry(error) => geometry_hint(error),
             CommandError::Pair(problem) => Some(problem.hint("--force")),
             CommandError::Dhisfs(error) => error.hint(),
@@ -124,6 +124,17 @@ impl CommandError {
             CommandError::CachesFailed { .. } => {
                 Some("what they said stands above; the same again serves all of them".into())
             }
+            CommandError::NotRecorded { .. } => {
+                Some("`dcd list` shows those that are, of this user; DCD_STATE_DIRECTORY says where others are".into())
+            }
+            CommandError::ForgetServed { process, .. } => {
+                Some(format!("`dcd list` shows it; end it first: kill {process}, or stop its service"))
+            }
+            CommandError::ForgetPresent { cache_disk, data_disk, .. } => Some(format!(
+                "detach it first: dcd detach --cache-disk {} --data-disk {}",
+                quoted(cache_disk.as_ref()),
+                data_disk.split(", ").map(|disk| quoted(disk.as_ref())).collect::<Vec<_>>().join(" --data-disk ")
+            )),
             CommandError::NoPair { .. } => Some("usage: dcd set [--control] CACHE [KEY=VALUE]...".into()),
             CommandError::NoCacheNamed => {
                 Some("usage: dcd set [--control] CACHE [KEY=VALUE]...; `dcd list` shows the caches".into())
@@ -282,6 +293,11 @@ impl CommandError {
             CommandError::SalvageIncomplete { has_unlisted: true, .. } => Some(
                 "the data-disk without it is old in unknown places: check its file system, and compare with a backup".into(),
             ),
+            CommandError::SalvageServed { process, .. } => Some(format!(
+                "copy what you need from what it serves; or end it ({}, or its service), then try `dcd detach`, which brings home \
+                 more than a salvage",
+                process.map_or("`dcd list` shows it".into(), |process| format!("kill {process}"))
+            )),
             CommandError::SalvageOfVolume => Some("--to FILE puts them where the volume has them".into()),
             CommandError::SalvageDiskSize { .. } => {
                 Some("is it the right disk? --to FILE needs none".into())
@@ -338,9 +354,13 @@ impl CommandError {
 }
 
 /// What to do when the system refuses something with a file.
-fn file_hint(error: &std::io::Error) -> Option<String> {
+fn file_hint(action: &str, error: &std::io::Error) -> Option<String> {
     use std::io::ErrorKind;
+    // What is made needs only the directory that it goes to.
+    let is_there_before =
+        matches!(action, "read" | "look at" | "list" | "open" | "watch" | "find the blocks of");
     let hint = match error.kind() {
+        ErrorKind::NotFound if is_there_before => "check the name",
         ErrorKind::NotFound | ErrorKind::NotADirectory => {
             "the directory must exist; check the name"
         }

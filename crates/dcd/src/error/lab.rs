@@ -112,6 +112,12 @@ pub enum LabError {
         /// What happened.
         source: std::io::Error,
     },
+    /// There is nothing to record.
+    #[error("{} does not exist", path.display())]
+    NoSuchDevice {
+        /// Where it should be.
+        path: PathBuf,
+    },
     /// Only block devices have requests to record.
     #[error("{}: this is no block device", path.display())]
     NotABlockDevice {
@@ -269,6 +275,9 @@ impl LabError {
             LabError::NbdServer { .. } => Some(
                 "is it served there (`dcd serve --nbd unix:SOCKET`), and as large as the trace needs?".into(),
             ),
+            LabError::NoSuchDevice { .. } => {
+                Some("check the name; `lsblk` lists block devices".into())
+            }
             LabError::NotABlockDevice { .. } => {
                 Some("`lsblk` lists block devices; of a file in use by dcd, record its loop device".into())
             }

@@ -210,6 +210,30 @@ pub enum CommandError {
         /// The word.
         word: String,
     },
+    /// No record is of it.
+    #[error("no record of this host is of cache {cache}")]
+    NotRecorded {
+        /// Which.
+        cache: Uuid,
+    },
+    /// It is to be forgotten, and somebody has it.
+    #[error("cache {cache} is not forgotten: process {process} serves it")]
+    ForgetServed {
+        /// Which.
+        cache: Uuid,
+        /// Whose it is.
+        process: u32,
+    },
+    /// It is to be forgotten, and is there.
+    #[error("cache {cache} is not forgotten: it is on {cache_disk}, and not detached")]
+    ForgetPresent {
+        /// Which.
+        cache: Uuid,
+        /// Where.
+        cache_disk: String,
+        /// Whose it is.
+        data_disk: String,
+    },
     /// Nothing says which cache.
     #[error("there is a word missing: which cache?")]
     NoCacheNamed,
@@ -564,6 +588,17 @@ pub enum CommandError {
         lost_bytes: u64,
         /// No checkpoint, or no end, tells of all that there was.
         has_unlisted: bool,
+    },
+    /// Somebody writes to what is to be read.
+    #[error(
+        "{} is not salvaged: {} has it, and what is on it changes while it is read", path.display(),
+        process.map_or("a running dcd".into(), |process| format!("process {process}"))
+    )]
+    SalvageServed {
+        /// The cache-disk.
+        path: PathBuf,
+        /// Whose it is.
+        process: Option<u32>,
     },
     /// The blocks of a volume lie on several disks.
     #[error(

@@ -225,10 +225,11 @@ fn command_line_words(error: &clap::Error) -> (String, String) {
         .or_else(|| text.lines().find_map(|line| tip(line.trim().strip_prefix("tip: ")?)))
         .or_else(|| {
             let usage = text.lines().find_map(|line| line.strip_prefix("Usage: "))?;
-            Some(if usage == "dcd [OPTIONS] <COMMAND>" {
-                help_hint()
-            } else {
-                format!("usage: {usage}")
+            Some(match usage.strip_suffix(" [OPTIONS]") {
+                _ if usage == "dcd [OPTIONS] <COMMAND>" => help_hint(),
+                // Of a verb with words of its own that says nothing.
+                Some(verb) => format!("`{verb} --help` says what it takes"),
+                None => format!("usage: {usage}"),
             })
         })
         .unwrap_or_else(help_hint);
@@ -292,6 +293,9 @@ mod tests {
             "{text} {hint}"
         );
         assert!(words("dcd").1.contains("--help"));
+        for line in ["dcd inspect --cache-disk c", "dcd inspect nonsense"] {
+            assert_eq!(words(line).1, "`dcd inspect --help` says what it takes");
+        }
         let help = |line: &str| help_of(line.split(' ').map(str::to_owned));
         assert_eq!(help("--json volume"), "`dcd volume --help` lists what can be done");
         assert!(help("volume fail x").starts_with("`dcd volume fail --help` says"));

@@ -599,8 +599,7 @@ impl Engine {
                 self.witnesses.forget(entry.line);
             }
             self.data_disk_flush_failed(error);
-            self.destage_failed(error, true);
-            return self.back_off();
+            return self.destage_flush_failed(error);
         }
         let found = self.table.find_each(batch.lines.iter().map(|entry| entry.line));
         let changed = batch.lines.iter().zip(found).map(|(entry, found)| found != entry.pieces);

@@ -715,10 +715,13 @@ impl Engine {
                 self.buffers.put(buffer);
             }
             Step::WriteZeroes(piece) => self.zeroes_written(piece, result, service),
-            Step::Flush => match &self.destage.work {
-                Work::Zero(_) => self.zeroes_flushed(result, service),
-                _ => self.batch_flushed(result),
-            },
+            Step::Flush => {
+                self.destage.trouble.flushed(result.is_ok());
+                match &self.destage.work {
+                    Work::Zero(_) => self.zeroes_flushed(result, service),
+                    _ => self.batch_flushed(result),
+                }
+            }
         }
     }
 }

@@ -6,6 +6,8 @@
 //! takes nothing     (full, read-only, gone, or all fails) everything waits, longer each time, and then one write
 //!                   at a time is tried: if each line were tried for itself, the log would be read
 //!                   again and again
+//! keeps nothing     (a file that was unlinked: writes go into memory, the flush fails) everything waits, until a
+//!                   flush succeeds: that writes are taken meanwhile says nothing
 //! ```
 //! Somebody must free space or change a disk, so it is told once when it begins, and once when it
 //! ends.
@@ -28,6 +30,8 @@ pub(super) struct Trouble {
     now: Option<Wrong>,
     /// Writes that failed since the last one that did not.
     failures: u32,
+    /// The last flush failed: nothing that is taken counts, until one does not.
+    flush_failed: bool,
 }
 
 struct Wrong {
@@ -51,6 +55,18 @@ impl Trouble {
         self.failures = 0;
     }
 
+    /// So ended a flush.
+    pub(super) fn flushed(&mut self, is_ok: bool) {
+        if is_ok
+            && self.flush_failed
+            && let Some(wrong) = &mut self.now
+        {
+            // Perhaps lines are left that are bad for themselves.
+            wrong.is_whole = false;
+        }
+        self.flush_failed = !is_ok;
+    }
+
     /// Whether the last write failed: one at a time, until one does not.
     pub(super) fn is_trying(&self) -> bool {
         self.failures > 0
@@ -58,7 +74,7 @@ impl Trouble {
 }
 
 impl Engine {
-    /// A write, or a flush, of destaging has failed. Tells whether everything waits now.
+    /// A write of destaging, or a read for it, has failed. Tells whether everything waits now.
     pub(super) fn destage_failed(&mut self, error: IoError, is_new: bool) -> bool {
         let trouble = &mut self.destage.trouble;
         trouble.failures += u32::from(is_new || trouble.failures == 0);
@@ -70,6 +86,15 @@ impl Engine {
             self.back_off();
         }
         is_whole
+    }
+
+    /// A flush of destaging has failed: everything waits.
+    pub(super) fn destage_flush_failed(&mut self, error: IoError) {
+        let trouble = &mut self.destage.trouble;
+        trouble.failures += 1;
+        // As with writes: the others of a volume take what is theirs.
+        trouble.failed(error, !self.below.is_volume(), self.now);
+        self.back_off();
     }
 
     /// Something failed: not again at once.
@@ -126,7 +151,8 @@ impl Engine {
         {
             return;
         }
-        if self.destage.trouble.failures == 0 || !self.has_destage_work() {
+        let trouble = &self.destage.trouble;
+        if trouble.failures == 0 && !trouble.flush_failed || !self.has_destage_work() {
             self.destage.trouble = Trouble::default();
         }
     }

@@ -381,8 +381,7 @@ impl Engine {
                     self.zeroing_was_given_up();
                 }
                 self.data_disk_flush_failed(error);
-                self.destage_failed(error, true);
-                self.back_off();
+                self.destage_flush_failed(error);
             }
             Ok(()) if work.failed => self.back_off(),
             Ok(()) if left.is_empty() => {

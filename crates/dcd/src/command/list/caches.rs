@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use dcd_daemon::device::device_file::quoted;
 use dcd_daemon::device::shares::{Place, disk_of, share_at};
 use dcd_daemon::pair::legs::label_at;
 use dcd_daemon::pair::record::{PairRecord, PairState};
@@ -182,7 +183,8 @@ fn recorded(uuid: String, record: &PairRecord, user: Option<u32>) -> Option<Cach
         record.data_disks.iter().map(|disk| disk.path.display().to_string()).collect();
     let contents = read_superblock(cache_disk);
     let is_over = matches!(record.state, PairState::Detached | PairState::GivenUp);
-    let (cache, data) = (cache_disk.display(), data_disks.join(" --data-disk "));
+    let names: Vec<String> = record.data_disks.iter().map(|disk| quoted(&disk.path)).collect();
+    let (cache, data) = (quoted(cache_disk), names.join(" --data-disk "));
     let start = format!("dcd serve --cache-disk {cache} --data-disk {data} ..., or its service");
     let detach = format!("dcd detach --cache-disk {cache} --data-disk {data}");
     let (state, problem, what_to_do) = match contents {
@@ -225,7 +227,7 @@ fn recorded(uuid: String, record: &PairRecord, user: Option<u32>) -> Option<Cach
             let what = format!(
                 "find it (`dcd probe DISK` tells what a disk is). If the cache is on several disks, the others may do without it: \
                  start it with them. Only if all are gone for good, and with them what only they held: dcd create --force with new \
-                 ones for {}",
+                 ones for {}, or, if there is to be none, dcd list --forget {uuid}",
                 data_disks.join(", ")
             );
             (State::Missing, Some(format!("{cache} {problem}")), Some(what))

@@ -5,6 +5,7 @@
 //! is asked of them is waited for briefly: one that hangs holds nobody up.
 
 mod caches;
+mod forget;
 
 use std::fs;
 use std::ops::Range;
@@ -21,6 +22,7 @@ use dcd_daemon::memory::places::directories_to_list;
 use dcd_daemon::pair::book::PairBook;
 use dcd_daemon::report::status_report::StatusReport;
 use dcd_daemon::units_text::format_size;
+use dcd_engine::Uuid;
 use serde::Serialize;
 
 use self::caches::{Cache, caches};
@@ -39,17 +41,23 @@ use crate::stdout::{print, print_json};
 /// Segment memory is what outlives a killed dcd. It is NEEDED where the last session of its cache
 /// ended without order: the next serve or detach brings what is in it to the disks, and it goes.
 /// Stale memory holds nothing that counts, and only takes room: how to remove it is told. Changes
-/// nothing.
+/// nothing, but with --forget.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
   dcd list
-  dcd list --memory-directory /mnt/tmpfs --json")]
+  dcd list --memory-directory /mnt/tmpfs --json
+  dcd list --forget 53e2b7a0-1c5e-4a0d-9f3e-0b7a5a1c2d3e")]
 pub struct ListArguments {
     /// Look for memory here, too. Where dcd puts it by itself, and where running daemons have
     /// theirs, is always looked at. May be given again.
     #[arg(long, value_name = "DIRECTORY")]
     pub memory_directory: Vec<PathBuf>,
+    /// Forget this cache, whose cache-disk is gone for good: removes its record, and tells what that
+    /// was of. What the cache held alone is given up with it. Not one that is served, or whose
+    /// cache-disk is where it was and not detached. Touches no disk and no memory.
+    #[arg(long, value_name = "UUID", conflicts_with = "memory_directory")]
+    pub forget: Option<Uuid>,
     /// Print JSON.
     #[arg(long)]
     pub json: bool,
@@ -88,6 +96,9 @@ struct Listed {
 
 pub fn run(arguments: &ListArguments) -> Result<(), CommandError> {
     let daemons: Vec<Listed> = processes().into_iter().map(listed).collect();
+    if let Some(cache) = arguments.forget {
+        return forget::run(cache, &daemons, arguments.json);
+    }
     let mut directories = directories_to_list();
     directories.extend(arguments.memory_directory.iter().cloned());
     // Those that running daemons have elsewhere.

@@ -23,8 +23,10 @@ pub struct Seen {
 /// How large the picture is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Size {
-    /// Characters in a line.
+    /// Characters in a line, for what can be drawn in more or fewer.
     pub width: usize,
+    /// Characters of a line that are shown: the same on a terminal; all where nothing wraps.
+    pub cut: usize,
     /// Lines; there is always room for what matters most.
     pub height: usize,
 }
@@ -81,7 +83,7 @@ fn table(daemons: &[Seen], selected: usize, size: Size, paint: Paint) -> Vec<Str
     }
     // Painting comes last, so that what is cut is never an escape.
     let text = table.render(Paint::plain());
-    let cut = text.lines().map(|line| cut(line, size.width));
+    let cut = text.lines().map(|line| cut(line, size.cut));
     cut.enumerate()
         .map(|(row, line)| if row == 0 { paint.paint(Colour::Title, &line) } else { line })
         .collect()
@@ -89,7 +91,7 @@ fn table(daemons: &[Seen], selected: usize, size: Size, paint: Paint) -> Vec<Str
 
 /// Everything about one daemon.
 fn details(seen: &Seen, size: Size, paint: Paint) -> Vec<String> {
-    let line = |text: String| cut(&text, size.width);
+    let line = |text: String| cut(&text, size.cut);
     let report = match &seen.report {
         Ok(report) => report,
         Err(why) => {

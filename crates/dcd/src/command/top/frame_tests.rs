@@ -3,7 +3,7 @@
 use super::*;
 use dcd_daemon::report::status_report::SegmentsReport;
 
-const TERMINAL: Size = Size { width: 80, height: 24 };
+const TERMINAL: Size = Size { width: 80, height: 24, cut: 80 };
 
 fn busy() -> Seen {
     let mut report = StatusReport {
@@ -101,8 +101,8 @@ fn many_daemons_have_a_line_each_and_one_is_shown_in_full() {
     assert!(text.contains("disk-10 does not answer: connection refused"), "{text}");
     // No room at all is no reason to fail.
     assert_fits(
-        &frame(&daemons, 0, Size { width: 1, height: 1 }, Paint::plain()),
-        Size { width: 1, height: 1 },
+        &frame(&daemons, 0, Size { width: 1, height: 1, cut: 1 }, Paint::plain()),
+        Size { width: 1, height: 1, cut: 1 },
     );
     assert_eq!(frame(&[], 0, TERMINAL, Paint::plain()), "\n");
 }

@@ -17,7 +17,7 @@ use dcd_daemon::units_text::parse_duration;
 use frame::{Seen, Size, frame};
 use rates::Rates;
 use serde::Serialize;
-use terminal::{Key, SIZE_DEFAULT, Terminal};
+use terminal::{Key, Terminal};
 
 use super::status_panel;
 use crate::daemons;
@@ -114,7 +114,10 @@ fn show_lines(watched: &mut Watched, arguments: &TopArguments) -> Result<(), Com
                 print_json_line(&TopLine::of(seen))?;
             }
         } else {
-            let size = Size { height: usize::MAX, ..SIZE_DEFAULT };
+            // A file, or a program, takes lines of any length.
+            let shown = terminal::size();
+            let cut = if std::io::stdout().is_terminal() { shown.cut } else { usize::MAX };
+            let size = Size { height: usize::MAX, cut, ..shown };
             let pictures = (0..watched.seen.len().max(1))
                 .map(|selected| frame(&watched.seen[selected..=selected], 0, size, Paint::plain()));
             print(&pictures.collect::<Vec<_>>().join("\n"))?;

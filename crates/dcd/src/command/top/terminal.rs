@@ -14,7 +14,7 @@ use rustix::termios::{
 use super::frame::Size;
 
 /// Size where nobody tells.
-pub const SIZE_DEFAULT: Size = Size { width: 80, height: 24 };
+pub const SIZE_DEFAULT: Size = Size { width: 80, height: 24, cut: 80 };
 
 const ENTER: &[u8] = b"\x1b[?1049h\x1b[?25l";
 const LEAVE: &[u8] = b"\x1b[?25h\x1b[?1049l";
@@ -42,6 +42,17 @@ fn key_of(bytes: &[u8]) -> Option<Key> {
     }
 }
 
+/// Of the terminal that stdout is, if it is one.
+pub fn size() -> Size {
+    match tcgetwinsize(stdout()) {
+        Ok(size) if size.ws_col > 0 && size.ws_row > 0 => {
+            let width = size.ws_col.into();
+            Size { width, height: size.ws_row.into(), cut: width }
+        }
+        _ => SIZE_DEFAULT,
+    }
+}
+
 /// A terminal that we have.
 pub struct Terminal {
     before: Termios,
@@ -66,12 +77,7 @@ impl Terminal {
 
     /// How large it is now.
     pub fn size(&self) -> Size {
-        match tcgetwinsize(stdout()) {
-            Ok(size) if size.ws_col > 0 && size.ws_row > 0 => {
-                Size { width: size.ws_col.into(), height: size.ws_row.into() }
-            }
-            _ => SIZE_DEFAULT,
-        }
+        size()
     }
 
     /// Shows a picture in place of the last one.

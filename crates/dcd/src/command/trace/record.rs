@@ -94,7 +94,12 @@ struct Devices {
 
 impl Devices {
     fn of(path: &Path) -> Result<Devices, CommandError> {
-        let metadata = fs::metadata(path).map_err(CommandError::file("look at", path))?;
+        let metadata = fs::metadata(path).map_err(|source| match source.kind() {
+            ErrorKind::NotFound => {
+                CommandError::Lab(LabError::NoSuchDevice { path: path.to_owned() })
+            }
+            _ => CommandError::file("look at", path)(source),
+        })?;
         if !metadata.file_type().is_block_device() {
             return Err(CommandError::Lab(LabError::NotABlockDevice { path: path.to_owned() }));
         }

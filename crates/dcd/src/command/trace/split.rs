@@ -112,7 +112,7 @@ impl Split {
             true => options.append(true),
             false => options.write(true).create_new(true),
         };
-        let file = options.open(&path).map_err(CommandError::file("open", &path))?;
+        let file = options.open(&path).map_err(CommandError::file("create", &path))?;
         let out = BufWriter::new(file);
         match was_there {
             true => Ok(CsvWriter::after(out)),
