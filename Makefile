@@ -4,7 +4,7 @@
 
 # make fuzz: the fuzzer's five searches, in a size for every change; a few minutes on two cores.
 
-.PHONY: build deb deny demo bench-nbd bench-starts bench-volumes bench-peers test test-guest test-guest-service test-packages test-python test-long test-power-cut test-s3 test-kill test-linearizability test-under-load fuzz seeded-build fuzz-seeded fuzz-seeded-long fuzz-bytes coverage mutants lint doc tools
+.PHONY: build deb deny demo bench-nbd bench-starts bench-volumes bench-store bench-peers test test-guest test-guest-service test-packages test-python test-long test-power-cut test-s3 test-kill test-linearizability test-under-load fuzz seeded-build fuzz-seeded fuzz-seeded-long fuzz-bytes coverage mutants lint doc tools
 
 # The commit is what `dcd fuzz` prints beside the seed.
 build:
@@ -34,6 +34,12 @@ bench-volumes: build
 # openssl; BENCH_NBD="crowd --rounds 3" for a part.
 bench-nbd: build
 	scripts/bench-nbd $(BENCH_NBD)
+
+# A disk in an object store and one of another machine, at a distance, beside s3backer: half an hour; BENCH_STORE="ship --rounds 3" for
+# a part. Needs Debian's fio, s3backer and nbdkit, and versitygw: docs/benchmarks.md.
+bench-store:
+	cargo build --locked --release --package dcd-cache --features s3
+	scripts/bench-store $(BENCH_STORE)
 
 # dcd over ublk beside bcache, dm-writecache and dm-cache, in a guest: PEERS="--rounds 5 --only dcd,dm-writecache". GUEST_KIND=uml: in
 # User Mode Linux, where processors cost what they cost here.

@@ -10,9 +10,9 @@ import shutil
 import time
 
 from bench_common import c_project
+from bench_common.report import bar, each, medians, spread, table
 from bench_common.system import run, tell
 
-from .report import bar, each, medians, spread, table
 from .stand import in_turns, stands
 
 RULES = """[[rule]]

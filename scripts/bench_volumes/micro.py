@@ -10,11 +10,11 @@ import contextlib
 import os
 import time
 
+from bench_common.fio import fio
+from bench_common.report import bar, each, medians, spread, table
 from bench_common.system import tell
 
-from .fio import fio
 from .postmark import make_dhisfs, mounted_dhisfs
-from .report import bar, each, medians, spread, table
 from .stand import in_turns, stands
 
 WANTED = {name: {"sets": name, "flags": ("--no-log",)} for name in ("raid1", "raid5", "tiered")}

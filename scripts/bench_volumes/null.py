@@ -10,10 +10,10 @@ import time
 
 from bench_common.daemon import Daemon
 from bench_common.memory import Group
+from bench_common.report import bar, each, medians, spread, table
 from bench_common.system import loop_device, mounted, run, tell
 
 from .postmark import postmark
-from .report import bar, each, medians, spread, table
 
 TITLES = {"disk": "modelled disk", "null": "the null layer on it", "memory": "image in memory", "memory, null": "the null layer on it"}
 

@@ -6,10 +6,10 @@ files are important, random and read-most, the log is important and sequential: 
 import contextlib
 import os
 
+from bench_common.fio import fio
+from bench_common.report import bar, each, medians, spread, table
 from bench_common.system import tell
 
-from .fio import fio
-from .report import bar, each, medians, spread, table
 from .stand import in_turns, stands
 
 DATA_FILES = 10

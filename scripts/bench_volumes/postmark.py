@@ -8,9 +8,9 @@ import os
 import subprocess
 import time
 
+from bench_common.report import bar, each, medians, spread, table
 from bench_common.system import UNTIL_OUR_DEATH, Problem, run, tell, unmount
 
-from .report import bar, each, medians, spread, table
 from .stand import in_turns, stands
 
 KEYS = {"extent": "4k", "selective_caching": True}

@@ -1,10 +1,10 @@
 """Small random writes to RAID 5, plain and through the log: a burst that the log takes, and a load that outlasts it."""
 import contextlib
 
+from bench_common.fio import fio
+from bench_common.report import bar, each, medians, spread, table
 from bench_common.system import tell
 
-from .fio import fio
-from .report import bar, each, medians, spread, table
 from .stand import in_turns, stands
 
 WANTED = {

@@ -15,6 +15,7 @@ fn gathering(parts: u64) -> Option<Driver> {
     let mut d = Driver::with(|options: &mut Options| {
         never_idle(options);
         options.segments = 64;
+        options.data_disk.blocks = 1 << 16;
         options.engine.limits.checkpoint_lines = 1;
         options.engine.limits.checkpoint_write_bytes = 4096;
     });
@@ -31,7 +32,7 @@ fn gathering(parts: u64) -> Option<Driver> {
         assert!(first < 900, "no checkpoint is begun");
     }
     for _ in 0..parts {
-        d.tick();
+        next_part(&mut d);
         if !is_gathering(&d) {
             return None;
         }
@@ -39,9 +40,18 @@ fn gathering(parts: u64) -> Option<Driver> {
     Some(d)
 }
 
+/// How long it leaves to requests before the next part, while one of them came a moment ago or waits.
+const BUSY: Duration = Duration::from_micros(250);
+
+/// Another part, and no I/O ends.
+fn next_part(d: &mut Driver) {
+    d.now = d.wake_up().expect("it goes on");
+    d.tick();
+}
+
 /// The rest of the index waits for nothing but time.
 fn is_gathering(d: &Driver) -> bool {
-    d.wake_up().is_some_and(|at| at.since(d.now) == Duration::from_micros(1))
+    d.wake_up().is_some_and(|at| at.since(d.now) <= BUSY)
 }
 
 /// A line that is found damaged at any moment is told of after a crash behind that checkpoint,
@@ -85,4 +95,31 @@ fn a_checkpoint_of_which_a_piece_failed_does_not_count() {
     let (after, area_after) = d.newest_checkpoint();
     assert!(after.generation > before.generation, "it cannot be read");
     assert_ne!(area_after, area);
+}
+
+/// Who waits for room waits for hundreds of inputs, and would be behind a part for each of them.
+#[test]
+fn a_checkpoint_leaves_time_to_those_who_come_and_to_those_who_wait() {
+    let to_the_next = |d: &Driver| d.wake_up().expect("it goes on").since(d.now);
+    let mut d = gathering(1).expect("it has just begun");
+    assert_eq!(to_the_next(&d), BUSY, "a write came just now");
+    // Nobody has asked for anything for a while.
+    for _ in 0..5 {
+        next_part(&mut d);
+    }
+    assert_eq!(to_the_next(&d), Duration::from_micros(1));
+
+    let mut d = gathering(1).expect("it has just begun");
+    d.hold(|io: &Seen| io.device == Device::DataDisk);
+    let stalls = |d: &mut Driver, first: u64| {
+        let write = d.write_blocks(first * 8, LINES_PER_SEGMENT * 8, 2);
+        d.finish_all();
+        !d.is_answered(write)
+    };
+    let mut lines = (2000..).step_by(LINES_PER_SEGMENT as usize);
+    lines.find(|first| stalls(&mut d, *first)).expect("the cache is full at some time");
+    for _ in 0..20 {
+        next_part(&mut d);
+        assert_eq!(to_the_next(&d), BUSY, "somebody waits for room");
+    }
 }

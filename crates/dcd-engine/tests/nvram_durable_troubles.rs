@@ -65,6 +65,8 @@ struct Site {
     replies: Vec<Reply>,
     /// Ranges that were made durable since the start.
     persisted: Vec<Range<usize>>,
+    /// A persist stays under way.
+    is_slow: bool,
     now: Time,
     ids: u8,
 }
@@ -82,6 +84,7 @@ impl Site {
             below: VecDeque::new(),
             replies: Vec::new(),
             persisted: Vec::new(),
+            is_slow: false,
             now: Time::ZERO,
             ids: 0,
         }
@@ -140,6 +143,9 @@ impl Site {
                 DurableOutput::Reply(reply) => self.replies.push(reply),
                 DurableOutput::Below(request) => self.below.push_back(request),
                 DurableOutput::Persist(ranges) => {
+                    if self.is_slow {
+                        continue;
+                    }
                     self.persisted.extend(ranges.iter().cloned());
                     for range in ranges {
                         let bytes = self.tier().medium()[range.clone()].to_vec();
@@ -542,4 +548,21 @@ fn one_bad_place_below_does_not_fail_who_waits_for_room() {
     site.pass(Duration::from_secs(1));
     site.end_below(Err(RequestError::Io));
     assert_eq!(site.answer(100), Some(Err(RequestError::Io)));
+}
+
+/// A memory that has failed keeps what is cleaned, so that nothing of it gives room or a way past.
+#[test]
+fn nobody_waits_for_a_memory_that_has_failed() {
+    let mut site = Site::with_eight_blocks(DEVICE);
+    site.is_slow = true;
+    site.write(2, 40, 8);
+    site.write(3, 0, 64);
+    assert_eq!((site.answer(2), site.answer(3)), (None, None), "what it meets is cleaned first");
+    let now = site.now;
+    site.tier().persist_done(now, false);
+    site.go_on();
+    let failed = Some(Err(RequestError::Io));
+    assert_eq!((site.answer(2), site.answer(3)), (failed, failed), "at once");
+    site.read(4, 8, 8);
+    assert_eq!(site.answer(4), Some(Ok(())), "it is read as before");
 }

@@ -2,7 +2,7 @@
 //!
 //! A kind is injected by a step of the script ([`crate::script::Op::Fault`]), as an I/O error that
 //! waits for the next I/O it fits ([`Trap`]) or at once. With the fault the checker learns what may
-//! now be seen ([`Allowed`]): nothing else may. The table in `docs/testing.md` says the same in
+//! now be seen ([`Allowed`]): nothing else may. The table in `docs/fuzzing.md` says the same in
 //! words; a test compares the two.
 
 use std::collections::BTreeSet;
@@ -82,7 +82,7 @@ pub enum Demand {
 
 macro_rules! kinds {
     ($($(#[doc = $doc:literal])+ $variant:ident = $name:literal, $number:literal, $demand:ident;)+) => {
-        /// A kind of fault. The numbers are those of the list in `docs/testing.md`.
+        /// A kind of fault. The numbers are those of the list in `docs/fuzzing.md`.
         #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
         pub enum FaultKind { $($(#[doc = $doc])+ $variant,)+ }
 
@@ -272,7 +272,7 @@ mod tests {
 
     #[test]
     fn every_kind_stands_in_the_document() {
-        let document = include_str!("../../../docs/testing.md");
+        let document = include_str!("../../../docs/fuzzing.md");
         for kind in FaultKind::ALL {
             let row = format!("| {} | `{}` |", kind.number(), kind.name());
             let row = document.lines().find(|line| line.starts_with(&row));

@@ -24,7 +24,7 @@ pub struct Mistake {
     /// others do. Behind it comes the search as ever, so a mistake is found, too, when something
     /// has changed what that run does. Searches with other seeds know nothing.
     pub first_run: Option<u64>,
-    /// Whether it is looked for: no run was seen to find some (`docs/testing.md` says why).
+    /// Whether it is looked for: no run was seen to find some (`docs/mistakes.md` says why).
     pub is_tried: bool,
 }
 

@@ -489,7 +489,8 @@ impl Model {
     }
 
     /// The data-disk alone shows this, and it should be a point of the order. What it shows for
-    /// certain must show from then on.
+    /// certain must show from then on: not a change of which it lacks a part, because the window was
+    /// cut between two parts of a write that is larger than one.
     pub fn check_window(
         &mut self,
         shown: &[(u64, Shown)],
@@ -506,8 +507,8 @@ impl Model {
             }
         }
         self.is_prefix(&seen, &lost, false)?;
-        for (change, _) in self.changes.iter_mut().zip(&seen).filter(|(_, seen)| **seen) {
-            change.is_durable = true;
+        for (change, (seen, lost)) in self.changes.iter_mut().zip(seen.iter().zip(&lost)) {
+            change.is_durable |= *seen && !*lost;
         }
         Ok(())
     }

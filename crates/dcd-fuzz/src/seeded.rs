@@ -31,7 +31,7 @@ pub const CANARY: &str = "canary";
 pub const CANARY_RUNS_MAX: u64 = 10;
 
 /// Runs on volumes that fail without any mistake: what they have found is not mended yet
-/// (`docs/testing.md`, known to fail). They prove nothing, and are left out.
+/// (`docs/mistakes.md`, known to fail). They prove nothing, and are left out.
 const KNOWN_TO_FAIL: &[(VolumeKind, u64)] = &[];
 
 /// What came of one mistake, or of none.

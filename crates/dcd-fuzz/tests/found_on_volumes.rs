@@ -1574,3 +1574,37 @@ fn raid0_seed_11000003() {
         ],
     });
 }
+
+// A volume grew, and with it went the region for temporary data elsewhere: what had been in it was not
+// looked at again.
+#[test]
+fn tiered_seed_38000017() {
+    replay(VolumeScript {
+        kind: VolumeKind::Tiered,
+        seed: 38000017,
+        plain: vec![Plain::CacheDiskStumbles, Plain::IoErrors, Plain::Bypass],
+        start: 0x489e4c815f859596,
+        events: vec![
+            // volume(setattributes { ranges: [lbarange { start: lba(592), blocks: 64 }], change:
+            // attributechange { set: random,read-most,temporary, clear: sequential } })
+            CalmOp(0xf7ac9b696646779d),
+            // volume(scrub)
+            CalmOp(0xbd04c348836191dd),
+            // set Some(1) grows to None bytes
+            // write 208+464
+            CalmOp(0xac855bee437df16),
+            // 11 I/Os end
+            CalmOp(0xd72a90b75c6b33fd),
+            // the next Read of the cache-disk: Fail
+            // write 56+8
+            Op(0x4a9573d4cab1520a),
+            // all I/Os end
+            CalmOp(0xcfb50df83a30193a),
+            // set None grows to Some(1089536) bytes
+            // 7 I/Os end
+            CalmOp(0x9d90a66f42c43b78),
+            // rest
+            CalmOp(0xa4d1c815d8d4a322),
+        ],
+    });
+}

@@ -32,3 +32,13 @@ fn nothing_acknowledged_is_lost_in_front_of_the_log() {
         assert!(report.crashes_in_starts > 0);
     }
 }
+
+/// Memories that failed while what is below took nothing: who waited for room or for a way past waited
+/// for ever.
+#[test]
+fn runs_that_once_failed() {
+    for seed in [31_003_497, 31_013_292] {
+        let ended = run(seed, false);
+        assert!(ended.is_ok(), "seed {seed}: {ended:?}");
+    }
+}

@@ -48,7 +48,7 @@
 //! Somebody has changed the lines it needs. `cargo test --locked -p dcd-mistakes` names it; the
 //! entry is to be written anew for the lines as they are, as the mistake one could make there now,
 //! in the same commit. If nothing of the kind can be done wrong any more, it goes, with its row in
-//! `docs/testing.md`. If a file was moved, `in` or `under` says where it is.
+//! `docs/mistakes.md`. If a file was moved, `in` or `under` says where it is.
 
 mod apply;
 mod copy;

@@ -31,13 +31,13 @@ fn every_mistake_fits_the_sources_once() {
 #[test]
 fn every_mistake_stands_in_the_document() {
     let document =
-        std::fs::read_to_string(workspace().join("docs/testing.md")).expect("it is there");
+        std::fs::read_to_string(workspace().join("docs/mistakes.md")).expect("it is there");
     for entry in table().entries {
         let row = match entry.breaks.as_str() {
             "" => format!("| `{}` | {} | ", entry.name, entry.what),
             rule => format!("| `{}` | {rule} | {} | ", entry.name, entry.what),
         };
-        assert!(document.contains(&row), "docs/testing.md wants this row: {row}");
+        assert!(document.contains(&row), "docs/mistakes.md wants this row: {row}");
     }
 }
 

@@ -45,6 +45,8 @@ mod objects;
 pub mod offline;
 mod patience;
 mod snapshots;
+#[cfg(test)]
+mod week_tests;
 
 pub use disk::StoreDisk;
 pub use map::Access;

@@ -462,7 +462,8 @@ impl Map {
         cache: Option<&str>,
         take_over: TakeOver,
     ) -> Result<Owner, StoreFailure> {
-        if is_there(bucket).await? {
+        // Whoever is refused disturbs nobody. By force nobody is: half a second less at a distance.
+        if is_there(bucket).await? && (cache.is_none() || take_over != TakeOver::Now) {
             let map = Map::open(bucket, &Access::Read).await?;
             map.close().await;
             if cache.is_none() {

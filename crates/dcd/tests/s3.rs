@@ -103,6 +103,26 @@ impl InStore {
         Some(InStore { site, store: format!("s3://bucket/{test}/prefix"), server: Some(server) })
     }
 
+    /// `None`: none is named. It is nobody's to be killed.
+    fn on_another_server(test: &str) -> Option<InStore> {
+        let Ok(endpoint) = std::env::var("DCD_S3_ENDPOINT") else {
+            harness::skipped(test, "DCD_S3_ENDPOINT names no server");
+            return None;
+        };
+        let mut site = Site::empty();
+        let or = |key: &str, other: &str| std::env::var(key).unwrap_or_else(|_| other.into());
+        site.variables = vec![("AWS_ENDPOINT_URL".into(), endpoint)];
+        for (key, other) in [
+            ("AWS_REGION", "us-east-1"),
+            ("AWS_ACCESS_KEY_ID", "cache"),
+            ("AWS_SECRET_ACCESS_KEY", "disk-secret"),
+        ] {
+            site.variables.push((key.into(), or(key, other)));
+        }
+        let (bucket, prefix) = (or("DCD_S3_BUCKET", "bucket"), std::process::id());
+        Some(InStore { site, store: format!("s3://{bucket}/{test}-{prefix}"), server: None })
+    }
+
     fn create(&self, more: &str) {
         let line = format!(
             "create --cache-disk c --cache-size 5M --segment-size 64k --data-disk {} {more}",
@@ -164,8 +184,17 @@ impl InStore {
     }
 }
 
-/// Requests one after the other and kill -9 of dcd, of what has the store open, or of the server,
-/// with one of them under way, again and again; each time the cache-disk might be thrown away.
+/// What was killed, so many times; at the end of each life dcd alone, or with the server.
+#[derive(Default, Debug)]
+struct Killed {
+    dcd: u64,
+    server: u64,
+    both: u64,
+    worker: u64,
+}
+
+/// Requests one after the other and kill -9 of dcd, of what has the store open, of the server, or of
+/// both, with one of them under way, again and again; each time the cache-disk might be thrown away.
 fn the_store_alone_is_a_prefix(it: &mut InStore, kills: u64) {
     let seed = seed() ^ 0x7333;
     let mut random = Random::new(seed);
@@ -175,6 +204,7 @@ fn the_store_alone_is_a_prefix(it: &mut InStore, kills: u64) {
     let mut volume = vec![0; MIX.volume as usize];
     let mut base = volume.clone();
     let (mut shown, mut points) = (0, 0);
+    let mut killed = Killed::default();
     for kill in 0..kills {
         let daemon = it.serve();
         let mut client = Client::connect(&it.site.socket());
@@ -187,22 +217,25 @@ fn the_store_alone_is_a_prefix(it: &mut InStore, kills: u64) {
         }
         assert_eq!(difference(&found, &volume), None, "seed {seed}, before kill {kill}");
         let count = 20 + random.below(300);
-        let trouble_at = random.below(2 * count);
+        let trouble_at = random.below(count);
         for number in 0..count {
             let op = MIX.op(&mut random);
             client.do_op(&op).unwrap_or_else(|e| panic!("seed {seed}, {kill}, {op:?}: {e:?}"));
             op.apply(&mut volume);
             ops.push(op);
             if number == trouble_at {
-                match (&mut it.server, random.once_in(2)) {
-                    (Some(server), true) => {
+                match (&mut it.server, random.below(4)) {
+                    (_, 0) => {}
+                    (Some(server), 1..=2) => {
                         server.stop();
                         server.start();
+                        killed.server += 1;
                     }
                     _ => {
                         for pid in InStore::workers_of(&daemon) {
                             let _ = rustix::process::kill_process(pid, Signal::KILL);
                         }
+                        killed.worker += 1;
                     }
                 }
             }
@@ -215,7 +248,18 @@ fn the_store_alone_is_a_prefix(it: &mut InStore, kills: u64) {
         let op = MIX.op(&mut random);
         client.send_op(&op).unwrap();
         pending = Some(op);
-        daemon.kill();
+        match &mut it.server {
+            Some(server) if random.once_in(2) => {
+                server.stop();
+                daemon.kill();
+                server.start();
+                killed.both += 1;
+            }
+            _ => {
+                daemon.kill();
+                killed.dcd += 1;
+            }
+        }
         let image = it.image();
         let with_pending: Vec<Op> = ops.iter().chain(&pending).cloned().collect();
         let point = find_prefix(&image, &base, &with_pending[shown..])
@@ -230,7 +274,7 @@ fn the_store_alone_is_a_prefix(it: &mut InStore, kills: u64) {
         }
     }
     assert_eq!(it.site.dcd(&format!("store check {}", it.store)).ok(), "ok\n");
-    println!("{points} points, {} requests, seed {seed}", ops.len());
+    println!("{points} points, {} requests, {killed:?}, seed {seed}", ops.len());
     assert!(points as u64 * 4 >= kills, "{points} points of the order were seen in {kills} lives");
 
     // Another cache takes it, as if the machine was lost: all of it, and the old one is refused.
@@ -271,6 +315,14 @@ fn a_store_in_a_directory_is_a_prefix() {
 #[test]
 fn a_store_in_a_bucket_is_a_prefix() {
     let Some(mut it) = InStore::in_bucket("a_store_in_a_bucket_is_a_prefix") else { return };
+    the_store_alone_is_a_prefix(&mut it, cycles(8, 40));
+}
+
+/// Of a server that this machine has already, with a bucket: `DCD_S3_ENDPOINT=http://127.0.0.1:5000`.
+#[test]
+fn a_store_on_another_server_is_a_prefix() {
+    let test = "a_store_on_another_server_is_a_prefix";
+    let Some(mut it) = InStore::on_another_server(test) else { return };
     the_store_alone_is_a_prefix(&mut it, cycles(8, 40));
 }
 

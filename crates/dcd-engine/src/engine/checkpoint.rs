@@ -22,7 +22,7 @@ use super::{Engine, Phase, Purpose};
 use crate::buffer::Buffer;
 use crate::copies::PageWrite;
 use crate::engine::Disk;
-use crate::engine::gather::Gathering;
+use crate::engine::gather::{Gathering, Progress};
 use crate::format::Geometry;
 use crate::format::checkpoint::{
     Checkpoint, CheckpointWriter, Ending, HEADER_SIZE, ITEM_SIZE, LiveSlot, LogPosition,
@@ -277,9 +277,10 @@ impl Engine {
             return self.begin_checkpoint_if_due();
         }
         let is_wanted = self.checkpoint.is_gathering() && self.someone_waits_for_run();
+        let logged = self.counters.logged_lines;
         match std::mem::take(&mut self.checkpoint.state) {
             State::Gathering(picture, gathering)
-                if gathering.may_go_on(self.now, is_wanted)
+                if gathering.may_go_on(self.now, logged, is_wanted)
                     && self.checkpoint.writes_left < GATHERED_WRITES_MAX =>
             {
                 self.gather_index(picture, gathering);
@@ -335,8 +336,8 @@ impl Engine {
         let total = self.log.segments.limit();
         let since = self.log.newest_serial().0 - self.checkpoint.last_serial.0;
         let someone_waits = self.someone_waits_for_destaging();
-        let few = (total / 16).max(3);
-        let is_full = self.log.segments.usable() <= few || someone_waits;
+        let few = self.few_segments();
+        let is_full = self.log_is_full();
         let is_long_ago = since >= self.checkpoint_segments(is_full).max(2);
         // Of a large log a checkpoint lists a part.
         let listed_free = self.config.limits.listed_free;
@@ -350,6 +351,15 @@ impl Engine {
         let worth_it =
             empty >= (total / 32).max(2) || empty > 0 && (someone_waits || self.table.lines() == 0);
         is_long_ago || few_free && worth_it && !self.log.segments.reusable(1).is_empty()
+    }
+
+    fn few_segments(&self) -> u32 {
+        (self.log.segments.limit() / 16).max(3)
+    }
+
+    /// Whatever is logged takes the place of something else, or soon will.
+    fn log_is_full(&self) -> bool {
+        self.log.segments.usable() <= self.few_segments() || self.someone_waits_for_destaging()
     }
 
     /// With so many segments filled since the last, a checkpoint is due: while the log has room, so
@@ -475,12 +485,22 @@ impl Engine {
             let bits = budget.filter_bits_per_line;
             RunBuilder::new(picture.offset, self.table.lines(), bits)
         });
-        self.gather_index(Box::new(picture), Box::new(Gathering::new(writer, builder)));
+        let is_full = self.log_is_full();
+        let progress = Progress::new(
+            self.table.lines() as u64,
+            self.counters.logged_lines,
+            self.checkpoint_segments(is_full),
+            self.superblock.geometry.slots_per_segment().into(),
+            is_full,
+        );
+        self.gather_index(Box::new(picture), Box::new(Gathering::new(writer, builder, progress)));
     }
 
     /// The next part of the index, and when there is no more, the end of step 1.
     fn gather_index(&mut self, mut picture: Box<Picture>, mut gathering: Box<Gathering>) {
-        if self.gather_index_part(&picture.listed.position, &mut gathering) {
+        let is_urgent = picture.size.is_some()
+            || !picture.reusable.is_empty() && self.someone_waits_for_destaging();
+        if self.gather_index_part(&picture.listed.position, &mut gathering, is_urgent) {
             let piece_bytes = self.config.limits.checkpoint_write_bytes;
             while let Some((at, piece)) = gathering.take(piece_bytes) {
                 self.write_piece(picture.offset + at, piece);

@@ -16,10 +16,12 @@
 //! - A segment that was emptied meanwhile may be announced and filled again: the record that says
 //!   so is replayed, and a start drops what the checkpoint has of it ([`super::announce`]).
 //!
+//! Parts come one after a while where requests follow one another closely ([`BUSY_PART_EVERY`]),
+//! unless somebody waits for the end.
+//!
 //! Within a budget ([`super::index`]) what is not in memory is merged in from the run of the
 //! checkpoint before, bucket by bucket, and the result is the next run. That is all of the index,
-//! where what has changed is little of it: parts come one after a while ([`PART_EVERY`]), and
-//! requests have the rest of the time, unless somebody waits for the end.
+//! where what has changed is little of it: parts always come so ([`PART_EVERY`]).
 
 use super::Engine;
 use super::checkpoint::PAUSE;
@@ -32,10 +34,18 @@ use crate::log::index_run::{IndexRun, RunBuilder};
 use crate::log::lookup_table::Walker;
 use crate::units::{Duration, SegmentIndex, SegmentSerial, Time};
 
-/// Lines of a part while requests follow one another closely: each of those that wait is behind a
-/// part for each input before it. p99.9 of writes at 106 million lines was 44 ms with 512, 28 ms
-/// with 64, and no less with 32, which take twice as long (13 ms at 0.9 million).
+/// While requests follow one another closely a part is one bucket of the index, some 500 lines, which
+/// no walk stops within. It takes 40 to 60 us of a large index: memory that no processor cache has.
 const BUSY_LINES_MAX: usize = 64;
+/// And a part is gathered so long after the one before. With one behind each input p99.9 of writes was
+/// 28 ms at 106 million lines, 13 ms at 0.9 million: a batch that is destaged is hundreds of inputs.
+const BUSY_PART_EVERY: Duration = Duration::from_micros(250);
+/// But the gathering is over before so large a share of what is logged between two checkpoints has been
+/// logged, because a start reads that, too: while the log fills, and when it is full.
+const SHARE_WHEN_FILLING: u64 = 16;
+const SHARE_WHEN_FULL: u64 = 4;
+/// An index of so many parts is gathered behind any inputs: all of it takes a millisecond or two.
+const FEW_PARTS: usize = 32;
 /// Within a budget a part is gathered so long after the one before: a million lines in a second,
 /// and time is left for requests.
 pub(super) const PART_EVERY: Duration = Duration::from_micros(500);
@@ -52,6 +62,38 @@ pub(super) struct Gathering {
     /// The next part comes then, if nobody waits for it.
     next_at: Time,
     merging: Option<Merging>,
+    progress: Progress,
+}
+
+/// How far it has to be, by what was logged since it began.
+pub(super) struct Progress {
+    /// Lines of the index, and how many of them were looked at.
+    lines: u64,
+    lines_seen: u64,
+    /// Lines that had been logged when it began, and that may be logged until it ends.
+    logged_before: u64,
+    may_be_logged: u64,
+}
+
+impl Progress {
+    /// `due_segments`: those that are filled between two checkpoints, of so many slots.
+    pub(super) fn new(
+        lines: u64,
+        logged: u64,
+        due_segments: u64,
+        slots: u64,
+        is_full: bool,
+    ) -> Self {
+        let share = if is_full { SHARE_WHEN_FULL } else { SHARE_WHEN_FILLING };
+        let may_be_logged = (due_segments * slots / share).max(1);
+        Progress { lines, lines_seen: 0, logged_before: logged, may_be_logged }
+    }
+
+    fn is_behind(&self, logged: u64) -> bool {
+        let logged = u128::from(logged - self.logged_before);
+        u128::from(self.lines_seen) * u128::from(self.may_be_logged)
+            < u128::from(self.lines) * logged
+    }
 }
 
 /// A run that is made of the one before and of memory.
@@ -67,7 +109,11 @@ struct Merging {
 }
 
 impl Gathering {
-    pub(super) fn new(writer: CheckpointWriter, builder: Option<RunBuilder>) -> Gathering {
+    pub(super) fn new(
+        writer: CheckpointWriter,
+        builder: Option<RunBuilder>,
+        progress: Progress,
+    ) -> Gathering {
         let merging = builder.map(|builder| Merging {
             builder,
             next: 0,
@@ -76,12 +122,13 @@ impl Gathering {
             waits: false,
         });
         let next_at = Time::ZERO;
-        Gathering { writer, segment: 0, has_paused: false, next_at, merging }
+        Gathering { writer, segment: 0, has_paused: false, next_at, merging, progress }
     }
 
-    /// Whether another part may be gathered behind the same input.
-    pub(super) fn may_go_on(&self, now: Time, is_wanted: bool) -> bool {
-        !self.has_paused && (self.next_at <= now || is_wanted)
+    /// Whether another part may be gathered behind the same input. `logged`: lines that ever were.
+    pub(super) fn may_go_on(&self, now: Time, logged: u64, is_wanted: bool) -> bool {
+        let is_late = self.merging.is_none() && self.progress.is_behind(logged);
+        !self.has_paused && (self.next_at <= now || is_late || is_wanted)
     }
 
     /// When it goes on if nothing else happens; none if it waits for a disk.
@@ -128,22 +175,25 @@ impl Gathering {
 }
 
 impl Engine {
-    /// Gathers a part, and tells whether there is more.
+    /// Gathers a part, and tells whether there is more. `is_urgent`: requests wait for the checkpoint.
     pub(super) fn gather_index_part(
         &mut self,
         from: &LogPosition,
         gathering: &mut Gathering,
+        is_urgent: bool,
     ) -> bool {
+        let lines_max = self.config.limits.checkpoint_lines;
+        // Within a budget parts come by the clock in any case, and a small index is few parts.
+        let is_busy = gathering.merging.is_none()
+            && self.table.lines() > lines_max.saturating_mul(FEW_PARTS)
+            && !is_urgent
+            && self.requests_come();
         // Zeroes on their way may end between two parts, and lines be destaged above them. The
         // index is small then (`may_gather`): it is gathered at once.
         let mut lines = match self.destage.zeroes_under_way() {
             true => usize::MAX,
-            // Each request that waits is behind a part for each input before it. Within a budget
-            // parts come by the clock.
-            false if gathering.merging.is_none() && self.requests_come() => {
-                self.config.limits.checkpoint_lines.min(BUSY_LINES_MAX)
-            }
-            false => self.config.limits.checkpoint_lines,
+            false if is_busy => lines_max.min(BUSY_LINES_MAX),
+            false => lines_max,
         };
         let total = self.log.segments.total();
         let segments = u32::try_from(lines).unwrap_or(u32::MAX).saturating_mul(SEGMENTS_FOR_LINE);
@@ -162,9 +212,11 @@ impl Engine {
         lines = lines.saturating_sub((looked_at / SEGMENTS_FOR_LINE) as usize);
         let has_more = end < total || self.gather_lines(from, gathering, lines.max(1));
         gathering.has_paused = has_more;
-        if gathering.merging.as_ref().is_some_and(|merging| !merging.waits) {
-            gathering.next_at = self.now.after(PART_EVERY);
-        }
+        gathering.next_at = match &gathering.merging {
+            Some(merging) if !merging.waits => self.now.after(PART_EVERY),
+            None if is_busy => self.now.after(BUSY_PART_EVERY),
+            _ => gathering.next_at,
+        };
         has_more
     }
 
@@ -175,12 +227,13 @@ impl Engine {
         gathering: &mut Gathering,
         lines: usize,
     ) -> bool {
-        let writer = &mut gathering.writer;
-        if let Some(merging) = &mut gathering.merging {
+        let Gathering { writer, merging, progress, .. } = gathering;
+        if let Some(merging) = merging {
             return self.merge_lines(from, writer, merging, lines);
         }
         let (segments, geometry) = (&self.log.segments, &self.superblock.geometry);
         self.table.walk(Walker::Checkpoint, lines, |table, line, pieces| {
+            progress.lines_seen += 1;
             for (slot, mask) in pieces.as_slice() {
                 let (segment, slot_in_segment) = geometry.locate(*slot);
                 let serial = segments.get(segment).serial();

@@ -94,13 +94,14 @@ impl Pace {
 }
 
 impl Engine {
-    /// Whether requests follow one another closely, and none waits for what is done beside them.
-    /// None comes before it is open, or behind one that ends it all.
+    /// Whether requests follow one another closely, or wait for what is destaged, and none waits for
+    /// what is done beside them. None comes before it is open, or behind one that ends it all.
     pub(super) fn requests_come(&self) -> bool {
         self.phase == Phase::Running
             && self.close.is_none()
-            && self.now.since(self.pace.last_request) < REQUESTS_CLOSE
             && !self.checkpoint.is_waited_for()
+            && (self.now.since(self.pace.last_request) < REQUESTS_CLOSE
+                || self.someone_waits_for_destaging())
     }
 
     /// Share of the segments that hold something, in percent.

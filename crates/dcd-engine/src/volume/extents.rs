@@ -354,6 +354,11 @@ impl Extents {
         self.entries.len() as u32
     }
 
+    /// The first from this number on of which anything is known.
+    pub fn next_known(&self, from: u64) -> Option<ExtentIndex> {
+        self.entries.next_used(from).map(|extent| ExtentIndex(extent as u32))
+    }
+
     /// Those of which anything is known, in order.
     pub fn known(&self) -> impl Iterator<Item = ExtentIndex> + Clone + '_ {
         self.entries.used().map(|extent| ExtentIndex(extent as u32))

@@ -410,6 +410,7 @@ impl Volume {
     /// Another part of what takes long may be done.
     pub(crate) fn input_came(&mut self) {
         self.repair.input_came();
+        self.migration.input_came();
     }
 
     /// What counts of the time, and whether all that has ended is known.

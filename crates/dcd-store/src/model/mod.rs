@@ -30,6 +30,12 @@ pub use host::Host;
 pub use server::{Clock, Connection, Server, Troubles};
 pub use take_over::{Expected, Image, image_of};
 pub use world::run;
+#[cfg(test)]
+pub(crate) use {
+    random::Random,
+    tests::{new_store, on_simulated_time},
+    world::{content, write_of},
+};
 
 use crate::objects::Bucket;
 

@@ -22,11 +22,11 @@ use crate::objects::Bucket;
 const LINES: u64 = 96;
 
 /// A new store that belongs to this cache, on a server without troubles.
-async fn new_store(seed: u64, cache: &str) -> (Arc<Server>, Bucket) {
+pub async fn new_store(seed: u64, lines: u64, cache: &str) -> (Arc<Server>, Bucket) {
     let server = Server::new(seed, 0);
     let simulated = Simulated::new(&server, seed);
     let bucket = simulated.bucket(PREFIX, &server.connect(None), 0);
-    assert!(bucket.create(LINES * LINE_BYTES as u64, "nonce").await.unwrap());
+    assert!(bucket.create(lines * LINE_BYTES as u64, "nonce").await.unwrap());
     Map::bind(&bucket, Some(cache), TakeOver::No).await.unwrap();
     (server, bucket)
 }
@@ -45,13 +45,13 @@ fn on_a_thread<T: Send>(what: impl FnOnce() -> T + Send) -> T {
     })
 }
 
-fn on_simulated_time<F: Future<Output = ()>>(what: impl FnOnce() -> F + Send) {
+pub fn on_simulated_time<F: Future<Output = ()>>(what: impl FnOnce() -> F + Send) {
     on_a_thread(|| on_this_thread(what()));
 }
 
 /// Who reads a window reads that, whatever is committed meanwhile; or nothing.
 async fn read_while_it_is_served() {
-    let (_, bucket) = new_store(1, "cache").await;
+    let (_, bucket) = new_store(1, LINES, "cache").await;
     let access = Access::Write(claim_of("cache"));
     let disk = StoreDisk::open(bucket.clone(), &access).await.unwrap();
     let write = async |line: u64, number: u64| {
@@ -83,7 +83,7 @@ async fn read_while_it_is_served() {
 /// Whatever is asked of a store that does not answer ends with an error within a time, and goes on
 /// when that is back.
 async fn nobody_waits_for_ever() {
-    let (server, bucket) = new_store(1, "cache").await;
+    let (server, bucket) = new_store(1, LINES, "cache").await;
     let away = |is_away| server.is_away.store(is_away, Ordering::Relaxed);
     let access = Access::Write(claim_of("cache"));
     let open = async || StoreDisk::open(bucket.clone(), &access).await;
@@ -140,7 +140,7 @@ async fn nobody_waits_for_ever() {
 
 /// A crash between the checkpoint and the row of a snapshot, or between their ends.
 async fn strays_are_dropped() {
-    let (_, bucket) = new_store(1, "cache").await;
+    let (_, bucket) = new_store(1, LINES, "cache").await;
     let access = Access::Write(claim_of("cache"));
     let disk = StoreDisk::open(bucket.clone(), &access).await.unwrap();
     disk.take_snapshot(&"a".parse().unwrap(), "1").await.unwrap();
@@ -172,7 +172,7 @@ async fn strays_are_dropped() {
 
 /// Taken where nobody has the store open, a snapshot keeps what the last session has made.
 async fn kept_without_a_cache() {
-    let (server, bucket) = new_store(1, "cache").await;
+    let (server, bucket) = new_store(1, LINES, "cache").await;
     let access = Access::Write(claim_of("cache"));
     let disk = StoreDisk::open(bucket.clone(), &access).await.unwrap();
     let fill = async |disk: &StoreDisk, write: u64| {
@@ -222,7 +222,7 @@ async fn kept_without_a_cache() {
 /// A clone has what its store has, or is none: an object that is another one is not taken over.
 /// Found by `dcd fuzz --store`.
 async fn wrong_objects_are_not_cloned() {
-    let (server, bucket) = new_store(1, "cache").await;
+    let (server, bucket) = new_store(1, LINES, "cache").await;
     let access = Access::Write(claim_of("cache"));
     let disk = StoreDisk::open(bucket.clone(), &access).await.unwrap();
     for number in 1..=2 {
@@ -246,7 +246,7 @@ async fn wrong_objects_are_not_cloned() {
 /// A machine whose clock is behind that of the one before, as far as clocks may differ, gets the
 /// store at once all the same. Found by `dcd fuzz --store`.
 async fn a_clock_that_is_behind() {
-    let (server, bucket) = new_store(1, "ahead").await;
+    let (server, bucket) = new_store(1, LINES, "ahead").await;
     let simulated = bucket.simulated.clone().expect("it is");
     let of = |ahead_millis| simulated.bucket(PREFIX, &server.connect(None), ahead_millis);
     let access = Access::Write(claim_of("ahead"));
@@ -289,7 +289,7 @@ fn what_a_crash_leaves_of_a_snapshot_is_dropped() {
 /// of that is undone by the other. Tells whether it was there before the other had ended.
 async fn race_of_clones(seed: u64) -> bool {
     let mut random = Random(seed);
-    let (server, bucket) = new_store(random.next(), "cache").await;
+    let (server, bucket) = new_store(random.next(), LINES, "cache").await;
     let access = Access::Write(claim_of("cache"));
     let disk = StoreDisk::open(bucket.clone(), &access).await.unwrap();
     for line in 0..4 {
@@ -348,7 +348,7 @@ fn of_two_who_make_a_clone_none_undoes_the_other() {
 /// it committed: what was committed stays, and one of them at most goes on. Tells whether one does.
 async fn race(seed: u64) -> bool {
     let mut random = Random(seed);
-    let (server, bucket) = new_store(random.next(), "gone").await;
+    let (server, bucket) = new_store(random.next(), LINES, "gone").await;
     server.trouble.store([0, 0, 40][random.below(3) as usize], Ordering::Relaxed);
     let racer = async |line: u64, late: u64| {
         let cache = format!("cache {line}");
@@ -403,7 +403,7 @@ fn a_store_that_does_not_answer_is_not_waited_for() {
 
 /// A take-over waits for a lease, or does not, and leaves nothing of the one before.
 async fn take_over_in_one_place() {
-    let (_, bucket) = new_store(1, "first").await;
+    let (_, bucket) = new_store(1, LINES, "first").await;
     let access = Access::Write(Claim { generation: 7, ..claim_of("first") });
     let first = StoreDisk::open(bucket.clone(), &access).await.unwrap();
     let early = Map::bind(&bucket, Some("second"), TakeOver::Lapsed).await.unwrap_err();

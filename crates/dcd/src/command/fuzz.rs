@@ -70,7 +70,7 @@ pub struct FuzzArguments {
     #[arg(long, value_name = "I/N", requires = "runs")]
     #[arg(conflicts_with_all = ["pairs", "exhaustive", "sweep", "seeded_bugs"])]
     pub shard: Option<Shard>,
-    /// Kinds of faults besides crashes; docs/testing.md lists them.
+    /// Kinds of faults besides crashes; docs/fuzzing.md lists them.
     #[arg(long, value_name = "KIND", value_delimiter = ',', value_parser = parse_fault)]
     pub faults: Vec<FaultKind>,
     /// Two kinds of faults in each run: all pairs in turn.

@@ -251,7 +251,7 @@ impl LabError {
                     .into(),
             ),
             LabError::SeededBugs { .. } => {
-                Some("a mistake that escapes is a blind spot of the fuzzer; docs/testing.md".into())
+                Some("a mistake that escapes is a blind spot of the fuzzer; docs/mistakes.md".into())
             }
             LabError::Violations { on_volumes, .. } => {
                 let file = if *on_volumes { "found_on_volumes.rs" } else { "found.rs" };

@@ -615,7 +615,12 @@ impl DurableNvram {
     /// What is below does not take what is cleaned, so who waits for room or for a way past would
     /// wait for ever (C22, C25). What needs neither goes on.
     fn fail_who_waits_in_vain(&mut self) -> bool {
-        let Some(Trouble { error, until }) = self.trouble else { return false };
+        let trouble = match self.has_failed {
+            // What leaves a memory that has failed leaves no room in it and no way past.
+            true => Some(Trouble { error: RequestError::Io, until: u64::MAX }),
+            false => self.trouble,
+        };
+        let Some(Trouble { error, until }) = trouble else { return false };
         let Some(id) = self.nvram.waits_for_cleaning() else { return false };
         let (number, range) = match self.pending.get(&id) {
             Some(Pending::Write { number, range, .. } | Pending::Past { number, range, .. }) => {
@@ -624,7 +629,7 @@ impl DurableNvram {
             // It was given up, with the end.
             _ => return false,
         };
-        if number > until || self.may_be_helped(range) {
+        if number > until || !self.has_failed && self.may_be_helped(range) {
             return false;
         }
         let buffer = match self.pending.remove(&id) {

@@ -552,6 +552,7 @@ impl Volume {
         if end == GrowthEnd::Grown {
             let config = self.header.config.clone();
             self.extents.grow(&config);
+            self.migration.look_at_all();
             self.outputs.push_back(VolumeOutput::Grown { blocks: config.blocks() });
         } else {
             self.outputs.push_back(VolumeOutput::NotGrown);

@@ -16,9 +16,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::super::extents::{Entry, ExtentIndex, Part, Place};
 use super::super::{Upper, UpperId, Volume};
 use super::journal::Then;
+use super::repair::PAUSE;
 use crate::buffer::Buffer;
 use crate::io::IoError;
 use crate::units::{Duration, Time};
+
+/// So many extents are looked at behind each input: of a large volume there are millions.
+const LOOKED_AT_ONCE_MAX: usize = 2048;
 
 /// Where a move stands.
 #[derive(Clone, Copy, Debug)]
@@ -37,16 +41,31 @@ pub(in crate::volume) struct Migration {
     without_room: BTreeMap<Part, BTreeSet<ExtentIndex>>,
     state: Option<State>,
     not_before: Time,
+    /// Extents from this number on may be elsewhere than they should be, and nobody has looked: since
+    /// a start, or since the volume has grown, which moves the region for temporary data.
+    unseen_from: Option<u64>,
+    /// Looked at since the last input.
+    looked_at: usize,
 }
 
 impl Migration {
+    /// More extents may be looked at.
+    pub(in crate::volume) fn input_came(&mut self) {
+        self.looked_at = 0;
+    }
+
+    /// All extents are to be looked at, a part behind each input.
+    pub(in crate::volume) fn look_at_all(&mut self) {
+        self.unseen_from = Some(0);
+    }
+
     /// Extents that should be elsewhere, and are not on their way for want of time.
     pub(in crate::volume) fn waiting(&self) -> u64 {
         self.waiting.len() as u64
     }
 
     pub(in crate::volume) fn is_idle(&self) -> bool {
-        self.waiting.is_empty() && self.state.is_none()
+        self.waiting.is_empty() && self.state.is_none() && self.unseen_from.is_none()
     }
 }
 
@@ -59,14 +78,25 @@ impl Volume {
         }
     }
 
-    /// The same for all, at a start.
-    pub(in crate::volume) fn queue_misplaced(&mut self) {
-        for extent in self.extents.known().collect::<Vec<_>>() {
+    /// The next of those that nobody has looked at; whether there was one.
+    fn look_at_unseen(&mut self) -> bool {
+        let Some(from) = self.migration.unseen_from else { return false };
+        if self.migration.looked_at >= LOOKED_AT_ONCE_MAX {
+            return false;
+        }
+        self.migration.looked_at += 1;
+        let extent = self.extents.next_known(from);
+        self.migration.unseen_from = extent.map(|extent| u64::from(extent.0) + 1);
+        if let Some(extent) = extent {
             self.queue_if_misplaced(extent);
         }
+        true
     }
 
     pub(in crate::volume) fn migration_wake_up(&self) -> Option<Time> {
+        if self.migration.unseen_from.is_some() {
+            return Some(self.now.after(PAUSE));
+        }
         let waits = self.migration.state.is_none() && !self.migration.waiting.is_empty();
         (waits && self.migration.not_before > self.now).then_some(self.migration.not_before)
     }
@@ -92,6 +122,7 @@ impl Volume {
 
     /// Steps 1 and 2.
     pub(in crate::volume) fn advance_migration(&mut self) -> bool {
+        while self.look_at_unseen() {}
         if self.migration.waiting.is_empty() {
             self.queue_where_is_room();
         }

@@ -396,7 +396,7 @@ impl Volume {
         }
         self.opening = None;
         self.phase = VolumePhase::Running;
-        self.queue_misplaced();
+        self.migration.look_at_all();
         self.resume_rebuild();
         self.read_sums_for_later();
         for io in std::mem::take(&mut self.early) {

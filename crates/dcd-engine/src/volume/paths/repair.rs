@@ -47,7 +47,7 @@ const PROGRESS_STRIPES: u64 = 4096;
 /// has millions of them. Some 10 us each.
 const STRIPES_AT_ONCE_MAX: usize = 64;
 /// When the next are taken if nothing else happens: whoever waits has his turn between.
-const PAUSE: Duration = Duration::from_micros(1);
+pub(super) const PAUSE: Duration = Duration::from_micros(1);
 
 /// The next stripe of work that is not to go on.
 const CANCELLED: (u8, u64) = (u8::MAX, 0);

@@ -1,7 +1,7 @@
 """Runs fio, and takes what is compared from its JSON."""
 import json
 
-from bench_common.system import run
+from .system import run
 
 
 def fio(*words):
