@@ -37,6 +37,8 @@ const LINES: u64 = 96;
 const LIVES: u64 = 6;
 /// Attempts at something while there are troubles; the next one has none.
 const ATTEMPTS: u64 = 6;
+/// One request in so many goes wrong while a clone is begun.
+const CLONE_TROUBLE: u64 = 6;
 /// By so much the clock of a machine may be wrong.
 const WRONG_MILLIS: u64 = 4_000;
 /// Objects that are nobody's business.
@@ -373,6 +375,10 @@ impl World {
             to
         };
         let looker = of(&self.server.connect(None), self);
+        // What is copied becomes part of it: that is worth more troubles, at first.
+        let trouble = self.server.quiet();
+        let more = if trouble > 0 && self.random.once_in(2) { CLONE_TROUBLE } else { trouble };
+        self.server.trouble_again(more);
         loop {
             let process = self.process_that_may_end(3, 30).connection;
             let to = of(&process, self);
@@ -381,6 +387,7 @@ impl World {
                 made = clone_store(reader, name, &to, "nonce", |_, _| {}) => made.is_ok(),
                 () = process.ended() => false,
             };
+            self.server.trouble_again(trouble);
             if made {
                 break;
             }
