@@ -70,9 +70,10 @@ test: lint tools
 # Data-disks in object stores: apart from `make test`, because what they need takes minutes to build. Versitygw, a server of S3, is
 # looked for in PATH, ~/go/bin and DCD_VERSITYGW: go install github.com/versity/versitygw/cmd/versitygw@v1.8.0
 test-s3:
-	cargo clippy --locked --package dcd-store --package dcd-cache --features dcd-cache/s3 --all-targets -- --deny warnings
+	cargo clippy --locked --package dcd-store --package dcd-fuzz --package dcd-cache --features dcd-cache/s3,dcd-fuzz/store --all-targets -- --deny warnings
 	RUSTDOCFLAGS="--deny warnings --allow rustdoc::private_intra_doc_links" cargo doc --locked --package dcd-store --no-deps --document-private-items
 	cargo test --locked --package dcd-store
+	cargo test --locked --package dcd-fuzz --features store --test store
 	cargo test --locked --package dcd-cache --features s3 --test s3
 
 fuzz: build
@@ -90,10 +91,10 @@ fuzz: build
 # their own: that binary is for nothing else.
 seeded-build:
 	cargo run --locked --quiet --package dcd-mistakes
-	cargo build --locked --release --manifest-path target/seeded-src/Cargo.toml --package dcd-cache --target-dir target/seeded
+	cargo build --locked --release --manifest-path target/seeded-src/Cargo.toml --package dcd-cache --features s3 --target-dir target/seeded
 
-# Whether the fuzzer finds mistakes that were made on purpose. About five minutes on two cores; fuzz-seeded-long has other
-# runs, from SEED on, and more.
+# Whether the fuzzer finds mistakes that were made on purpose. About ten minutes on two cores, and as long to build, for the object
+# stores (those alone: --store); fuzz-seeded-long has other runs, from SEED on, and more.
 fuzz-seeded: seeded-build
 	target/seeded/release/dcd fuzz --seeded-bugs
 

@@ -367,7 +367,7 @@ fn segments_are_emptied_together() {
 #[test]
 fn segments_are_emptied_together_while_requests_wait() {
     let mut d = driver(|options| options.segments = 24);
-    let before = d.status().counters.clone();
+    let before = d.status().counters;
     let mut waiting = Vec::new();
     for number in 0..4000u64 {
         waiting.push(d.write(2 * (number * 7 % 499), number as u8));
@@ -379,7 +379,7 @@ fn segments_are_emptied_together_while_requests_wait() {
             waiting.retain(|id| !d.is_answered(*id));
         }
     }
-    let after = d.status().counters.clone();
+    let after = d.status().counters;
     assert!(after.stalled_writes - before.stalled_writes > 1000, "nobody waited");
     let lines = after.destaged_lines - before.destaged_lines;
     let flushes = after.data_disk_flushes - before.data_disk_flushes;

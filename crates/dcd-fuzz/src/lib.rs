@@ -14,6 +14,7 @@
 //! model      what reads may show                    faults  the kinds, and what each one allows
 //! copy_load  what uses the read area           report  what was done
 //! legs       a cache-disk on two disks, one of which fails, comes back old, or is left out
+//! store      a data-disk in an object store that fails (feature `store`)
 //! corpus     shrunk runs that once found something, and variations of them
 //! ```
 
@@ -40,5 +41,7 @@ pub mod script;
 pub mod seeded;
 pub mod session;
 pub mod space;
+#[cfg(feature = "store")]
+pub mod store;
 pub mod sweep;
 pub mod volume;

@@ -1,4 +1,4 @@
-//! Mistakes made on purpose, of the engine and the driver. Ordinary builds have none.
+//! Mistakes made on purpose, of the engine, the driver and the disk in a store. Ordinary builds have none.
 //!
 //! What they are stands in the table of `dcd-mistakes`, which writes a copy of the sources with all
 //! of them in it, each behind a switch. In that copy the list of this build is another.
@@ -74,6 +74,8 @@ pub enum Runs {
     Ordered,
     /// The memory in front of the log, over a bare disk.
     Nvram,
+    /// A data-disk in an object store, in builds that have it.
+    Store,
     /// The driver under a simulated kernel: `dcd_daemon::serve::driver_runs`.
     Driver,
 }
@@ -84,9 +86,13 @@ impl Mistake {
         all().iter().find(|mistake| mistake.name == name)
     }
 
-    /// The runs of this crate that look for it.
+    /// The runs of this crate, as it is built, that look for it.
     pub fn engine_runs(&self) -> Option<Runs> {
-        let mut runs = self.runs.iter().copied().filter(|runs| *runs != Runs::Driver);
+        let has_store = cfg!(feature = "store");
+        let is_here = |runs: &Runs| {
+            !matches!(runs, Runs::Driver) && (has_store || !matches!(runs, Runs::Store))
+        };
+        let mut runs = self.runs.iter().copied().filter(is_here);
         runs.next().filter(|_| self.is_tried)
     }
 

@@ -92,6 +92,21 @@ impl Order {
         self.model.acknowledge(number, ok);
     }
 
+    /// A moment, later than all before.
+    pub fn tick(&mut self) -> u64 {
+        self.model.tick()
+    }
+
+    /// Another cache has the data-disk, and counts its windows from the beginning.
+    pub fn other_cache(&mut self) {
+        self.last = 0;
+    }
+
+    /// What was acknowledged before this moment is in every window from now on.
+    pub fn flushed(&mut self, submitted: u64) {
+        self.model.flushed(submitted);
+    }
+
     /// What is there after a crash, as far as it was looked at: all that was not certain.
     pub fn crashed(&mut self, shown: &[(u64, Shown)]) {
         self.model.crashed(shown);

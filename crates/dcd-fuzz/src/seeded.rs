@@ -117,6 +117,7 @@ enum Case {
     Pair(u64, Box<Script>),
     Volume(u64, VolumeKind),
     Nvram(u64),
+    Store(u64),
 }
 
 impl Case {
@@ -131,6 +132,7 @@ impl Case {
                 return Case::Pair(seed, Box::new(Script::of_seed(seed)));
             }
             Runs::Nvram => return Case::Nvram(seed.wrapping_add(index)),
+            Runs::Store => return Case::Store(seed.wrapping_add(index)),
             Runs::Ordered => {
                 let seed = seed.wrapping_add(index);
                 return Case::Pair(seed, Box::new(Script::ordered(seed)));
@@ -201,7 +203,7 @@ impl Case {
 
     fn is_known_to_fail(&self) -> bool {
         match self {
-            Case::Pair(..) | Case::Nvram(_) => false,
+            Case::Pair(..) | Case::Nvram(_) | Case::Store(_) => false,
             Case::Volume(seed, kind) => KNOWN_TO_FAIL.contains(&(*kind, *seed)),
         }
     }
@@ -216,6 +218,7 @@ impl Case {
             // A panic is a violation like others.
             Case::Nvram(seed) => std::panic::catch_unwind(|| nvram::run(*seed, false).err())
                 .unwrap_or_else(|_| Some("it panicked".into())),
+            Case::Store(seed) => store_violation(*seed),
         };
         turn_on(None);
         violation
@@ -226,13 +229,28 @@ impl Case {
             Case::Pair(seed, script) => {
                 Caught { seed, volume: None, faults: script.options.faults, violation }
             }
-            Case::Nvram(seed) => Caught { seed, volume: None, faults: Vec::new(), violation },
+            Case::Nvram(seed) | Case::Store(seed) => {
+                Caught { seed, volume: None, faults: Vec::new(), violation }
+            }
             Case::Volume(seed, kind) => {
                 Caught { seed, volume: Some(kind), faults: Vec::new(), violation }
             }
         }
     }
 }
+
+#[cfg(feature = "store")]
+fn store_violation(seed: u64) -> Option<String> {
+    crate::store::run(seed).err()
+}
+
+#[cfg(not(feature = "store"))]
+fn store_violation(_seed: u64) -> Option<String> {
+    None
+}
+
+/// What a thread that tries mistakes needs: runs with an object store are deep.
+const STACK_BYTES: usize = 8 << 20;
 
 /// Runs until the mistake is found, but not more than `runs_max` times.
 pub fn try_bug(bug: Option<&'static Mistake>, seed: u64, runs_max: u64) -> Trial {
@@ -243,9 +261,10 @@ pub fn try_bug(bug: Option<&'static Mistake>, seed: u64, runs_max: u64) -> Trial
     let mut runs = known.into_iter().chain(0..);
     while trial.runs < runs_max && trial.caught.is_none() {
         let run = runs.next().expect("without end");
-        // Without a mistake both kinds of runs, by turns.
+        // Without a mistake all kinds of runs, by turns.
         let (place, index) = match bug {
             Some(bug) => (bug.engine_runs().unwrap_or(Runs::Pairs), run),
+            None if cfg!(feature = "store") && run.is_multiple_of(8) => (Runs::Store, run / 8),
             None if run.is_multiple_of(2) => (Runs::Pairs, run / 2),
             None => (Runs::Volumes, run / 2),
         };
@@ -269,6 +288,11 @@ pub fn tried() -> impl Iterator<Item = &'static Mistake> {
     all().iter().filter(|bug| bug.engine_runs().is_some())
 }
 
+/// Those of them that are looked for with an object store.
+pub fn tried_on_stores() -> impl Iterator<Item = &'static Mistake> {
+    tried().filter(|bug| bug.engine_runs() == Some(Runs::Store))
+}
+
 /// Tries all on so many threads, each in at most `runs_max` runs;
 /// `runs_without` runs without any. `done` is told of each as it comes to its end.
 pub fn try_all(
@@ -278,8 +302,24 @@ pub fn try_all(
     jobs: usize,
     done: impl FnMut(&Trial) + Send,
 ) -> Vec<Trial> {
+    try_these(&tried().collect::<Vec<_>>(), seed, runs_max, runs_without, jobs, done)
+}
+
+/// The same of some.
+///
+/// # Panics
+/// If the system has no threads.
+pub fn try_these(
+    these: &[&'static Mistake],
+    seed: u64,
+    runs_max: u64,
+    runs_without: u64,
+    jobs: usize,
+    done: impl FnMut(&Trial) + Send,
+) -> Vec<Trial> {
     // What takes longest begins first.
-    let bugs: Vec<Option<&Mistake>> = [None].into_iter().chain(tried().map(Some)).collect();
+    let some = these.iter().copied().map(Some);
+    let bugs: Vec<Option<&'static Mistake>> = [None].into_iter().chain(some).collect();
     let next = AtomicUsize::new(0);
     let trials = Mutex::new((Vec::new(), done));
     let worker = || {
@@ -297,7 +337,8 @@ pub fn try_all(
     };
     std::thread::scope(|scope| {
         for _ in 0..jobs.max(1) {
-            scope.spawn(worker);
+            let thread = std::thread::Builder::new().stack_size(STACK_BYTES);
+            thread.spawn_scoped(scope, worker).expect("a thread");
         }
     });
     let (mut trials, _) = trials.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);

@@ -28,6 +28,29 @@ fn all_are_found() {
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
+/// Apart from the others: `cargo test --package dcd-fuzz --features store --test seeded stores`;
+/// `DCD_SEEDED_RUNS` has fewer runs for each.
+#[cfg(feature = "store")]
+#[test]
+fn those_of_stores_are_found() {
+    use dcd_fuzz::seeded::{tried_on_stores, try_these};
+    std::panic::set_hook(Box::new(|_| {}));
+    let these: Vec<&Mistake> = tried_on_stores().collect();
+    let runs =
+        std::env::var("DCD_SEEDED_RUNS").map_or(1000, |runs| runs.parse().expect("a number"));
+    let trials = try_these(&these, 0, runs, runs.min(40), 2, |trial| {
+        let name = trial.bug.map_or("(none)", |bug| bug.name);
+        let caught = trial.caught.as_ref().map_or("nothing".into(), |caught| caught.to_string());
+        let (runs, seconds) = (trial.runs, trial.elapsed.as_secs_f64());
+        println!("{name}: {runs} runs, {seconds:.1} s: {caught:.200} {:?}", trial.fails_anyway);
+    });
+    drop(std::panic::take_hook());
+    assert!(these.len() >= 15, "{}", these.len());
+    let wrong: Vec<String> =
+        trials.iter().filter(|trial| !trial.is_right()).map(|trial| format!("{trial:?}")).collect();
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
 #[test]
 fn the_canary_is_found_and_nothing_without_it() {
     let canary = try_bug(Some(named(CANARY)), 7, CANARY_RUNS_MAX);

@@ -5,7 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::apply::Edited;
-use crate::generate;
+use crate::generate::{self, ENGINE_LIB, SWITCH_LIB};
 use crate::table::Table;
 
 /// What was done.
@@ -38,8 +38,8 @@ pub fn copy(root: &Path, edited: &Edited, table: &Table, target: &Path) -> io::R
         std::fs::create_dir_all(to.parent().expect("within the copy"))?;
         std::fs::write(&to, bytes)
     };
-    let lib = std::fs::read_to_string(root.join("crates/dcd-engine/src/lib.rs"))?;
-    let generated = generate::files(table, &lib);
+    let lib = |path| std::fs::read_to_string(root.join(path));
+    let generated = generate::files(table, &lib(SWITCH_LIB)?, &lib(ENGINE_LIB)?);
     for path in sources(root)? {
         let name = path.strip_prefix(root).expect("it was found there").to_string_lossy();
         if generated.iter().any(|(path, _)| *path == name) {

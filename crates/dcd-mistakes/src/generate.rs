@@ -1,28 +1,38 @@
-//! What only the copy has: the switch in the engine, and the list of mistakes in the fuzzer.
+//! What only the copy has: the switch, and the list of mistakes in the fuzzer.
 
 use std::fmt::Write;
 
 use crate::table::{Change, Entry, Table};
 
-/// The crate with the switch, on which all others with mistakes depend.
-const SWITCH_CRATE: &str = "crates/dcd-engine";
-const SWITCH: &str = "crates/dcd-engine/src/mistakes.rs";
+/// The crate with the switch, on which all others with mistakes depend, ...
+const SWITCH: &str = "crates/dcd-block/src/mistakes.rs";
+/// ... and its root, which names it ...
+pub(crate) const SWITCH_LIB: &str = "crates/dcd-block/src/lib.rs";
+/// ... as does that of the engine, for those who know only that.
+pub(crate) const ENGINE_LIB: &str = "crates/dcd-engine/src/lib.rs";
 /// In the sources an empty list.
 const LIST: &str = "crates/dcd-fuzz/src/mistakes/in_this_build.rs";
 
 /// What stands for `MISTAKE` in a change.
 pub(crate) fn condition(number: usize, entry: &Entry, change: &Change) -> String {
-    let switch = match change.file.starts_with(&format!("{SWITCH_CRATE}/")) {
-        true => "crate",
-        false => "dcd_engine",
+    let is_in = |name: &str| change.file.starts_with(&format!("crates/{name}/"));
+    let switch = match () {
+        () if is_in("dcd-engine") => "crate",
+        () if is_in("dcd-store") => "dcd_block",
+        () => "dcd_engine",
     };
     format!("{switch}::mistakes::is_on({number} /* {} */)", entry.name)
 }
 
 /// The files that come, or take the place of those of the sources: paths and texts.
-pub(crate) fn files(table: &Table, lib: &str) -> [(&'static str, String); 3] {
-    let lib = format!("{lib}\npub mod mistakes;\n");
-    [(SWITCH, switch()), ("crates/dcd-engine/src/lib.rs", lib), (LIST, list(table))]
+pub(crate) fn files(
+    table: &Table,
+    switch_lib: &str,
+    engine_lib: &str,
+) -> [(&'static str, String); 4] {
+    let switch_lib = format!("{switch_lib}\npub mod mistakes;\n");
+    let engine_lib = format!("{engine_lib}\npub use dcd_block::mistakes;\n");
+    [(SWITCH, switch()), (SWITCH_LIB, switch_lib), (ENGINE_LIB, engine_lib), (LIST, list(table))]
 }
 
 fn switch() -> String {
@@ -104,6 +114,7 @@ fn variant(runs: &str) -> &'static str {
         "paged" => "Runs::Paged",
         "ordered" => "Runs::Ordered",
         "nvram" => "Runs::Nvram",
+        "store" => "Runs::Store",
         _ => "Runs::Driver",
     }
 }

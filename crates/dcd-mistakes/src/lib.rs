@@ -26,7 +26,7 @@
 //! | `== name` | an entry begins |
 //! | `what ...` | what is wrong, in a sentence |
 //! | `breaks ...` | the rule of `docs/durability.md`, or the property; may be left out |
-//! | `runs ...` | who looks for it: `pairs`, `volumes`, `tiered`, `focused`, `classes`, `stumbling`, `unlogged`, `rotting`, `few-sums`, `modes`, `ordered`, `driver` |
+//! | `runs ...` | who looks for it: `pairs`, `volumes`, `tiered`, `focused`, `classes`, `stumbling`, `unlogged`, `rotting`, `few-sums`, `modes`, `ordered`, `store`, `driver` |
 //! | `first N` | the run with which a search with seed 0 begins, where few runs find it |
 //! | `untried ...` | why no run looks for it |
 //! | `under DIR` | where the files of the entries below are, from the root of the workspace |

@@ -27,6 +27,7 @@ pub const RUNS: &[&str] = &[
     "paged",
     "ordered",
     "nvram",
+    "store",
     "driver",
 ];
 

@@ -45,7 +45,9 @@ fn every_mistake_stands_in_the_document() {
 fn the_sources_know_nothing_of_mistakes() {
     let root = workspace();
     let mut folders: Vec<_> =
-        ["crates/dcd-engine/src", "crates/dcd-daemon/src"].map(|it| root.join(it)).into();
+        ["crates/dcd-engine/src", "crates/dcd-daemon/src", "crates/dcd-store/src"]
+            .map(|it| root.join(it))
+            .into();
     let mut files = 0;
     while let Some(folder) = folders.pop() {
         for item in std::fs::read_dir(folder).expect("it is there") {

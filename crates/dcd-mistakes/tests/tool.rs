@@ -15,6 +15,7 @@ impl Workspace {
         let _ = std::fs::remove_dir_all(&root);
         let workspace = Workspace(root);
         workspace.write("crates/shop/src/pay.rs", SOURCE);
+        workspace.write("crates/dcd-block/src/lib.rs", "//! Blocks.\n");
         workspace.write("crates/dcd-engine/src/lib.rs", "//! The engine.\n");
         workspace.write("crates/dcd-fuzz/src/mistakes/in_this_build.rs", "//! None.\n");
         workspace
@@ -141,9 +142,13 @@ fn a_copy_is_renewed_where_something_changed() {
     assert_eq!((first.written, first.removed), (first.files, 0));
     let pay = std::fs::read_to_string(target.join("crates/shop/src/pay.rs")).expect("it is there");
     assert!(pay.contains("is_on(0 /* nothing */)"), "{pay}");
-    let lib =
-        std::fs::read_to_string(target.join("crates/dcd-engine/src/lib.rs")).expect("it is there");
-    assert!(lib.contains("pub mod mistakes;"), "{lib}");
+    for (name, words) in
+        [("block", "pub mod mistakes;"), ("engine", "pub use dcd_block::mistakes;")]
+    {
+        let lib = target.join(format!("crates/dcd-{name}/src/lib.rs"));
+        let lib = std::fs::read_to_string(lib).expect("it is there");
+        assert!(lib.contains(words), "{lib}");
+    }
     assert_eq!(renew().written, 0);
     workspace.write("crates/shop/src/new.rs", "");
     assert_eq!((renew().written, renew().removed), (1, 0));

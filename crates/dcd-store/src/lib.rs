@@ -16,6 +16,7 @@
 //! | `nbd.rs` | the disk on a socket |
 //! | `keeper.rs` | the process: messages of a daemon, and what becomes of them |
 //! | `offline.rs` | what is done with a store without a cache |
+//! | `model/` | all of this against a server that fails, for tests and `dcd fuzz --store` |
 //!
 //! ```text
 //! write   -> memory; what makes up an object of 8 MiB is uploaded
@@ -37,8 +38,8 @@ mod format;
 pub mod keeper;
 mod layers;
 mod map;
-#[cfg(test)]
-mod model_tests;
+#[cfg(any(test, feature = "model"))]
+pub mod model;
 mod nbd;
 mod objects;
 pub mod offline;

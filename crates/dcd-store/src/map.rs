@@ -11,7 +11,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use dcd_protocol::store::{Claim, LEASE_SECONDS, SnapshotName, StoreFailure, TakeOver};
+use dcd_protocol::store::{
+    CLOCKS_DIFFER_SECONDS, Claim, LEASE_SECONDS, SnapshotName, StoreFailure, TakeOver,
+};
 use futures::StreamExt;
 use object_store::ObjectStore as _;
 use slatedb::admin::Admin;
@@ -87,7 +89,7 @@ fn db_failure(bucket: &Bucket, action: &str, error: &slatedb::Error) -> StoreFai
             is_silence: true,
             is_lost: false,
         },
-        _ if words.contains("clock tick") => {
+        _ if words.contains(CLOCK_IS_BEHIND) => {
             failure(words, "the clock of this machine is behind that of the last writer: set it")
         }
         _ => failure(words, "`dcd store check` looks at all of it"),
@@ -145,6 +147,12 @@ async fn is_there(bucket: &Bucket) -> Result<bool, StoreFailure> {
     }
 }
 
+/// How SlateDB says that our clock is behind that of the last writer.
+const CLOCK_IS_BEHIND: &str = "clock tick";
+/// How often it is looked whether it is no more.
+const CLOCK_TRIED_EVERY: Duration = Duration::from_secs(1);
+/// How long.
+const CLOCK_PATIENCE: Duration = Duration::from_secs(CLOCKS_DIFFER_SECONDS);
 /// Rows in memory that are in no table yet, at most.
 const TABLES_BYTES: u64 = 64 << 20;
 /// Batches that whoever opens the map next reads one by one, each by a request of its own.
@@ -176,12 +184,31 @@ async fn open_writer(bucket: &Bucket) -> Result<Db, StoreFailure> {
         ..Settings::default()
     };
     let db = Db::builder(bucket.path("map"), bucket.store.clone()).with_settings(settings);
-    #[cfg(test)]
-    let db = match &bucket.clock {
-        Some(clock) => db.with_system_clock(clock.clone()),
+    #[cfg(any(test, feature = "model"))]
+    let db = match &bucket.simulated {
+        Some(it) => db.with_system_clock(it.clock.clone()).with_seed(it.seed()),
         None => db,
     };
     opened(bucket, db.build()).await
+}
+
+/// A map that was written by a clock ahead of ours takes nothing of ours for so long: its tables are
+/// in the order of their times. That is found out when it is opened, or behind that.
+#[derive(Default)]
+struct Clocks {
+    waited: Duration,
+}
+
+impl Clocks {
+    /// Whether it is worth another attempt, a while later.
+    async fn may_agree(&mut self, why: &StoreFailure) -> bool {
+        let is_worth_it = why.problem.contains(CLOCK_IS_BEHIND) && self.waited < CLOCK_PATIENCE;
+        if is_worth_it {
+            tokio::time::sleep(CLOCK_TRIED_EVERY).await;
+            self.waited += CLOCK_TRIED_EVERY;
+        }
+        is_worth_it
+    }
 }
 
 async fn close_writer(bucket: &Bucket, db: &Db) -> Result<(), StoreFailure> {
@@ -192,11 +219,22 @@ async fn close_writer(bucket: &Bucket, db: &Db) -> Result<(), StoreFailure> {
 /// One that follows the latest writes nothing, and protects nothing from being collected.
 async fn open_reader(bucket: &Bucket, mode: DbReaderMode) -> Result<DbReader, StoreFailure> {
     let reader = DbReader::builder(bucket.path("map"), bucket.store.clone());
+    #[cfg(any(test, feature = "model"))]
+    let reader = match &bucket.simulated {
+        Some(it) => reader.with_system_clock(it.clock.clone()).with_seed(it.seed()),
+        None => reader,
+    };
     opened(bucket, reader.with_reader_mode(mode).build()).await
 }
 
 fn admin(bucket: &Bucket) -> Admin {
-    Admin::builder(bucket.path("map"), bucket.store.clone()).build()
+    let admin = Admin::builder(bucket.path("map"), bucket.store.clone());
+    #[cfg(any(test, feature = "model"))]
+    let admin = match &bucket.simulated {
+        Some(it) => admin.with_system_clock(it.clock.clone()).with_seed(it.seed()),
+        None => admin,
+    };
+    admin.build()
 }
 
 fn belongs_to_other(bucket: &Bucket, owner: &Owner) -> StoreFailure {
@@ -287,8 +325,19 @@ impl Map {
             return map.closed_unless(looked_at).await;
         }
         map.close().await;
+        let mut clocks = Clocks::default();
+        loop {
+            match Map::of_claim(bucket, access).await {
+                Err(why) if clocks.may_agree(&why).await => {}
+                done => return done,
+            }
+        }
+    }
+
+    /// For whoever was let in.
+    async fn of_claim(bucket: &Bucket, access: &Access) -> Result<Map, StoreFailure> {
         // 1. Whoever has it open writes no more.
-        map.handle = Handle::Writer(open_writer(bucket).await?);
+        let mut map = Map::of(Handle::Writer(open_writer(bucket).await?), bucket);
         let claimed = map.claim(access).await;
         map.closed_unless(claimed).await
     }
@@ -422,8 +471,21 @@ impl Map {
             }
             map.check_free(cache, take_over)?;
         }
-        let handle = Handle::Writer(open_writer(bucket).await?);
-        let mut map = Map::of(handle, bucket);
+        let mut clocks = Clocks::default();
+        loop {
+            match Map::of_owner(bucket, cache, take_over).await {
+                Err(why) if clocks.may_agree(&why).await => {}
+                done => return done,
+            }
+        }
+    }
+
+    async fn of_owner(
+        bucket: &Bucket,
+        cache: Option<&str>,
+        take_over: TakeOver,
+    ) -> Result<Owner, StoreFailure> {
+        let mut map = Map::of(Handle::Writer(open_writer(bucket).await?), bucket);
         let given = map.give_to(cache, take_over).await;
         map.close().await;
         given.map(|()| map.owner)

@@ -13,7 +13,7 @@ use object_store::{
     ClientOptions, Error, ObjectStore, ObjectStoreExt, PutMode, PutOptions, PutPayload, RetryConfig,
 };
 
-use crate::format::{FORMAT, FormatError, LINE_BYTES, LINES_MAX, ObjectId, Volume};
+use crate::format::{FORMAT, FormatError, LINE_BYTES, LINES_MAX, ObjectId, Volume, decode_object};
 use crate::patience::{BySize, LastTrouble};
 
 const CONNECT_PATIENCE: Duration = Duration::from_secs(5);
@@ -28,9 +28,9 @@ pub struct Bucket {
     prefix: Path,
     pub(crate) store: Arc<dyn ObjectStore>,
     pub(crate) last_trouble: LastTrouble,
-    /// In the place of that of the machine.
-    #[cfg(test)]
-    pub(crate) clock: Option<Arc<dyn slatedb_common::clock::SystemClock>>,
+    /// Time and random numbers, in the place of those of the machine.
+    #[cfg(any(test, feature = "model"))]
+    pub(crate) simulated: Option<crate::model::Simulated>,
 }
 
 pub(crate) fn failure(problem: impl Into<String>, hint: &str) -> StoreFailure {
@@ -102,16 +102,16 @@ impl Bucket {
             prefix,
             store,
             last_trouble: LastTrouble::default(),
-            #[cfg(test)]
-            clock: None,
+            #[cfg(any(test, feature = "model"))]
+            simulated: None,
         }
     }
 
     /// Told to people, and compared with those of other machines, which may differ.
     pub(crate) fn unix_seconds(&self) -> u64 {
-        #[cfg(test)]
-        if let Some(clock) = &self.clock {
-            return clock.now().timestamp().cast_unsigned();
+        #[cfg(any(test, feature = "model"))]
+        if let Some(simulated) = &self.simulated {
+            return simulated.clock.now().timestamp().cast_unsigned();
         }
         SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
     }
@@ -334,7 +334,10 @@ impl Bucket {
             let copied = self.store.copy(&from.path(&name), &self.path(&name)).await;
             return copied.map_err(|error| from.trouble("copy", &name, &error));
         }
-        self.put_data(object, from.get(&name).await?).await
+        let bytes = from.get(&name).await?;
+        // What is not this object must not become one of another store.
+        decode_object(object, &bytes).map_err(|error| from.nonsense(&name, &error))?;
+        self.put_data(object, bytes).await
     }
 
     async fn create_as(

@@ -9,18 +9,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::TryStreamExt;
-use object_store::memory::InMemory;
-use object_store::path::Path;
-
-use dcd_protocol::store::TakeOver;
+use object_store::ObjectStore as _;
 
 use crate::disk::StoreDisk;
 use crate::format::LINE_BYTES;
-use crate::map::{Access, Map};
-use crate::model_tests::{Random, claim_of, content, on_simulated_time, write_of};
+use crate::map::Access;
+use crate::model::{Random, claim_of, content, new_store, on_simulated_time, write_of};
 use crate::objects::Bucket;
-
-use slatedb_common::clock::DefaultSystemClock;
 
 const LINES: u64 = 8 << 10;
 const WINDOW_SECONDS: u64 = 600;
@@ -88,10 +83,7 @@ impl Week {
 }
 
 async fn a_week() {
-    let mut bucket = Bucket::of("test".into(), Path::from("a/b"), Arc::new(InMemory::new()));
-    bucket.clock = Some(Arc::new(DefaultSystemClock::new()));
-    assert!(bucket.create(LINES * LINE_BYTES as u64, "nonce").await.unwrap());
-    Map::bind(&bucket, Some("cache"), TakeOver::No).await.unwrap();
+    let (_, bucket) = new_store(7, LINES, "cache").await;
     let access = Access::Write(claim_of("cache"));
     let disk = StoreDisk::open(bucket.clone(), &access).await.unwrap();
     let writes = vec![0; LINES as usize];

@@ -88,6 +88,22 @@ fn an_ordinary_build_has_no_mistakes_and_says_how_to_get_one_that_has() {
 }
 
 #[test]
+fn runs_of_an_object_store_are_in_builds_that_have_them() {
+    let output = fuzz(&["--store", "--runs", "2", "--shard", "1/2", "--json"]);
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    if cfg!(not(feature = "s3")) {
+        assert_eq!(output.status.code(), Some(1), "{text}");
+        assert!(text.contains("--features s3"), "{text}");
+        return;
+    }
+    assert_eq!(output.status.code(), Some(0), "{text}");
+    let found: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_eq!((&found["seed"], &found["runs"]), (&1.into(), &1.into()), "{found}");
+    assert!(found["crash_points"].as_u64() > Some(0), "{found}");
+    assert_eq!(found["violations"], serde_json::json!([]));
+}
+
+#[test]
 fn bad_flags_are_explained() {
     for (flags, words) in [
         (&["--faults", "hange"][..], "there is no fault kind 'hange'"),

@@ -23,6 +23,8 @@ use dcd_study::shard::Shard;
 use serde::Serialize;
 use serde_json::json;
 
+#[cfg(feature = "s3")]
+use super::fuzz_store;
 use super::seeded_bugs;
 use crate::error::CommandError;
 use crate::error::lab::LabError;
@@ -51,6 +53,7 @@ Examples:
   dcd fuzz --ordered --for 60s
   dcd fuzz --volume raid5 --lose-cache-disk --for 60s
   dcd fuzz --nvram --for 60s
+  dcd fuzz --store --for 60s
   dcd fuzz --driver --for 60s")]
 pub struct FuzzArguments {
     /// Run this seed only; with --runs or --for the first of them [default: 0 for them].
@@ -108,6 +111,12 @@ pub struct FuzzArguments {
     /// tears, devices that lose sectors, rot, memories that are old, foreign or gone.
     #[arg(long, conflicts_with_all = ["faults", "pairs", "exhaustive", "sweep", "volume", "legs", "driver", "seeded_bugs", "jobs"])]
     pub nvram: bool,
+    /// Runs of a data-disk in an object store, alone and below the engine: the store answers late,
+    /// twice, with an error although it has done what was asked, or not at all; whoever has it open
+    /// dies at any request; at any change of it the cache-disk is thrown away and the store taken
+    /// over. Only in builds with object stores. With --seeded-bugs: only the mistakes made there.
+    #[arg(long, conflicts_with_all = ["faults", "pairs", "exhaustive", "sweep", "volume", "legs", "ordered", "driver", "nvram"])]
+    pub store: bool,
     /// Are mistakes found that were made on purpose? Turns on one after the other and runs until it
     /// is found, at most --runs times each [default: 1000]. Only in the binary that `make
     /// fuzz-seeded` builds.
@@ -134,7 +143,7 @@ fn parse_fault(text: &str) -> Result<FaultKind, String> {
 }
 
 /// How long, if nothing says so.
-const TIME_DEFAULT: Duration = Duration::from_secs(10);
+pub(super) const TIME_DEFAULT: Duration = Duration::from_secs(10);
 /// Scripts of a sweep, and seeds of each pair, if nothing says so.
 const RUNS_DEFAULT: u64 = 1;
 
@@ -159,8 +168,15 @@ pub fn run(arguments: &FuzzArguments) -> Result<(), CommandError> {
 }
 
 fn run_all(arguments: &FuzzArguments) -> Result<(), CommandError> {
+    if arguments.store && cfg!(not(feature = "s3")) {
+        return Err(CommandError::Lab(LabError::NoStores));
+    }
     if arguments.seeded_bugs {
         return seeded_bugs::run(arguments);
+    }
+    #[cfg(feature = "s3")]
+    if arguments.store {
+        return fuzz_store::run(arguments);
     }
     if arguments.driver {
         return driver(arguments);

@@ -31,6 +31,8 @@ pub mod figures;
 pub mod flush;
 #[cfg(feature = "lab")]
 pub mod fuzz;
+#[cfg(all(feature = "lab", feature = "s3"))]
+pub mod fuzz_store;
 pub mod grow;
 pub mod help_markdown;
 pub mod hint;

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use dcd_daemon::serve::driver_runs;
 use dcd_fuzz::mistakes::{Mistake, all, turn_on};
-use dcd_fuzz::seeded::{Caught, Trial, tried, try_all};
+use dcd_fuzz::seeded::{Caught, Trial, tried, tried_on_stores, try_these};
 use dcd_fuzz::volume::VolumeKind;
 use serde::Serialize;
 
@@ -34,15 +34,18 @@ pub fn run(arguments: &FuzzArguments) -> Result<(), CommandError> {
     let jobs = arguments.jobs.map_or(processors, |jobs| jobs as usize);
     let seed = arguments.seed.unwrap_or(0);
     let runs_max = arguments.runs.unwrap_or(RUNS_DEFAULT);
-    let of_driver = || all().iter().filter(|bug| bug.is_for_driver_runs());
-    let total = (1 + tried().count() + of_driver().count()) as u64;
+    let wanted = |bug: &&Mistake| !arguments.store || tried_on_stores().any(|it| it == *bug);
+    let of_driver = || all().iter().filter(wanted).filter(|bug| bug.is_for_driver_runs());
+    let here: Vec<&Mistake> = tried().filter(wanted).collect();
+    let total = (1 + here.len() + of_driver().count()) as u64;
     let mut progress = Progress::new("trying mistakes", Unit::Rounds);
     let mut done = 0;
     let mut one_is_done = |_: &Trial| {
         done += 1;
         progress.update(done, total);
     };
-    let mut trials = try_all(seed, runs_max, runs_max.min(RUNS_WITHOUT), jobs, &mut one_is_done);
+    let runs_without = runs_max.min(RUNS_WITHOUT);
+    let mut trials = try_these(&here, seed, runs_max, runs_without, jobs, &mut one_is_done);
     for bug in of_driver() {
         let trial = try_on_driver(bug, seed, runs_max);
         one_is_done(&trial);

@@ -84,6 +84,9 @@ pub enum LabError {
         /// How.
         status: std::process::ExitStatus,
     },
+    /// Built without object stores.
+    #[error("this dcd is built without object stores")]
+    NoStores,
     /// Built without the mistakes.
     #[error("this dcd has no mistakes made on purpose in it")]
     NoSeededBugs,
@@ -257,6 +260,10 @@ impl LabError {
             )),
             LabError::ProfileNotChanged { .. } => Some(
                 "write its table as [a.b] on a line of its own, as `dcd disk show` does; without --output the numbers are shown"
+                    .into(),
+            ),
+            LabError::NoStores => Some(
+                "build one that has them: cargo build --release --package dcd-cache --features s3"
                     .into(),
             ),
             LabError::NoSeededBugs => Some(
