@@ -44,6 +44,8 @@ mod nbd;
 mod objects;
 pub mod offline;
 mod patience;
+#[cfg(any(test, feature = "model"))]
+mod simulated;
 mod snapshots;
 #[cfg(test)]
 mod week_tests;

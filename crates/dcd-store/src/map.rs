@@ -186,7 +186,7 @@ async fn open_writer(bucket: &Bucket) -> Result<Db, StoreFailure> {
     let db = Db::builder(bucket.path("map"), bucket.store.clone()).with_settings(settings);
     #[cfg(any(test, feature = "model"))]
     let db = match &bucket.simulated {
-        Some(it) => db.with_system_clock(it.clock.clone()).with_seed(it.seed()),
+        Some(it) => db.with_system_clock(it.clock.clone()).with_seed((it.seed)()),
         None => db,
     };
     opened(bucket, db.build()).await
@@ -221,7 +221,7 @@ async fn open_reader(bucket: &Bucket, mode: DbReaderMode) -> Result<DbReader, St
     let reader = DbReader::builder(bucket.path("map"), bucket.store.clone());
     #[cfg(any(test, feature = "model"))]
     let reader = match &bucket.simulated {
-        Some(it) => reader.with_system_clock(it.clock.clone()).with_seed(it.seed()),
+        Some(it) => reader.with_system_clock(it.clock.clone()).with_seed((it.seed)()),
         None => reader,
     };
     opened(bucket, reader.with_reader_mode(mode).build()).await
@@ -231,7 +231,7 @@ fn admin(bucket: &Bucket) -> Admin {
     let admin = Admin::builder(bucket.path("map"), bucket.store.clone());
     #[cfg(any(test, feature = "model"))]
     let admin = match &bucket.simulated {
-        Some(it) => admin.with_system_clock(it.clock.clone()).with_seed(it.seed()),
+        Some(it) => admin.with_system_clock(it.clock.clone()).with_seed((it.seed)()),
         None => admin,
     };
     admin.build()

@@ -30,7 +30,7 @@ pub struct Bucket {
     pub(crate) last_trouble: LastTrouble,
     /// Time and random numbers, in the place of those of the machine.
     #[cfg(any(test, feature = "model"))]
-    pub(crate) simulated: Option<crate::model::Simulated>,
+    pub(crate) simulated: Option<crate::simulated::Simulated>,
 }
 
 pub(crate) fn failure(problem: impl Into<String>, hint: &str) -> StoreFailure {

@@ -33,8 +33,8 @@ use crate::io::{IoError, Operation, Request, RequestError, RequestId};
 use crate::log::index_run::{IndexPage, IndexRun};
 use crate::log::lookup_table::{IndexBudget, Walker};
 use crate::units::{
-    BLOCK_SIZE, Duration, FRAGMENTS_PER_LINE, FragmentMask, LINE_SIZE, Lba, LbaRange, Line,
-    SegmentIndex, SegmentSerial, SlotIndex, Time,
+    BLOCK_SIZE, Duration, FRAGMENTS_PER_LINE, FragmentMask, LINE_SIZE, Lba, LbaRange, LegIndex,
+    Line, SegmentIndex, SegmentSerial, SlotIndex, Time,
 };
 
 /// As short as an engine can say: others have their turn between.
@@ -71,6 +71,8 @@ pub(super) struct Image {
     /// It may have been filled anew since.
     pub(super) serial: SegmentSerial,
     pub(super) bytes: Buffer,
+    /// Who has read it.
+    pub(super) reader: Option<LegIndex>,
 }
 
 impl Victim {
@@ -358,7 +360,10 @@ impl Engine {
     /// A page is not as it was written: it is read again, from another leg if there is one.
     fn doubt_page(&mut self, page: IndexPage) {
         if let (Some(legs), Some(run)) = (&mut self.legs, self.table.run()) {
-            legs.doubt(run.offset_of(page), LINE_SIZE);
+            let offset = run.offset_of(page);
+            if let Some(reader) = legs.reader_of(offset, LINE_SIZE) {
+                legs.doubt(offset, LINE_SIZE, reader);
+            }
         }
     }
 

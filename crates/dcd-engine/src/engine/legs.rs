@@ -7,7 +7,7 @@ use crate::io::{Device, Io, LegError, Output, RequestError, RequestId};
 use crate::legs::status::LegStatus;
 use crate::legs::witness::{WitnessParts, WitnessStatus};
 use crate::legs::{Legs, LegsOutput};
-use crate::units::{Duration, LINE_SIZE, LegIndex, SlotIndex, Time, Uuid};
+use crate::units::{Duration, LINE_SIZE, LegIndex, SegmentIndex, SlotIndex, Time, Uuid};
 
 impl Engine {
     /// The legs, if the cache-disk is on several disks.
@@ -77,9 +77,23 @@ impl Engine {
     /// one.
     pub(super) fn doubt_slot(&mut self, slot: SlotIndex) {
         let offset = self.superblock.geometry.slot_offset(slot);
-        if let Some(legs) = &mut self.legs {
-            legs.doubt(offset, LINE_SIZE);
+        let reader = self.legs.as_ref().and_then(|legs| legs.reader_of(offset, LINE_SIZE));
+        self.doubt_slot_of(slot, reader);
+    }
+
+    /// The same of one that was read a while ago, by this leg: others may have read it since.
+    pub(super) fn doubt_slot_of(&mut self, slot: SlotIndex, reader: Option<LegIndex>) {
+        let offset = self.superblock.geometry.slot_offset(slot);
+        if let (Some(legs), Some(leg)) = (&mut self.legs, reader) {
+            legs.doubt(offset, LINE_SIZE, leg);
         }
+    }
+
+    /// The leg that has just read all of a segment.
+    pub(super) fn reader_of_segment(&self, segment: SegmentIndex) -> Option<LegIndex> {
+        let geometry = self.superblock.geometry;
+        let (offset, length) = (geometry.segment_offset(segment), geometry.segment_size_bytes);
+        self.legs.as_ref().and_then(|legs| legs.reader_of(offset, length))
     }
 
     /// What was read again has the right bytes, or has not (`None`).

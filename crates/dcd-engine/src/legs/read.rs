@@ -37,14 +37,17 @@ pub(super) struct Doubt {
 }
 
 impl Legs {
-    /// What was read here last is not what was written. Another leg is asked next, if there is one.
-    pub(crate) fn doubt(&mut self, offset: u64, length: u64) {
+    /// Who has read all of this last.
+    pub(crate) fn reader_of(&self, offset: u64, length: u64) -> Option<LegIndex> {
         let covers = |read: &&RecentRead| {
             read.offset <= offset && offset + length <= read.offset + read.length
         };
-        let Some(leg) = self.recent_reads.iter().rev().find(covers).map(|read| read.leg) else {
-            return;
-        };
+        self.recent_reads.iter().rev().find(covers).map(|read| read.leg)
+    }
+
+    /// What this leg has read here is not what was written. Another leg is asked next, if there is
+    /// one.
+    pub(crate) fn doubt(&mut self, offset: u64, length: u64, leg: LegIndex) {
         let is_it = |doubt: &Doubt| (doubt.offset, doubt.length) == (offset, length);
         let place = self.doubts.iter().position(is_it).unwrap_or_else(|| {
             self.doubts.push(Doubt { offset, length, wrong: LegSet::default() });

@@ -6,7 +6,7 @@ use dcd_protocol::store::{Claim, StoreFailure, TakeOver};
 
 use super::server::{Connection, Server};
 use super::take_over::check;
-use super::{PREFIX, Report, Simulated, random};
+use super::{PREFIX, Report, Simulation, random};
 use crate::disk::StoreDisk;
 use crate::map::{Access, Map};
 
@@ -15,7 +15,7 @@ use crate::map::{Access, Map};
 pub struct Host {
     /// The server.
     pub server: Arc<Server>,
-    simulated: Simulated,
+    simulated: Simulation,
 }
 
 impl Host {
@@ -25,7 +25,7 @@ impl Host {
     /// If that cannot be made, although nothing goes wrong yet.
     pub async fn new(seed: u64, size_bytes: u64, cache: &str, points_each: u64) -> Host {
         let server = Server::new(seed, points_each);
-        let simulated = Simulated::new(&server, random::mixed(seed));
+        let simulated = Simulation::new(&server, random::mixed(seed));
         let bucket = simulated.bucket(PREFIX, &server.connect(None), 0);
         assert!(bucket.create(size_bytes, "nonce").await.expect("a store"), "it is new");
         Map::bind(&bucket, Some(cache), TakeOver::No).await.expect("a map");

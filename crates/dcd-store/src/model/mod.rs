@@ -24,7 +24,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use dcd_protocol::store::Claim;
 use object_store::path::Path;
-use slatedb_common::clock::SystemClock;
 
 pub use host::Host;
 pub use server::{Clock, Connection, Server, Troubles};
@@ -38,6 +37,7 @@ pub(crate) use {
 };
 
 use crate::objects::Bucket;
+use crate::simulated::Simulated;
 
 /// What a thread that runs this needs.
 pub const STACK_BYTES: usize = crate::keeper::STACK_BYTES;
@@ -91,33 +91,27 @@ impl Report {
     }
 }
 
-/// Time and random numbers of a bucket that is simulated.
+/// Time and random numbers of all that use a server.
 #[derive(Clone)]
-pub struct Simulated {
-    pub(crate) clock: Arc<dyn SystemClock>,
-    seeds: Arc<AtomicU64>,
+pub struct Simulation {
     of_server: Clock,
+    seed: Arc<dyn Fn() -> u64 + Send + Sync>,
 }
 
-impl Simulated {
+impl Simulation {
     /// Those of this server.
-    pub fn new(server: &Server, seed: u64) -> Simulated {
-        let of_server = server.clock.clone();
-        let clock = Arc::new(of_server.clone());
-        Simulated { clock, seeds: Arc::new(AtomicU64::new(seed)), of_server }
-    }
-
-    /// A number for the next one that opens a map.
-    pub(crate) fn seed(&self) -> u64 {
-        random::mixed(self.seeds.fetch_add(1, Ordering::Relaxed))
+    pub fn new(server: &Server, seed: u64) -> Simulation {
+        let seeds = AtomicU64::new(seed);
+        let seed = Arc::new(move || random::mixed(seeds.fetch_add(1, Ordering::Relaxed)));
+        Simulation { of_server: server.clock.clone(), seed }
     }
 
     /// The store of this prefix, as a process sees it on a machine whose clock is ahead by so much.
     pub(crate) fn bucket(&self, prefix: &str, process: &Connection, ahead_millis: i64) -> Bucket {
-        let clock: Arc<dyn SystemClock> = Arc::new(self.of_server.ahead(ahead_millis));
+        let clock = Arc::new(self.of_server.ahead(ahead_millis));
         let store = Arc::new(process.clone());
         let mut bucket = Bucket::of("test".into(), Path::from(prefix), store);
-        bucket.simulated = Some(Simulated { clock, ..self.clone() });
+        bucket.simulated = Some(Simulated { clock, seed: self.seed.clone() });
         bucket
     }
 }

@@ -14,7 +14,7 @@ use object_store::path::Path;
 
 use super::random::Random;
 use super::server::Server;
-use super::{PREFIX, Simulated, claim_of, on_this_thread};
+use super::{PREFIX, Simulation, claim_of, on_this_thread};
 use crate::disk::StoreDisk;
 use crate::format::LINE_BYTES;
 use crate::map::{Access, Map};
@@ -61,7 +61,7 @@ pub fn check(points: Vec<Point>) -> u64 {
 async fn take_over(point: &Point) -> bool {
     let mut random = Random(point.number);
     let server = Server::of_point(point);
-    let simulated = Simulated::new(&server, random.next());
+    let simulated = Simulation::new(&server, random.next());
     let is_cut_off = random.once_in(8);
     if is_cut_off {
         // Whoever takes it over dies of that, too, and the next one does it again.

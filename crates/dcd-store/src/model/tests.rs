@@ -12,7 +12,7 @@ use dcd_protocol::store::{
 use super::random::Random;
 use super::server::Server;
 use super::world::{content, write_of};
-use super::{PREFIX, Report, STACK_BYTES, Simulated, claim_of, on_this_thread, run};
+use super::{PREFIX, Report, STACK_BYTES, Simulation, claim_of, on_this_thread, run};
 use crate::cloning::{clone_store, end_clone};
 use crate::disk::StoreDisk;
 use crate::format::LINE_BYTES;
@@ -24,17 +24,21 @@ const LINES: u64 = 96;
 /// A new store that belongs to this cache, on a server without troubles.
 pub async fn new_store(seed: u64, lines: u64, cache: &str) -> (Arc<Server>, Bucket) {
     let server = Server::new(seed, 0);
-    let simulated = Simulated::new(&server, seed);
+    let simulated = Simulation::new(&server, seed);
     let bucket = simulated.bucket(PREFIX, &server.connect(None), 0);
     assert!(bucket.create(lines * LINE_BYTES as u64, "nonce").await.unwrap());
     Map::bind(&bucket, Some(cache), TakeOver::No).await.unwrap();
     (server, bucket)
 }
 
-/// Beside it on the same server.
-fn beside(bucket: &Bucket, server: &Arc<Server>) -> Bucket {
-    let simulated = bucket.simulated.clone().expect("it is");
-    simulated.bucket("c", &server.connect(None), 0)
+/// Time and random numbers of others than made the store of the server.
+fn of_others(server: &Arc<Server>) -> Simulation {
+    Simulation::new(server, 1 << 32)
+}
+
+/// A bucket beside that of the server's store.
+fn beside(server: &Arc<Server>) -> Bucket {
+    of_others(server).bucket("c", &server.connect(None), 0)
 }
 
 fn on_a_thread<T: Send>(what: impl FnOnce() -> T + Send) -> T {
@@ -199,7 +203,7 @@ async fn kept_without_a_cache() {
     reader.fetch(0, window.places, &mut bytes).await.unwrap();
     assert!(bytes.chunks(LINE_BYTES).all(|line| write_of(line) == 1));
     // Of two that make the same clone, one is held up until the other is done, and used.
-    let to = beside(&bucket, &server);
+    let to = beside(&server);
     to.begin_clone(reader.size_bytes(), "off", "first").await.unwrap();
     clone_store(&reader, "off", &to, "second", |_, _| {}).await.unwrap();
     Map::bind(&to, Some("user"), TakeOver::No).await.unwrap();
@@ -232,7 +236,7 @@ async fn wrong_objects_are_not_cloned() {
     let [one, two] = bucket.data_objects().await.unwrap()[..] else { panic!("one each") };
     let right = bucket.get(&one.name()).await.unwrap();
     bucket.put_data(one, bucket.get(&two.name()).await.unwrap()).await.unwrap();
-    let to = beside(&bucket, &server);
+    let to = beside(&server);
     let reader = StoreDisk::open(bucket.clone(), &Access::Read).await.unwrap();
     let wrong = clone_store(&reader, "it", &to, "nonce", |_, _| {}).await.unwrap_err();
     assert!(wrong.problem.contains(&one.name()), "{wrong}");
@@ -247,7 +251,7 @@ async fn wrong_objects_are_not_cloned() {
 /// store at once all the same. Found by `dcd fuzz --store`.
 async fn a_clock_that_is_behind() {
     let (server, bucket) = new_store(1, LINES, "ahead").await;
-    let simulated = bucket.simulated.clone().expect("it is");
+    let simulated = of_others(&server);
     let of = |ahead_millis| simulated.bucket(PREFIX, &server.connect(None), ahead_millis);
     let access = Access::Write(claim_of("ahead"));
     let disk = StoreDisk::open(of(4_000), &access).await.unwrap();
@@ -299,7 +303,7 @@ async fn race_of_clones(seed: u64) -> bool {
     disk.take_snapshot(&"s".parse().unwrap(), "s").await.unwrap();
     let access = Access::Snapshot("s".parse().unwrap());
     let reader = StoreDisk::open(bucket.clone(), &access).await.unwrap();
-    let to = beside(&bucket, &server);
+    let to = beside(&server);
     let late = random.below(3000);
     let other = async {
         tokio::time::sleep(Duration::from_millis(late)).await;

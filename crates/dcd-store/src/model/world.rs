@@ -25,7 +25,7 @@ use object_store::path::Path;
 use super::random::Random;
 use super::server::{Connection, Server};
 use super::take_over::{Expected, Image, check, image_of};
-use super::{PREFIX, Report, Simulated, claim_of, judged, on_this_thread};
+use super::{PREFIX, Report, Simulation, claim_of, judged, on_this_thread};
 use crate::cloning::clone_store;
 use crate::disk::StoreDisk;
 use crate::format::LINE_BYTES;
@@ -88,7 +88,7 @@ struct Process {
 
 struct World {
     server: Arc<Server>,
-    simulated: Simulated,
+    simulated: Simulation,
     /// Somebody who only looks.
     bucket: Bucket,
     /// By how much the clock of the machine is wrong.
@@ -762,7 +762,7 @@ async fn live(seed: u64) -> (Report, Arc<Server>) {
     let mut random = Random(seed);
     let points_each = random.pick(&[2, 4, 16]);
     let server = Server::new(random.next(), points_each);
-    let simulated = Simulated::new(&server, random.next());
+    let simulated = Simulation::new(&server, random.next());
     let looker = server.connect(None);
     // Of every second one the server copies objects.
     let has_server_copies = seed.is_multiple_of(2);

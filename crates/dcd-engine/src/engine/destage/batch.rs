@@ -289,8 +289,8 @@ impl Engine {
         let images = victim.images.iter();
         let is_as_read =
             |image: &&Image| self.log.segments.get(image.segment).serial() == image.serial;
-        let images: BTreeMap<SegmentIndex, &Buffer> =
-            images.filter(is_as_read).map(|image| (image.segment, &image.bytes)).collect();
+        let images: BTreeMap<SegmentIndex, &Image> =
+            images.filter(is_as_read).map(|image| (image.segment, image)).collect();
         // Slots by place, so that adjacent ones are read together.
         let mut slots: BTreeMap<SlotIndex, SlotOfBatch> = BTreeMap::new();
         let mut bad = Vec::new();
@@ -300,10 +300,11 @@ impl Engine {
                 let (segment, slot_in_segment) = geometry.locate(*slot);
                 let checksum = self.table.checksum(*slot);
                 let wanted = SlotOfBatch { slot: *slot, line, checksum };
-                let bytes = match images.get(&segment) {
+                let image = images.get(&segment);
+                let bytes = match image {
                     Some(image) => {
                         let at = (u64::from(slot_in_segment) * LINE_SIZE) as usize;
-                        Some(&image.bytes()[at..at + LINE_SIZE as usize])
+                        Some(&image.bytes.bytes()[at..at + LINE_SIZE as usize])
                     }
                     None => self.log.slot_in_memory(*slot),
                 };
@@ -312,12 +313,12 @@ impl Engine {
                         slots.insert(*slot, wanted);
                     }
                     Some(bytes) if crc32c(bytes) == checksum => batch.put(index, *mask, bytes),
-                    Some(_) => bad.push(wanted),
+                    Some(_) => bad.push((wanted, image.and_then(|image| image.reader))),
                 }
             }
         }
-        for one in bad {
-            self.doubt_slot(one.slot);
+        for (one, reader) in bad {
+            self.doubt_slot_of(one.slot, reader);
             self.read_slots(&mut batch, vec![one], true);
         }
         let mut group: Vec<SlotOfBatch> = Vec::new();

@@ -47,7 +47,7 @@ use crate::io::IoError;
 use crate::log::SEGMENTS_RESERVED;
 use crate::log::segment::SegmentState;
 use crate::units::{
-    Duration, LINE_SIZE, Line, RecordNumber, SegmentIndex, SegmentSerial, SlotIndex, Time,
+    Duration, LINE_SIZE, LegIndex, Line, RecordNumber, SegmentIndex, SegmentSerial, SlotIndex, Time,
 };
 use crate::zero_ranges::ZeroRange;
 
@@ -162,8 +162,9 @@ struct Reading {
 struct Part {
     segment: SegmentIndex,
     serial: SegmentSerial,
-    /// None of one that was in memory.
+    /// None of one that was in memory; and who has read it.
     image: Option<Buffer>,
+    reader: Option<LegIndex>,
     lines: Vec<(Line, SlotIndex)>,
     is_complete: bool,
 }
@@ -450,7 +451,9 @@ impl Engine {
                     let image = &self.log.memory()[at..at + length];
                     let (lines, is_complete) = self.lines_of_records(segment, image);
                     let serial = self.log.segments.get(segment).serial();
-                    reading.parts.push(Part { segment, serial, image: None, lines, is_complete });
+                    let (image, reader) = (None, None);
+                    let part = Part { segment, serial, image, reader, lines, is_complete };
+                    reading.parts.push(part);
                 }
                 _ => on_disk.push(segment),
             }
@@ -485,8 +488,10 @@ impl Engine {
         match (result, buffer) {
             (Ok(()), Some(image)) => {
                 let (lines, is_complete) = self.lines_of_records(segment, image.bytes());
+                // Now: until it is looked at, another leg may read of it.
+                let reader = self.reader_of_segment(segment);
                 let image = Some(image);
-                reading.parts.push(Part { segment, serial, image, lines, is_complete });
+                reading.parts.push(Part { segment, serial, image, reader, lines, is_complete });
             }
             // One bad sector must not hold back the rest of its segment: it is searched.
             (Err(IoError::Failed), _) => {}
@@ -516,9 +521,9 @@ impl Engine {
             lines_of_first: parts.first().map_or(0, |part| part.lines.len()),
             is_complete: parts.first().is_some_and(|part| part.is_complete),
         };
-        for Part { segment, serial, image, lines, .. } in parts {
+        for Part { segment, serial, image, reader, lines, .. } in parts {
             victim.lines.extend(lines);
-            victim.images.extend(image.map(|bytes| Image { segment, serial, bytes }));
+            victim.images.extend(image.map(|bytes| Image { segment, serial, bytes, reader }));
         }
         if is_there && !is_gone {
             return self.empty(victim);
