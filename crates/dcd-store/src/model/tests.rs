@@ -250,7 +250,7 @@ async fn wrong_objects_are_not_cloned() {
 /// A machine whose clock is behind that of the one before, as far as clocks may differ, gets the
 /// store at once all the same. Found by `dcd fuzz --store`.
 async fn a_clock_that_is_behind() {
-    let (server, bucket) = new_store(1, LINES, "ahead").await;
+    let (server, _) = new_store(1, LINES, "ahead").await;
     let simulated = of_others(&server);
     let of = |ahead_millis| simulated.bucket(PREFIX, &server.connect(None), ahead_millis);
     let access = Access::Write(claim_of("ahead"));
