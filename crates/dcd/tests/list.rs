@@ -117,6 +117,12 @@ fn a_cache_that_is_gone_is_forgotten_when_somebody_says_so() {
     site.dcd(&forget).fails(1, "serves it", "kill");
     daemon.stop();
     site.dcd(&forget).fails(1, "list-h-c, and not detached", "dcd detach --cache-disk");
+    // It is there, and only cannot be read: both superblocks are damaged.
+    let whole = std::fs::read(site.path("list-h-c")).unwrap();
+    let mut damaged = whole.clone();
+    [0, 65_536].map(|superblock| damaged[superblock + 200] ^= 1);
+    std::fs::write(site.path("list-h-c"), damaged).unwrap();
+    site.dcd(&forget).fails(1, "cannot be read, and may be it", "dcd salvage");
     std::fs::remove_file(site.path("list-h-c")).unwrap();
     assert_eq!(told(&site, "list-h-c").unwrap()["state"], "missing");
     let way = told(&site, "list-h-c").unwrap()["what_to_do"].as_str().unwrap().to_owned();

@@ -135,6 +135,10 @@ impl CommandError {
                 quoted(cache_disk.as_ref()),
                 data_disk.split(", ").map(|disk| quoted(disk.as_ref())).collect::<Vec<_>>().join(" --data-disk ")
             )),
+            CommandError::ForgetUnread { cache_disk, .. } => Some(format!(
+                "try with sudo; dcd check --cache-disk {0} says what is wrong, and dcd salvage --cache-disk {0} what it holds",
+                quoted(cache_disk.as_ref())
+            )),
             CommandError::NoPair { .. } => Some("usage: dcd set [--control] CACHE [KEY=VALUE]...".into()),
             CommandError::NoCacheNamed => {
                 Some("usage: dcd set [--control] CACHE [KEY=VALUE]...; `dcd list` shows the caches".into())

@@ -234,6 +234,16 @@ pub enum CommandError {
         /// Whose it is.
         data_disk: String,
     },
+    /// It is to be forgotten, and something is there that cannot be read.
+    #[error(
+        "cache {cache} is not forgotten: what is on {cache_disk} cannot be read, and may be it"
+    )]
+    ForgetUnread {
+        /// Which.
+        cache: Uuid,
+        /// Where.
+        cache_disk: String,
+    },
     /// Nothing says which cache.
     #[error("there is a word missing: which cache?")]
     NoCacheNamed,

@@ -4,8 +4,9 @@
 //! where there is nothing to go back to: no daemon has the cache, and its cache-disk is gone, holds
 //! something else, or is parted from its data-disk. Tested by `tests/list.rs`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
+use dcd_daemon::device::shares::Place;
 use dcd_daemon::pair::book::PairBook;
 use dcd_daemon::pair::record::{PairRecord, PairState};
 use dcd_engine::Uuid;
@@ -13,6 +14,7 @@ use serde::Serialize;
 
 use super::caches::{Cache, State, caches};
 use super::{Listed, in_use};
+use crate::command::probe::{Contents, read_superblock};
 use crate::error::CommandError;
 use crate::stdout::{print, print_json};
 
@@ -62,6 +64,13 @@ fn check(cache: Uuid, listed: Option<&Cache>) -> Result<(), CommandError> {
     let cache_disk = listed.cache_disk.clone().unwrap_or_default();
     match (listed.process, listed.state) {
         (Some(process), _) => Err(CommandError::ForgetServed { cache, process }),
+        // Something is there that cannot be read, perhaps by this user: it may well be the cache.
+        (None, State::Missing)
+            if Place::of(Path::new(&cache_disk)).exists()
+                && matches!(read_superblock(Path::new(&cache_disk)), Contents::Unknown(_)) =>
+        {
+            Err(CommandError::ForgetUnread { cache, cache_disk })
+        }
         (None, State::Detached | State::GivenUp | State::Missing) => Ok(()),
         (None, _) => Err(CommandError::ForgetPresent {
             cache,
