@@ -120,7 +120,9 @@ fn a_cache_that_is_gone_is_forgotten_when_somebody_says_so() {
     // It is there, and only cannot be read: both superblocks are damaged.
     let whole = std::fs::read(site.path("list-h-c")).unwrap();
     let mut damaged = whole.clone();
-    [0, 65_536].map(|superblock| damaged[superblock + 200] ^= 1);
+    for superblock in [0, 65_536] {
+        damaged[superblock + 200] ^= 1;
+    }
     std::fs::write(site.path("list-h-c"), damaged).unwrap();
     site.dcd(&forget).fails(1, "cannot be read, and may be it", "dcd salvage");
     std::fs::remove_file(site.path("list-h-c")).unwrap();
