@@ -24,6 +24,8 @@ const CLIENT_BYTES: u64 = BYTES_IN_FLIGHT_MAX as u64;
 const FUSE_BYTES: u64 = 512 << 20;
 /// The kernel has so many requests under way on a ublk device, each with a buffer.
 const UBLK_BYTES: u64 = QUEUE_DEPTH as u64 * IO_BYTES_MAX as u64;
+/// Most bytes of a destage batch.
+const BATCH_BYTES: u64 = 8 << 20;
 /// Its code, stacks of its threads, rings and histograms.
 const PROGRAM_BYTES: u64 = 24 << 20;
 
@@ -43,6 +45,12 @@ impl MemoryNeed {
             most => most,
         };
         let has_clean_lines = config.hot_blocks && config.index_bytes_max == 0;
+        // Where windows are kept several segments may be read at a time, as many as a batch takes;
+        // with an index within a budget never.
+        let victims = match config.keeps_windows && config.index_bytes_max == 0 {
+            true => geometry.segment_size_bytes.max(BATCH_BYTES),
+            false => geometry.segment_size_bytes,
+        };
         let parts = vec![
             ("program", PROGRAM_BYTES),
             // And the segments.
@@ -57,7 +65,7 @@ impl MemoryNeed {
             // Pieces of the one that is read or written, and a bit for each slot; what the log
             // holds behind it, at worst records of one line each in an eighth of the segments.
             ("checkpoint", (16 << 20) + slots / 8 + slots * 16 + copy_slots * LINE_SIZE / 248),
-            ("destage batch", (8 << 20) + geometry.segment_size_bytes),
+            ("destage batch", BATCH_BYTES + victims),
             ("FUSE", only(clients.fuse, FUSE_BYTES)),
             ("ublk", only(clients.ublk, UBLK_BYTES)),
             ("vhost-user", only(clients.vhost_user, BYTES_UNDER_WAY_MAX)),
@@ -115,6 +123,10 @@ mod tests {
         let clients = Clients { nbd: true, fuse: false, ublk: false, vhost_user: false };
         let mut need = MemoryNeed::of(&geometry, &config, clients);
         let total = need.total();
+        // Segments of 1 MiB: seven more of them are read at a time where windows are kept.
+        let of_windows = EngineConfig { keeps_windows: true, ..config.clone() };
+        let of_windows = MemoryNeed::of(&geometry, &of_windows, clients);
+        assert_eq!(of_windows.total(), total + (7 << 20));
         // docs/architecture.md: 21 MiB for each GiB at worst, 24 MiB of program, 16 MiB of segment
         // buffers and as much for checkpoints, 9 MiB of a batch.
         assert!((60 << 20..100 << 20).contains(&total), "{}", need.words());
