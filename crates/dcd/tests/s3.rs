@@ -199,11 +199,12 @@ fn the_store_alone_is_a_prefix(it: &mut InStore, kills: u64) {
     let seed = seed() ^ 0x7333;
     let mut random = Random::new(seed);
     it.create("--size 4M");
+    // Those that the store has not shown yet, behind `base`, which it shows.
     let mut ops: Vec<Op> = Vec::new();
     let mut pending: Option<Op> = None;
     let mut volume = vec![0; MIX.volume as usize];
     let mut base = volume.clone();
-    let (mut shown, mut points) = (0, 0);
+    let (mut requests, mut points) = (0, 0);
     let mut killed = Killed::default();
     for kill in 0..kills {
         let daemon = it.serve();
@@ -223,6 +224,7 @@ fn the_store_alone_is_a_prefix(it: &mut InStore, kills: u64) {
             client.do_op(&op).unwrap_or_else(|e| panic!("seed {seed}, {kill}, {op:?}: {e:?}"));
             op.apply(&mut volume);
             ops.push(op);
+            requests += 1;
             if number == trouble_at {
                 match (&mut it.server, random.below(4)) {
                     (_, 0) => {}
@@ -262,19 +264,17 @@ fn the_store_alone_is_a_prefix(it: &mut InStore, kills: u64) {
         }
         let image = it.image();
         let with_pending: Vec<Op> = ops.iter().chain(&pending).cloned().collect();
-        let point = find_prefix(&image, &base, &with_pending[shown..])
+        let point = find_prefix(&image, &base, &with_pending)
             .unwrap_or_else(|e| panic!("seed {seed}, kill {kill}: {e}"));
         points += usize::from(point > 0);
-        shown += point;
         base = image;
-        if shown > ops.len() {
-            let op = pending.take().expect("it is shown");
-            op.apply(&mut volume);
-            ops.push(op);
+        if point > ops.len() {
+            pending.take().expect("it is shown").apply(&mut volume);
         }
+        ops.drain(..point.min(ops.len()));
     }
     assert_eq!(it.site.dcd(&format!("store check {}", it.store)).ok(), "ok\n");
-    println!("{points} points, {} requests, {killed:?}, seed {seed}", ops.len());
+    println!("{points} points, {requests} requests, {killed:?}, seed {seed}");
     assert!(points as u64 * 4 >= kills, "{points} points of the order were seen in {kills} lives");
 
     // Another cache takes it, as if the machine was lost: all of it, and the old one is refused.
