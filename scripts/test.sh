@@ -54,6 +54,6 @@ if [ "$status" != 0 ] && [ "$failed" = 0 ]; then
 fi
 # Said again here, where they are looked for.
 [ -z "$reasons" ] || printf '%s\n' "$reasons"
-grep -E '^test .* \.\.\. FAILED|--- FAILED|^failed: ' "$log"
+grep -E '^test .* \.\.\. FAILED|--- FAILED|^(failed|flaky): ' "$log"
 echo "$((passed - skipped)) passed, $failed failed, $skipped skipped"
 exit "$status"

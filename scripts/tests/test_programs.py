@@ -1,4 +1,8 @@
 """What a failed test program said is found among what it and others printed."""
+import contextlib
+import io
+import os
+import tempfile
 import unittest
 from importlib.machinery import SourceFileLoader
 from importlib.util import module_from_spec, spec_from_loader
@@ -43,3 +47,47 @@ class Panics(unittest.TestCase):
 
     def test_nothing_is_said_of_what_holds(self) -> None:
         self.assertEqual(programs.panics("test a ... ok\n"), [])
+
+
+def runs(directory: str, *scripts: tuple[str, str]) -> "programs.Runs":
+    """What becomes of programs; each is the text of a shell script."""
+    found = []
+    for number, (package, script) in enumerate(scripts):
+        path = os.path.join(directory, f"p{number}")
+        with open(path, "w") as file:
+            file.write(f"#!/bin/sh\n{script}\n")
+        os.chmod(path, 0o755)
+        found.append(programs.Program(package, f"p{number}", path, directory))
+    ran = programs.Runs(found)
+    for computes in (True, False):
+        ran.run_lane(computes)
+    ran.run_again()
+    return ran
+
+
+FAILS = "echo; echo test a ... FAILED; echo test result: FAILED. 0 passed; exit 101"
+
+
+class Again(unittest.TestCase):
+    def ran(self, *scripts: tuple[str, str]) -> "programs.Runs":
+        with tempfile.TemporaryDirectory() as directory, contextlib.redirect_stdout(io.StringIO()):
+            return runs(directory, *scripts)
+
+    def test_what_holds_alone_is_flaky_and_counted_once(self) -> None:
+        once = f"if [ -e been ]; then echo; echo test result: ok. 1 passed; exit; fi; touch been; {FAILS}"
+        ran = self.ran(("dcd", once), ("dcd", "exit 0"))
+        self.assertEqual((len(ran.flaky), ran.failed), (1, []))
+        self.assertEqual(ran.flaky[0][1], ["exit code 101", "test a ... FAILED"])
+
+    def test_what_fails_twice_has_failed(self) -> None:
+        ran = self.ran(("dcd", FAILS))
+        self.assertEqual((ran.flaky, len(ran.failed)), ([], 1))
+
+    def test_what_computes_has_no_second_run(self) -> None:
+        once = f"if [ -e been ]; then exit; fi; touch been; {FAILS}"
+        ran = self.ran(("dcd-engine", once))
+        self.assertEqual((ran.flaky, len(ran.failed)), ([], 1))
+
+    def test_a_first_run_is_not_counted(self) -> None:
+        text = "running 1 test\ntest a ... FAILED\n\ntest result: FAILED. 0 passed; 1 failed\n"
+        self.assertNotRegex(programs.once(text), r"(?m)^test result:|FAILED$")

@@ -13,7 +13,7 @@ use common::nbd::Nbd;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Two caches, `a` and `b`, each with a file that says how it is served.
 fn two() -> Folder {

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 pub mod nbd;
 
 /// How long a daemon may take to end.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A folder that is removed at the end of the test.
 pub struct Folder(PathBuf);

@@ -29,10 +29,10 @@ use rustix::process::{Pid, Signal};
 pub use serde_json::Value;
 
 /// Longest wait for anything that should happen at once.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Longest run of an outside tool.
-const TOOL_SECONDS: &str = "120";
+const TOOL_SECONDS: &str = "240";
 
 /// Waits until `condition` gives something; panics with `what` after [`PATIENCE`].
 pub fn until<T>(what: &str, mut condition: impl FnMut() -> Option<T>) -> T {
@@ -161,7 +161,7 @@ impl Site {
     pub fn dcd(&self, line: &str) -> Outcome {
         let mut arguments = vec![env!("CARGO_BIN_EXE_dcd")];
         arguments.extend(line.split_whitespace());
-        let seconds = if line.starts_with("serve") { "10" } else { TOOL_SECONDS };
+        let seconds = if line.starts_with("serve") { "30" } else { TOOL_SECONDS };
         Outcome::of(line, self.try_tool_for(seconds, arguments[0], &arguments[1..]))
     }
 
