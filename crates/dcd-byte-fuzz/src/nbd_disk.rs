@@ -2,8 +2,8 @@
 //! with facts that can be reckoned with, or with words that may be shown; no request is answered
 //! twice, and a read that has ended well has each of its bytes from the server.
 //!
-//! The first byte: negotiation (odd) or replies, which are a small program; in which pieces they
-//! come, and whether they may be structured.
+//! The first byte: negotiation (odd), with TLS or without, or replies, which are a small program; in
+//! which pieces they come, and whether they may be structured.
 
 use dcd_protocol::nbd::negotiation::{Negotiation, Step};
 use dcd_protocol::nbd::replies::{Asked, Asks, ReplyReader};
@@ -24,16 +24,18 @@ pub(crate) fn run(input: &[u8]) {
     let mut program = Input(input);
     let how = program.u8();
     match how & 1 {
-        1 => negotiate(program.0),
+        1 => negotiate(program.0, how & 8 != 0),
         _ => replies(&mut program, how & 2 != 0, [usize::MAX, 1, 7, 33][usize::from(how >> 2 & 3)]),
     }
 }
 
-fn negotiate(mut said: &[u8]) {
-    let mut negotiation = Negotiation::new("an export");
+fn negotiate(mut said: &[u8], with_tls: bool) {
+    let mut negotiation = Negotiation::new("an export", with_tls);
     loop {
         match negotiation.step() {
             Step::Send(bytes) => assert!(!bytes.is_empty() && bytes.len() < 100),
+            // What follows would be encrypted; here it is as it comes.
+            Step::Secure => negotiation.secured(),
             Step::Receive(count) => {
                 assert!(count > 0 && count < 64 << 10, "a bounded answer");
                 let Some((now, later)) = said.split_at_checked(count) else { return };
@@ -158,6 +160,9 @@ pub(crate) fn seeds() -> Vec<Vec<u8>> {
     agreement.extend(reply(7, 3, &[0, 3, 0, 0, 0, 1, 0, 0, 16, 0, 0, 16, 0, 0]));
     agreement.extend(reply(7, 3, &[0, 0, 0, 0, 0, 0, 0, 16, 0, 0, 1, 13]));
     agreement.extend(reply(7, 1, &[]));
+    let mut secured = agreement.clone();
+    secured[0] |= 8;
+    secured.splice(19..19, reply(5, 1, &[]));
     vec![
         agreement,
         b"\x01HTTP/1.1 400 Bad Request\r\n".to_vec(),
@@ -168,5 +173,6 @@ pub(crate) fn seeds() -> Vec<Vec<u8>> {
         // The same bytes twice; an error in the middle.
         vec![6, 1, 0, 0, 0, 200, 0, 1, 0, 100, 0, 200, 0],
         vec![10, 1, 1, 0, 0, 200, 0, 4, 1, 8, 5, 0x83, 1],
+        secured,
     ]
 }

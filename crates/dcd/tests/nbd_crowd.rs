@@ -7,7 +7,6 @@
 mod harness;
 
 use std::collections::VecDeque;
-use std::fs;
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, SocketAddrV4, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -288,11 +287,7 @@ fn who_negotiates_takes_no_place_of_those_who_transmit() {
 /// Disks, certificates, and how to serve with them.
 fn site_of_tls() -> (Site, String) {
     let site = Site::new("16M", 16 << 20);
-    let document = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/nbd.md");
-    let document = fs::read_to_string(document).unwrap();
-    let recipe = document.split("```sh\n").nth(1).and_then(|rest| rest.split("```").next());
-    fs::create_dir_all(site.path("pki")).unwrap();
-    site.tool("sh", &["-c", &format!("cd pki && set -e\n{}", recipe.unwrap())]);
+    site.make_certificates("pki");
     let keys =
         "--tls-cert pki/server-cert.pem --tls-key pki/server-key.pem --tls-ca pki/ca-cert.pem";
     (site, format!("{SERVE} {keys}"))

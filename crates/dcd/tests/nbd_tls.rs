@@ -20,18 +20,8 @@ const TLS: &str =
 /// A site with the certificates of the document in `pki`.
 fn site(data_bytes: u64) -> Site {
     let site = Site::new("16M", data_bytes);
-    make_certificates(&site, "pki");
+    site.make_certificates("pki");
     site
-}
-
-fn make_certificates(site: &Site, directory: &str) {
-    let document = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/nbd.md");
-    let document = fs::read_to_string(document).unwrap();
-    let recipe =
-        document.split("```sh\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
-    assert!(recipe.contains("openssl"));
-    fs::create_dir_all(site.path(directory)).unwrap();
-    site.tool("sh", &["-c", &format!("cd {directory} && set -e\n{recipe}")]);
 }
 
 /// Serves over TLS; the port.
@@ -130,7 +120,7 @@ fn clients_without_a_good_certificate_are_refused_and_the_server_goes_on() {
     let test = "clients_without_a_good_certificate_are_refused_and_the_server_goes_on";
     skip_without!(test, "nbdinfo", "nbdsh", "openssl");
     let site = site(4 * MIB);
-    make_certificates(&site, "strangers");
+    site.make_certificates("strangers");
     let (daemon, port) = serve(&site, TLS);
     let mut refused = 0;
     let mut fails = |arguments: &[&str], words: &str| {
@@ -186,7 +176,7 @@ fn renewed_certificates_are_read_and_bad_ones_are_not_used() {
     skip_without!("renewed_certificates_are_read_and_bad_ones_are_not_used", "nbdinfo", "openssl");
     let site = site(4 * MIB);
     let (daemon, port) = serve(&site, TLS);
-    make_certificates(&site, "new");
+    site.make_certificates("new");
     let connects =
         |directory| site.try_tool("nbdinfo", &[uri(&site, port, directory)]).status.success();
     assert!(connects("pki") && !connects("new"));
@@ -209,7 +199,7 @@ fn renewed_certificates_are_read_and_bad_ones_are_not_used() {
 fn files_that_are_no_good_are_told_before_anything_is_opened() {
     skip_without!("files_that_are_no_good_are_told_before_anything_is_opened", "openssl");
     let site = site(4 * MIB);
-    make_certificates(&site, "other");
+    site.make_certificates("other");
     fs::write(site.path("empty.pem"), "").unwrap();
     fs::write(site.path("cut.pem"), "-----BEGIN CERTIFICATE-----\nMIIB\n").unwrap();
     fs::create_dir(site.path("directory.pem")).unwrap();

@@ -277,7 +277,6 @@ fn servers_that_cannot_be_used_are_refused() {
     refused(&site, URI, "cannot connect to v.sock", "nbdinfo --list");
     refused(&site, "nbd://127.0.0.1:1/x", "Connection refused", "host, port");
     refused(&site, "nbd://no.such.host.invalid/x", "is not known", "give an address");
-    refused(&site, "nbds://h/x", "NBD with TLS", "tunnel");
     refused(&site, "nbd://h:99999/x", "a port from 1 to 65535", "nbd://HOST");
     refused(&site, "nbd+unix:///x", "?socket=PATH", "nbd+unix:///EXPORT");
     for (say, words) in [

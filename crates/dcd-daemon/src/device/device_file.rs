@@ -36,6 +36,7 @@ use crate::device::identity::DiskIdentity;
 use crate::device::mounts::{mounted_at, mounts, swaps};
 use crate::device::network::{self, Mark, NbdUri, NetworkDisk, NetworkProblem};
 use crate::device::shares::{self, DirectoryChange, Place, ShareProblem, disk_of};
+pub use crate::process::shell::quoted;
 
 /// A file of an odd size that is smaller than this is hardly a disk image with its end missing.
 const IMAGE_BYTES_MIN: u64 = 64 << 10;
@@ -242,20 +243,6 @@ pub fn missing_hint(path: &Path) -> String {
             format!("check the name: there is no directory {}", parent.display())
         }
         _ => format!("check the name, or make a file: truncate -s 1G {}", quoted(path)),
-    }
-}
-
-/// A path as a shell takes it.
-pub fn quoted(path: &Path) -> String {
-    let text = path.to_string_lossy();
-    let is_plain = |it: char| it.is_alphanumeric() || "/._-+,:@%=".contains(it);
-    match text.chars().all(is_plain) && !text.starts_with('-') {
-        true => text.into_owned(),
-        // A name that begins with a hyphen would be a flag; one with a scheme is no file.
-        false => {
-            let prefix = if text.starts_with('-') { "./" } else { "" };
-            format!("{prefix}'{}'", text.replace('\'', "'\\''"))
-        }
     }
 }
 

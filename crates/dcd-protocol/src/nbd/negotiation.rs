@@ -4,6 +4,8 @@
 //! greeting -> flags, STRUCTURED_REPLY -> ACK or an error -> GO(name, BLOCK_SIZE) -> facts.. -> ACK
 //! ```
 //!
+//! With TLS, STARTTLS comes first, and nothing else is said before it is answered with yes.
+//!
 //! [`Negotiation::step`] says what is to be sent and how many bytes are to be received; never is
 //! more asked for than belongs to the negotiation, so that nothing has to be given back.
 
@@ -74,6 +76,14 @@ pub enum NegotiationError {
     /// It wants TLS.
     #[error("the server serves this only with TLS")]
     Tls,
+    /// It has none.
+    #[error("the server has no TLS (reply {reply:#x}){words}")]
+    NoTls {
+        /// Its reply.
+        reply: u32,
+        /// What it says.
+        words: ServerWords,
+    },
     /// There is no such export.
     #[error("the server has no such export{0}")]
     Unknown(ServerWords),
@@ -124,6 +134,9 @@ pub enum Step {
     Send(Vec<u8>),
     /// Receive exactly so many bytes, and bring them to [`Negotiation::received`].
     Receive(usize),
+    /// Secure the connection: what is sent and received from now on is a record of TLS. Then call
+    /// [`Negotiation::secured`].
+    Secure,
     /// Both agree; requests follow.
     Agreed(ExportFacts),
 }
@@ -134,12 +147,14 @@ enum State {
     ReplyHeader(u32),
     /// The payload of a reply to this option, and which.
     Payload(u32, u32, usize),
+    Securing,
     Agreed,
 }
 
 /// See the module.
 pub struct Negotiation {
     export: String,
+    with_tls: bool,
     state: State,
     to_send: Option<Vec<u8>>,
     replies: u32,
@@ -149,14 +164,15 @@ pub struct Negotiation {
 }
 
 impl Negotiation {
-    /// About the export of this name.
+    /// About the export of this name, with TLS or without.
     ///
     /// # Panics
     /// If it is longer than [`STRING_MAX`]: no URI has one.
-    pub fn new(export: &str) -> Negotiation {
+    pub fn new(export: &str, with_tls: bool) -> Negotiation {
         assert!(export.len() <= STRING_MAX, "a name of {} bytes", export.len());
         Negotiation {
             export: export.to_owned(),
+            with_tls,
             state: State::Greeting,
             to_send: None,
             replies: 0,
@@ -175,8 +191,18 @@ impl Negotiation {
             State::Greeting => Step::Receive(size_of::<Greeting>()),
             State::ReplyHeader(_) => Step::Receive(size_of::<OptionReplyHeader>()),
             State::Payload(_, _, length) => Step::Receive(length),
+            State::Securing => Step::Secure,
             State::Agreed => Step::Agreed(self.facts()),
         }
+    }
+
+    /// The connection is secure, as [`Step::Secure`] has asked for.
+    ///
+    /// # Panics
+    /// If nobody has asked.
+    pub fn secured(&mut self) {
+        assert!(matches!(self.state, State::Securing), "nobody has asked for it");
+        self.ask(option::STRUCTURED_REPLY, option_bytes(option::STRUCTURED_REPLY, &[]));
     }
 
     /// Takes what was received: as many bytes as [`Negotiation::step`] asked for.
@@ -214,6 +240,7 @@ impl Negotiation {
                 }
             }
             State::Payload(asked, reply, _) => self.replied(asked, reply, bytes),
+            State::Securing => Err(NegotiationError::Protocol("bytes before the handshake of TLS")),
             State::Agreed => Err(NegotiationError::Protocol("bytes behind the agreement")),
         }
     }
@@ -229,17 +256,32 @@ impl Negotiation {
             return Err(NegotiationError::OldStyle);
         }
         let flags = u32::from(greeting.flags.get() & (FLAG_FIXED_NEWSTYLE | FLAG_NO_ZEROES));
+        let first = if self.with_tls { option::STARTTLS } else { option::STRUCTURED_REPLY };
         let mut hello = flags.to_be_bytes().to_vec();
-        hello.extend(option_bytes(option::STRUCTURED_REPLY, &[]));
-        self.to_send = Some(hello);
-        self.state = State::ReplyHeader(option::STRUCTURED_REPLY);
+        hello.extend(option_bytes(first, &[]));
+        self.ask(first, hello);
         Ok(())
+    }
+
+    /// Sends this and waits for the replies to that option.
+    fn ask(&mut self, option: u32, bytes: Vec<u8>) {
+        self.replies = 0;
+        self.to_send = Some(bytes);
+        self.state = State::ReplyHeader(option);
     }
 
     fn replied(&mut self, asked: u32, reply: u32, payload: &[u8]) -> Result<(), NegotiationError> {
         self.state = State::ReplyHeader(asked);
         if reply == option_reply::ERR_TLS_REQD {
             return Err(NegotiationError::Tls);
+        }
+        if asked == option::STARTTLS {
+            // What else comes in the clear anybody may have put there.
+            if reply != option_reply::ACK || !payload.is_empty() {
+                return Err(NegotiationError::NoTls { reply, words: ServerWords::of(payload) });
+            }
+            self.state = State::Securing;
+            return Ok(());
         }
         if asked == option::STRUCTURED_REPLY {
             // Whoever does not know it answers simply.
@@ -248,9 +290,7 @@ impl Negotiation {
             if !self.structured && !is_error {
                 return Err(NegotiationError::Protocol("a strange reply to STRUCTURED_REPLY"));
             }
-            self.replies = 0;
-            self.to_send = Some(self.go());
-            self.state = State::ReplyHeader(option::GO);
+            self.ask(option::GO, self.go());
             return Ok(());
         }
         match reply {
@@ -361,11 +401,19 @@ mod tests {
 
     /// What comes of a server that says this.
     fn negotiate(said: &[Vec<u8>]) -> Result<ExportFacts, Option<NegotiationError>> {
-        let (mut negotiation, said) = (Negotiation::new("x"), said.concat());
+        talk(Negotiation::new("x", false), said)
+    }
+
+    fn talk(
+        mut negotiation: Negotiation,
+        said: &[Vec<u8>],
+    ) -> Result<ExportFacts, Option<NegotiationError>> {
+        let said = said.concat();
         let mut rest = &said[..];
         loop {
             match negotiation.step() {
                 Step::Send(bytes) => assert!(!bytes.is_empty()),
+                Step::Secure => negotiation.secured(),
                 Step::Receive(count) if count > rest.len() => return Err(None),
                 Step::Receive(count) => {
                     let (now, later) = rest.split_at(count);
@@ -402,6 +450,37 @@ mod tests {
         let facts = negotiate(&[greeting(1), simple, export(512, 3), end]).unwrap();
         assert!(!facts.structured && facts.is_read_only() && !facts.can_multi_conn());
         assert_eq!((facts.minimum_block, facts.maximum_payload), (512, 32 << 20));
+    }
+
+    #[test]
+    fn tls_comes_before_all_else() {
+        let starts = reply(option::STARTTLS, option_reply::ACK, &[]);
+        let structured = reply(option::STRUCTURED_REPLY, option_reply::ACK, &[]);
+        let end = reply(option::GO, option_reply::ACK, &[]);
+        let mut negotiation = Negotiation::new("x", true);
+        assert_eq!(negotiation.step(), Step::Receive(18));
+        negotiation.received(&greeting(3)).unwrap();
+        let Step::Send(hello) = negotiation.step() else { panic!("it is greeted") };
+        assert_eq!(hello[4..], option_bytes(option::STARTTLS, &[]));
+        assert_eq!(negotiation.step(), Step::Receive(20));
+        negotiation.received(&starts).unwrap();
+        assert_eq!(negotiation.step(), Step::Secure);
+        assert!(negotiation.received(&structured).is_err(), "not in the clear");
+
+        let secured = || Negotiation::new("x", true);
+        let said = [greeting(3), starts, structured.clone(), export(512, 1), end];
+        assert!(talk(secured(), &said).is_ok());
+        for answer in [
+            reply(option::STARTTLS, option_reply::ERR_UNSUP, b"no"),
+            reply(option::STARTTLS, option_reply::ERR_POLICY, &[]),
+            reply(option::STARTTLS, option_reply::ACK, b"more"),
+        ] {
+            let failed = talk(secured(), &[greeting(3), answer]).unwrap_err().unwrap();
+            assert!(matches!(failed, NegotiationError::NoTls { .. }), "{failed}");
+        }
+        // Somebody who answers as if nothing had been asked.
+        let failed = talk(secured(), &[greeting(3), structured]).unwrap_err().unwrap();
+        assert!(matches!(failed, NegotiationError::Protocol(_)), "{failed}");
     }
 
     #[test]

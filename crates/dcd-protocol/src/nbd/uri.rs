@@ -3,6 +3,7 @@
 //! ```text
 //! nbd://HOST[:PORT][/EXPORT]                  TCP; port 10809 if none is given
 //! nbd+unix://[/EXPORT]?socket=PATH            a unix socket
+//! nbds://..., nbds+unix://...                 the same with TLS: tls-certificates=DIRECTORY, tls-hostname=NAME
 //! s3://BUCKET/PREFIX                          an object store, which a process of dcd serves ([`crate::store`])
 //! ```
 //!
@@ -50,6 +51,16 @@ impl fmt::Display for Server {
     }
 }
 
+/// With what a connection is secured.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct UriTls {
+    /// The directory with `ca-cert.pem`, the authority of the server, and, for a server that asks
+    /// for them, `client-cert.pem` and `client-key.pem`: the names that libnbd and QEMU have.
+    pub certificates: PathBuf,
+    /// The name that the server's certificate has to have, if it is not that of the host.
+    pub hostname: Option<String>,
+}
+
 /// An export of a server.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct NbdUri {
@@ -57,6 +68,8 @@ pub struct NbdUri {
     pub server: Server,
     /// Its name; may be empty.
     pub export: String,
+    /// TLS, or none.
+    pub tls: Option<UriTls>,
 }
 
 /// What is wrong with a URI.
@@ -65,14 +78,16 @@ pub enum UriError {
     /// No object store.
     #[error("{0}")]
     Store(#[from] StoreNameError),
-    /// Encrypted.
-    #[error("{scheme}:// is NBD with TLS, which dcd does not speak to a disk")]
-    Tls {
+    /// TLS without an authority.
+    #[error("{scheme}:// needs ?tls-certificates=DIRECTORY with the authority of the server")]
+    Certificates {
         /// Its scheme.
         scheme: String,
     },
     /// Another way to a server.
-    #[error("{scheme:?} is no way to a server that dcd knows: expected nbd:// or nbd+unix://")]
+    #[error(
+        "{scheme:?} is no way to a server that dcd knows: expected nbd://, nbds://, nbd+unix:// or nbds+unix://"
+    )]
     Scheme {
         /// What stands there.
         scheme: String,
@@ -130,9 +145,10 @@ impl UriError {
     /// What to do about it.
     pub fn hint(&self) -> String {
         match self {
-            UriError::Tls { .. } => "lead the connection through a tunnel (stunnel, WireGuard, ssh -L), and name its near \
-                 end with nbd:// or nbd+unix://"
-                .into(),
+            UriError::Certificates { scheme } => format!(
+                "{scheme}://...?tls-certificates=DIRECTORY, with ca-cert.pem in it, and client-cert.pem and client-key.pem \
+                 if the server asks for them"
+            ),
             UriError::Store(error) => error.hint(),
             UriError::Encoding { .. } | UriError::Parameter { .. } => {
                 "write ? as %3F, # as %23, % as %25 and a space as %20 in a name".into()
@@ -157,13 +173,19 @@ pub fn looks_like_uri(text: &[u8]) -> bool {
 impl NbdUri {
     /// The same for a process with another working directory.
     pub fn absolute(&self) -> NbdUri {
+        let absolute = |path: &Path| std::path::absolute(path).unwrap_or_else(|_| path.into());
         let server = match &self.server {
-            Server::Unix(path) => {
-                Server::Unix(std::path::absolute(path).unwrap_or_else(|_| path.clone()))
-            }
+            Server::Unix(path) => Server::Unix(absolute(path)),
             other => other.clone(),
         };
-        NbdUri { server, export: self.export.clone() }
+        let tls = self.tls.clone();
+        let tls = tls.map(|tls| UriTls { certificates: absolute(&tls.certificates), ..tls });
+        NbdUri { server, export: self.export.clone(), tls }
+    }
+
+    /// The same export, whether the way to it is secured or not.
+    pub fn without_tls(&self) -> NbdUri {
+        NbdUri { tls: None, ..self.clone() }
     }
 
     /// If it is an object store: that.
@@ -189,14 +211,16 @@ impl FromStr for NbdUri {
 
     fn from_str(text: &str) -> Result<NbdUri, UriError> {
         if looks_like_store(text.as_bytes()) {
-            return Ok(NbdUri { server: Server::Store(text.parse()?), export: String::new() });
+            let server = Server::Store(text.parse()?);
+            return Ok(NbdUri { server, export: String::new(), tls: None });
         }
         let (scheme, rest) = text.split_once("://").unwrap_or((text, ""));
         let scheme = scheme.to_ascii_lowercase();
-        let is_unix = match scheme.as_str() {
-            "nbd" => false,
-            "nbd+unix" => true,
-            "nbds" | "nbds+unix" | "nbds+vsock" => return Err(UriError::Tls { scheme }),
+        let (is_unix, is_tls) = match scheme.as_str() {
+            "nbd" => (false, false),
+            "nbd+unix" => (true, false),
+            "nbds" => (false, true),
+            "nbds+unix" => (true, true),
             _ => return Err(UriError::Scheme { scheme }),
         };
         if let Some((_, fragment)) = rest.split_once('#') {
@@ -213,8 +237,9 @@ impl FromStr for NbdUri {
         if export.len() > STRING_MAX {
             return Err(UriError::ExportLength { found: export.len() });
         }
-        let socket = socket_of(query)?;
-        let server = match (is_unix, socket) {
+        let query = Query::of(query)?;
+        let tls = query.tls(scheme, is_tls)?;
+        let server = match (is_unix, query.socket()?) {
             (true, Some(path)) if authority.is_empty() => Server::Unix(path),
             (true, Some(_)) => return Err(UriError::HostOfSocket { found: authority.to_owned() }),
             (true, None) => return Err(UriError::Socket),
@@ -223,7 +248,7 @@ impl FromStr for NbdUri {
             }
             (false, None) => tcp_of(authority)?,
         };
-        Ok(NbdUri { server, export })
+        Ok(NbdUri { server, export, tls })
     }
 }
 
@@ -271,20 +296,61 @@ fn tcp_of(authority: &str) -> Result<Server, UriError> {
     Ok(Server::Tcp { host, port })
 }
 
-/// The one parameter that there is.
-fn socket_of(query: Option<&str>) -> Result<Option<PathBuf>, UriError> {
-    let mut socket = None;
-    for part in query.iter().flat_map(|query| query.split('&')).filter(|part| !part.is_empty()) {
-        match part.split_once('=') {
-            Some(("socket", path)) if socket.is_none() => socket = Some(decoded(path)?),
-            _ => return Err(UriError::Parameter { found: part.to_owned() }),
+/// What stands behind the question mark, decoded.
+#[derive(Default)]
+struct Query {
+    socket: Option<Vec<u8>>,
+    certificates: Option<Vec<u8>>,
+    hostname: Option<Vec<u8>>,
+}
+
+impl Query {
+    fn of(text: Option<&str>) -> Result<Query, UriError> {
+        let mut query = Query::default();
+        for part in text.iter().flat_map(|text| text.split('&')).filter(|part| !part.is_empty()) {
+            let unknown = || UriError::Parameter { found: part.to_owned() };
+            let (key, value) = part.split_once('=').ok_or_else(unknown)?;
+            let place = match key {
+                "socket" => &mut query.socket,
+                "tls-certificates" => &mut query.certificates,
+                "tls-hostname" => &mut query.hostname,
+                _ => return Err(unknown()),
+            };
+            if place.replace(decoded(value)?).is_some() {
+                return Err(unknown());
+            }
+        }
+        Ok(query)
+    }
+
+    fn socket(self) -> Result<Option<PathBuf>, UriError> {
+        let Some(path) = self.socket else { return Ok(None) };
+        if path.is_empty() || path.len() > SOCKET_PATH_MAX || path.contains(&0) {
+            return Err(UriError::Socket);
+        }
+        Ok(Some(std::ffi::OsString::from_vec(path).into()))
+    }
+
+    fn tls(&self, scheme: String, is_tls: bool) -> Result<Option<UriTls>, UriError> {
+        let hostname = self.hostname.as_ref().map(|name| {
+            let text = String::from_utf8_lossy(name).into_owned();
+            let is_name = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_graphic());
+            match is_name {
+                true => Ok(text),
+                false => Err(UriError::Parameter { found: format!("tls-hostname={text:?}") }),
+            }
+        });
+        let hostname = hostname.transpose()?;
+        match (is_tls, &self.certificates) {
+            (true, Some(path)) if !path.is_empty() && !path.contains(&0) => {
+                let certificates = std::ffi::OsString::from_vec(path.clone()).into();
+                Ok(Some(UriTls { certificates, hostname }))
+            }
+            (true, _) => Err(UriError::Certificates { scheme }),
+            (false, None) if hostname.is_none() => Ok(None),
+            (false, _) => Err(UriError::Parameter { found: format!("tls-... of {scheme}://") }),
         }
     }
-    let Some(path) = socket else { return Ok(None) };
-    if path.is_empty() || path.len() > SOCKET_PATH_MAX || path.contains(&0) {
-        return Err(UriError::Socket);
-    }
-    Ok(Some(std::ffi::OsString::from_vec(path).into()))
 }
 
 /// Bytes that were percent-encoded.
@@ -326,22 +392,30 @@ impl fmt::Display for Encoded<'_> {
 impl fmt::Display for NbdUri {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let export = Encoded(self.export.as_bytes(), b"-._~/:@!$'()*+,;=");
+        let path = |path: &'_ Path| Encoded(path.as_os_str().as_bytes(), b"-._~/:@,+").to_string();
+        let scheme = if self.tls.is_some() { "nbds" } else { "nbd" };
         match &self.server {
             Server::Tcp { host, port } => {
                 match host.contains(':') {
-                    true => write!(f, "nbd://[{}]", Encoded(host.as_bytes(), b":.-_"))?,
-                    false => write!(f, "nbd://{}", Encoded(host.as_bytes(), b".-_"))?,
+                    true => write!(f, "{scheme}://[{}]", Encoded(host.as_bytes(), b":.-_"))?,
+                    false => write!(f, "{scheme}://{}", Encoded(host.as_bytes(), b".-_"))?,
                 }
                 if *port != DEFAULT_PORT {
                     write!(f, ":{port}")?;
                 }
-                write!(f, "/{export}")
+                write!(f, "/{export}")?;
             }
-            Server::Unix(path) => {
-                let path = Encoded(Path::as_os_str(path).as_bytes(), b"-._~/:@,+");
-                write!(f, "nbd+unix:///{export}?socket={path}")
+            Server::Unix(socket) => {
+                write!(f, "{scheme}+unix:///{export}?socket={}", path(socket))?;
             }
-            Server::Store(name) => write!(f, "{name}"),
+            Server::Store(name) => write!(f, "{name}")?,
+        }
+        let Some(tls) = &self.tls else { return Ok(()) };
+        let begin = if matches!(self.server, Server::Unix(_)) { '&' } else { '?' };
+        write!(f, "{begin}tls-certificates={}", path(&tls.certificates))?;
+        match &tls.hostname {
+            Some(name) => write!(f, "&tls-hostname={}", Encoded(name.as_bytes(), b":.-_")),
+            None => Ok(()),
         }
     }
 }
@@ -351,11 +425,17 @@ mod tests {
     use super::*;
 
     fn tcp(host: &str, port: u16, export: &str) -> NbdUri {
-        NbdUri { server: Server::Tcp { host: host.into(), port }, export: export.into() }
+        let server = Server::Tcp { host: host.into(), port };
+        NbdUri { server, export: export.into(), tls: None }
     }
 
     fn unix(path: &str, export: &str) -> NbdUri {
-        NbdUri { server: Server::Unix(path.into()), export: export.into() }
+        NbdUri { server: Server::Unix(path.into()), export: export.into(), tls: None }
+    }
+
+    fn secured(uri: NbdUri, certificates: &str, hostname: Option<&str>) -> NbdUri {
+        let hostname = hostname.map(str::to_owned);
+        NbdUri { tls: Some(UriTls { certificates: certificates.into(), hostname }), ..uri }
     }
 
     #[test]
@@ -374,6 +454,21 @@ mod tests {
                 "nbd+unix:///%C3%A4?socket=/a%26b",
                 unix("/a&b", "ä"),
                 "nbd+unix:///%C3%A4?socket=/a%26b",
+            ),
+            (
+                "nbds://host/x?tls-certificates=/etc/p%20k",
+                secured(tcp("host", 10809, "x"), "/etc/p k", None),
+                "nbds://host/x?tls-certificates=/etc/p%20k",
+            ),
+            (
+                "nbds://[::1]?tls-hostname=disk.example&tls-certificates=pki",
+                secured(tcp("::1", 10809, ""), "pki", Some("disk.example")),
+                "nbds://[::1]/?tls-certificates=pki&tls-hostname=disk.example",
+            ),
+            (
+                "NBDS+unix:///e?socket=s&tls-certificates=pki",
+                secured(unix("s", "e"), "pki", None),
+                "nbds+unix:///e?socket=s&tls-certificates=pki",
             ),
         ] {
             assert!(looks_like_uri(text.as_bytes()), "{text}");
@@ -409,7 +504,16 @@ mod tests {
             "nbd+unix://h/x?socket=/s",
             "nbd+unix:///?socket=/a&socket=/b",
             "nbds://h/x",
+            "nbds://h/x?tls-certificates=",
+            "nbds://h/x?tls-certificates=a&tls-certificates=a",
+            "nbds://h/x?tls-certificates=a&tls-hostname=",
+            "nbds://h/x?tls-certificates=a&tls-hostname=a%20b",
+            "nbds://h/x?tls-certificates=a&tls-psk-file=b",
+            "nbds://h/x?tls-certificates",
             "nbds+unix:///?socket=/s",
+            "nbd://h/x?tls-certificates=a",
+            "nbd://h/x?tls-hostname=h",
+            "nbds+vsock://2/x?tls-certificates=a",
             "nbd+vsock://2/x",
             "nbd://h h/",
             "nbd",

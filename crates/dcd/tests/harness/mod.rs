@@ -327,6 +327,19 @@ impl Site {
         (random::sum_of_file(&self.path("c")), random::sum_of_file(&self.path("d")))
     }
 
+    /// Certificates of an authority, a server and a client in a directory, by the recipe of
+    /// docs/nbd.md as it stands there. Needs `openssl`.
+    #[allow(dead_code)] // Not every suite has TLS.
+    pub fn make_certificates(&self, directory: &str) {
+        let document = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/nbd.md");
+        let document = fs::read_to_string(document).unwrap();
+        let recipe =
+            document.split("```sh\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
+        assert!(recipe.contains("openssl"));
+        fs::create_dir_all(self.path(directory)).unwrap();
+        self.tool("sh", &["-c", &format!("cd {directory} && set -e\n{recipe}")]);
+    }
+
     /// Sets the rules of a `faulty:` disk. The next request of that disk sees them, whole; those
     /// that hang see them within 50 ms.
     pub fn faults(&self, control: &str, rules: &str) {

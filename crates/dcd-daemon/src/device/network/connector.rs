@@ -4,7 +4,7 @@
 //! It is started when the disk is opened: before the process gives up the right to connect to
 //! anywhere, which binds only threads that are started later.
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -12,7 +12,7 @@ use std::time::Duration;
 use dcd_protocol::nbd::negotiation::ExportFacts;
 use dcd_protocol::nbd::wire::transmission_flag::SEND_FLUSH;
 
-use super::{Link, Mark, NbdUri, NetworkProblem};
+use super::{Channel, Link, Mark, NbdUri, NetworkProblem};
 use crate::process::bell::Bell;
 
 /// Connections to a server that lets them count as one. More bring nothing to one loop.
@@ -34,7 +34,7 @@ pub(crate) struct Order {
 pub(crate) struct Connections {
     /// What the server says of it now.
     pub(crate) facts: ExportFacts,
-    pub(crate) sockets: Vec<OwnedFd>,
+    pub(crate) channels: Vec<Channel>,
 }
 
 /// The connections, or why there are none.
@@ -115,15 +115,15 @@ fn connect(uri: &NbdUri, expected: &ExportFacts, order: Order) -> Connected {
     if facts.can_multi_conn() {
         // A server that has no more to give is used as far as it goes.
         let opened = (1..CONNECTIONS).map_while(|_| Link::open(uri, order.patience).ok());
-        others.extend(opened.filter(|link| *link.facts() == facts).map(Link::into_socket));
+        others.extend(opened.filter(|link| *link.facts() == facts).map(Link::into_channel));
         // One that died in between, and began anew, knows nothing of what is written over the
         // first: a flush over another would prove nothing. If the first answers now, it has not.
         let answered = first.read(0, &mut [0; 512]);
         answered
             .map_err(|source| NetworkProblem::Connect { server: uri.server.to_string(), source })?;
     }
-    let sockets = std::iter::once(first.into_socket()).chain(others).collect();
-    Ok(Connections { facts, sockets })
+    let channels = std::iter::once(first.into_channel()).chain(others).collect();
+    Ok(Connections { facts, channels })
 }
 
 /// Whether it is the disk that it was, and can still be used as it was.

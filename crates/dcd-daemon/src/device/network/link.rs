@@ -4,7 +4,7 @@
 //! All of the negotiation has one deadline, and so has each request. A server that answers a byte
 //! at a time is given up as one that is silent.
 
-use std::io::{self, ErrorKind};
+use std::io::{self, ErrorKind, IoSlice};
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
@@ -18,13 +18,11 @@ use dcd_protocol::store::StoreFailure;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::sockopt;
-use rustix::net::{
-    AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType, connect, recv,
-    send, socket_with,
-};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 use zerocopy::IntoBytes;
 
-use super::{NetworkProblem, store};
+use super::channel::Channel;
+use super::{NetworkProblem, certificates, store};
 
 /// A peer of which nothing is heard is asked whether it lives after so long, then so often.
 const KEEP_ALIVE_IDLE: Duration = Duration::from_secs(10);
@@ -39,7 +37,7 @@ const QUEUE_INTERVAL: Duration = Duration::from_millis(20);
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Link {
-    socket: OwnedFd,
+    channel: Channel,
     facts: ExportFacts,
     patience: Duration,
     next_cookie: u64,
@@ -58,7 +56,10 @@ impl Link {
             seconds: patience.as_secs(),
             what,
         };
-        let socket = connected(&uri.server, deadline).map_err(|error| match error {
+        // Before anybody is bothered.
+        let tls = uri.tls.as_ref().map(|tls| certificates::connection(&uri.server, tls));
+        let mut tls = tls.transpose()?;
+        let mut channel = connected(&uri.server, deadline).map_err(|error| match error {
             Unconnected::Host { host, source } => NetworkProblem::Host { host, source },
             Unconnected::Store(failure) => NetworkProblem::Store(failure),
             Unconnected::System(source) if source.kind() == ErrorKind::TimedOut => {
@@ -70,9 +71,11 @@ impl Link {
         })?;
         let broken = |source: io::Error| match source.kind() {
             ErrorKind::TimedOut => late("the agreement on an export"),
+            ErrorKind::InvalidData => NetworkProblem::Tls { server: server.clone(), source },
             _ => NetworkProblem::Closed {
                 server: server.clone(),
                 export: uri.export_words(),
+                with_tls: uri.tls.is_some(),
                 source,
             },
         };
@@ -81,13 +84,18 @@ impl Link {
             Some(_) => deadline.max(Instant::now() + patience / 2),
             None => deadline,
         };
-        let mut negotiation = Negotiation::new(&uri.export);
+        let mut negotiation = Negotiation::new(&uri.export, tls.is_some());
         loop {
             match negotiation.step() {
-                Step::Send(bytes) => send_all(&socket, &bytes, deadline).map_err(broken)?,
+                Step::Send(bytes) => send_all(&mut channel, &bytes, deadline).map_err(broken)?,
+                Step::Secure => {
+                    channel.begin_tls(tls.take().expect("asked for once, with TLS"));
+                    shake_hands(&mut channel, deadline).map_err(broken)?;
+                    negotiation.secured();
+                }
                 Step::Receive(count) => {
                     let mut bytes = vec![0; count];
-                    receive_all(&socket, &mut bytes, deadline).map_err(broken)?;
+                    receive_all(&mut channel, &mut bytes, deadline).map_err(broken)?;
                     negotiation.received(&bytes).map_err(|source| NetworkProblem::Negotiation {
                         server: server.clone(),
                         export: uri.export_words(),
@@ -95,7 +103,7 @@ impl Link {
                     })?;
                 }
                 Step::Agreed(facts) => {
-                    return Ok(Link { socket, facts, patience, next_cookie: 0, is_broken: false });
+                    return Ok(Link { channel, facts, patience, next_cookie: 0, is_broken: false });
                 }
             }
         }
@@ -107,8 +115,8 @@ impl Link {
     }
 
     /// The connection, which does not wait.
-    pub(crate) fn into_socket(self) -> OwnedFd {
-        self.socket
+    pub(crate) fn into_channel(self) -> Channel {
+        self.channel
     }
 
     /// Fills `bytes` from `offset` on.
@@ -171,18 +179,18 @@ impl Link {
     }
 
     fn exchange(
-        &self,
+        &mut self,
         header: &RequestHeader,
         data: &[u8],
         one: &mut One<'_>,
         deadline: Instant,
     ) -> io::Result<()> {
-        send_all(&self.socket, header.as_bytes(), deadline)?;
-        send_all(&self.socket, data, deadline)?;
+        send_all(&mut self.channel, header.as_bytes(), deadline)?;
+        send_all(&mut self.channel, data, deadline)?;
         let mut reader = ReplyReader::new(self.facts.structured);
         let mut bytes = [0; 16 << 10];
         while one.result.is_none() {
-            let count = receive(&self.socket, &mut bytes, deadline)?;
+            let count = receive(&mut self.channel, &mut bytes, deadline)?;
             reader.received(&bytes[..count], one).map_err(io::Error::other)?;
         }
         Ok(())
@@ -250,9 +258,9 @@ impl From<Errno> for Unconnected {
     }
 }
 
-fn connected(server: &Server, deadline: Instant) -> Result<OwnedFd, Unconnected> {
+fn connected(server: &Server, deadline: Instant) -> Result<Channel, Unconnected> {
     match server {
-        Server::Unix(path) => Ok(connected_unix(path, deadline)?),
+        Server::Unix(path) => Ok(Channel::new(connected_unix(path, deadline)?)),
         Server::Store(name) => store::connected(name).map_err(Unconnected::Store),
         Server::Tcp { host, port } => {
             let failed = |source| Unconnected::Host { host: host.clone(), source };
@@ -260,7 +268,7 @@ fn connected(server: &Server, deadline: Instant) -> Result<OwnedFd, Unconnected>
             let mut last = Errno::ADDRNOTAVAIL;
             for address in addresses {
                 match connected_tcp(&address, deadline) {
-                    Ok(socket) => return Ok(socket),
+                    Ok(socket) => return Ok(Channel::new(socket)),
                     Err(errno) => last = errno,
                 }
             }
@@ -323,39 +331,72 @@ fn wait(socket: &OwnedFd, flags: PollFlags, deadline: Instant) -> Result<(), Err
     }
 }
 
-fn send_all(socket: &OwnedFd, mut bytes: &[u8], deadline: Instant) -> io::Result<()> {
-    while !bytes.is_empty() {
-        match send(socket, bytes, SendFlags::NOSIGNAL | SendFlags::DONTWAIT) {
-            Ok(count) => bytes = &bytes[count..],
-            Err(Errno::AGAIN) => wait(socket, PollFlags::OUT, deadline)?,
-            Err(Errno::INTR) => {}
-            Err(errno) => return Err(errno.into()),
+/// All of the handshake of TLS.
+fn shake_hands(channel: &mut Channel, deadline: Instant) -> io::Result<()> {
+    while channel.is_handshaking() {
+        send_rest(channel, deadline)?;
+        match channel.receive(&mut []) {
+            Ok(_) => return Err(ErrorKind::UnexpectedEof.into()),
+            Err(error) if error.kind() != ErrorKind::WouldBlock => return Err(error),
+            Err(_) if channel.is_handshaking() => {
+                wait(&channel.socket(), PollFlags::IN, deadline)?;
+            }
+            Err(_) => {}
         }
     }
-    Ok(())
+    send_rest(channel, deadline)
+}
+
+fn send_rest(channel: &mut Channel, deadline: Instant) -> io::Result<()> {
+    loop {
+        match channel.send_rest() {
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                wait(&channel.socket(), PollFlags::OUT, deadline)?;
+            }
+            sent => return sent,
+        }
+    }
+}
+
+fn send_all(channel: &mut Channel, mut bytes: &[u8], deadline: Instant) -> io::Result<()> {
+    while !bytes.is_empty() {
+        match channel.send(&[IoSlice::new(bytes)]) {
+            Ok(count) => bytes = &bytes[count..],
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                wait(&channel.socket(), PollFlags::OUT, deadline)?;
+            }
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    send_rest(channel, deadline)
 }
 
 /// What has come, and at least one byte.
-fn receive(socket: &OwnedFd, bytes: &mut [u8], deadline: Instant) -> io::Result<usize> {
+fn receive(channel: &mut Channel, bytes: &mut [u8], deadline: Instant) -> io::Result<usize> {
     loop {
         // Also one that always has something to say has an end.
-        wait(socket, PollFlags::IN, deadline)?;
-        match recv(socket, &mut *bytes, RecvFlags::DONTWAIT) {
-            Ok((0, _)) => return Err(ErrorKind::UnexpectedEof.into()),
-            Ok((count, _)) => return Ok(count),
-            Err(Errno::AGAIN | Errno::INTR) => {}
-            Err(errno) => return Err(errno.into()),
+        if Instant::now() >= deadline {
+            return Err(ErrorKind::TimedOut.into());
+        }
+        match channel.receive(bytes) {
+            Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
+            Ok(count) => return Ok(count),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                wait(&channel.socket(), PollFlags::IN, deadline)?;
+            }
+            Err(error) => return Err(error),
         }
     }
 }
 
 pub(super) fn receive_all(
-    socket: &OwnedFd,
+    channel: &mut Channel,
     mut bytes: &mut [u8],
     deadline: Instant,
 ) -> io::Result<()> {
     while !bytes.is_empty() {
-        let count = receive(socket, bytes, deadline)?;
+        let count = receive(channel, bytes, deadline)?;
         bytes = &mut bytes[count..];
     }
     Ok(())

@@ -3,6 +3,8 @@
 //! | file | owns |
 //! |---|---|
 //! | `problem.rs` | why one cannot be used, and what to do about it |
+//! | `channel.rs` | the bytes of a connection, in the clear or with TLS |
+//! | `certificates.rs` | who a server has to be, and who we are to it |
 //! | `link.rs` | connecting and agreeing within a time, and requests one by one |
 //! | `name_lock.rs` | that no two processes of this machine use one |
 //! | `mark.rs` | whether the disk behind a name is still the same one |
@@ -14,6 +16,8 @@
 //! connection. Then the loop takes that over (`disk/network`), and everything that is asked for in
 //! another way fails.
 
+mod certificates;
+mod channel;
 pub(crate) mod connector;
 pub(crate) mod lease;
 mod link;
@@ -36,6 +40,7 @@ pub use dcd_protocol::store::{StoreFacts, StoreFailure, StoreName, TakeOver};
 
 use crate::device::device_file::DeviceError;
 
+pub(crate) use channel::Channel;
 pub(crate) use link::{Link, request_header};
 pub use mark::Mark;
 pub(crate) use name_lock::lock_name;

@@ -19,7 +19,8 @@ pub(crate) fn lock_name(uri: &NbdUri) -> Result<Option<OwnedFd>, Errno> {
     let flags = SocketFlags::CLOEXEC;
     let socket = socket_with(AddressFamily::UNIX, SocketType::DGRAM, flags, None)?;
     // Names may be longer than the room for one.
-    let name = format!("dcd-nbd-{:016x}", fnv(uri.absolute().to_string().as_bytes()));
+    let disk = uri.absolute().without_tls().to_string();
+    let name = format!("dcd-nbd-{:016x}", fnv(disk.as_bytes()));
     match bind(&socket, &SocketAddrUnix::new_abstract_name(name.as_bytes())?) {
         Ok(()) => Ok(Some(socket)),
         Err(Errno::ADDRINUSE) => Ok(None),
@@ -42,6 +43,8 @@ mod tests {
         let uri: NbdUri = format!("nbd://192.0.2.1/lock-{}", std::process::id()).parse().unwrap();
         let held = lock_name(&uri).unwrap().expect("nobody has it");
         assert!(lock_name(&uri).unwrap().is_none());
+        let secured = uri.to_string().replace("nbd://", "nbds://") + "?tls-certificates=pki";
+        assert!(lock_name(&secured.parse().unwrap()).unwrap().is_none(), "it is the same disk");
         drop(held);
         assert!(lock_name(&uri).unwrap().is_some());
     }

@@ -1,10 +1,14 @@
 //! Why a network disk cannot be used, and what to do about it.
 
 use std::io;
+use std::path::PathBuf;
 
 use dcd_protocol::nbd::negotiation::NegotiationError;
 use dcd_protocol::nbd::uri::UriError;
 use dcd_protocol::store::StoreFailure;
+use rustls::{AlertDescription, CertificateError};
+
+use crate::process::pem_files::PemFileError;
 
 /// See the module. Nothing was written.
 #[derive(Debug, thiserror::Error)]
@@ -48,6 +52,8 @@ pub enum NetworkProblem {
         server: String,
         /// Which export, in words.
         export: String,
+        /// With TLS.
+        with_tls: bool,
         /// The system's words.
         source: io::Error,
     },
@@ -60,6 +66,39 @@ pub enum NetworkProblem {
         export: String,
         /// What is wrong.
         source: NegotiationError,
+    },
+    /// No agreement on how the connection is secured.
+    #[error("{server}: TLS: {source}")]
+    Tls {
+        /// Which server.
+        server: String,
+        /// What is wrong.
+        source: io::Error,
+    },
+    /// A file of `tls-certificates=`.
+    #[error(transparent)]
+    PemFile(PemFileError),
+    /// A certificate in one cannot be used.
+    #[error("cannot use {}: {source}", path.display())]
+    Certificates {
+        /// Which file.
+        path: PathBuf,
+        /// Why not.
+        source: Box<rustls::Error>,
+    },
+    /// The key is another's.
+    #[error("the key {} does not belong to the certificate {}", key.display(), certificate.display())]
+    KeyMismatch {
+        /// The key.
+        key: PathBuf,
+        /// The certificate.
+        certificate: PathBuf,
+    },
+    /// No name that a certificate could have.
+    #[error("{name:?} is no name that the certificate of a server could have")]
+    ServerName {
+        /// The name.
+        name: String,
     },
     /// It takes no writes.
     #[error("{server} serves {export} read-only")]
@@ -138,14 +177,24 @@ impl NetworkProblem {
                  leave others waiting"
                     .into()
             }
+            NetworkProblem::Closed { with_tls: true, .. } => {
+                "look into the log of the server, which knows why; one that asks for certificates may end like this if \
+                 it does not know client-cert.pem of tls-certificates="
+                    .into()
+            }
             NetworkProblem::Closed { .. } => {
                 "look into the log of the server, which knows why; is the name of the export right?"
                     .into()
             }
             NetworkProblem::Negotiation { source, .. } => match source {
-                NegotiationError::Tls => "lead the connection through a tunnel (stunnel, WireGuard, ssh -L) to a server \
-                     without TLS that others cannot reach"
-                    .into(),
+                NegotiationError::Tls => {
+                    "name it nbds://HOST/EXPORT?tls-certificates=DIRECTORY (nbds+unix:// at a socket)".into()
+                }
+                NegotiationError::NoTls { .. } => {
+                    "give the server its certificate and key (nbdkit --tls=require, qemu-nbd --tls-creds, dcd --tls-cert), \
+                     or lead the connection through a tunnel (WireGuard, ssh -L)"
+                        .into()
+                }
                 NegotiationError::Unknown(_) => {
                     "`nbdinfo --list URI` shows which exports there are".into()
                 }
@@ -155,6 +204,21 @@ impl NetworkProblem {
                 }
                 _ => return None,
             },
+            NetworkProblem::Tls { source, .. } => tls_hint(source)?.into(),
+            NetworkProblem::PemFile(error) => return error.hint(),
+            NetworkProblem::Certificates { .. } => {
+                "it must be X.509 version 3 with a key of RSA (2048 bits or more), ECDSA (P-256, P-384) or Ed25519; \
+                 docs/nbd.md tells how certificates are made"
+                    .into()
+            }
+            NetworkProblem::KeyMismatch { .. } => {
+                "give the key that the certificate was made with; both print the same: openssl x509 -noout -pubkey \
+                 -in CERTIFICATE; openssl pkey -pubout -in KEY"
+                    .into()
+            }
+            NetworkProblem::ServerName { .. } => {
+                "give the name that is in its certificate: ...&tls-hostname=NAME".into()
+            }
             NetworkProblem::ReadOnly { .. } => {
                 "serve it for writing, or serve the pair with --read-only".into()
             }
@@ -167,4 +231,42 @@ impl NetworkProblem {
             }
         })
     }
+}
+
+/// What to do about a failure of TLS, if it is a known one.
+fn tls_hint(error: &io::Error) -> Option<&'static str> {
+    let error = error.get_ref()?.downcast_ref::<rustls::Error>()?;
+    Some(match error {
+        rustls::Error::InvalidCertificate(
+            CertificateError::UnknownIssuer | CertificateError::BadSignature,
+        ) => {
+            "the authority that has signed the server's certificate is not in ca-cert.pem of tls-certificates="
+        }
+        rustls::Error::InvalidCertificate(
+            CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
+        ) => {
+            "the server's certificate has another name: give that in ...&tls-hostname=NAME, if it is the right server"
+        }
+        rustls::Error::InvalidCertificate(
+            CertificateError::Expired
+            | CertificateError::ExpiredContext { .. }
+            | CertificateError::NotValidYet
+            | CertificateError::NotValidYetContext { .. },
+        ) => "renew the server's certificate; is the clock of this machine right?",
+        rustls::Error::AlertReceived(
+            AlertDescription::CertificateRequired
+            | AlertDescription::UnknownCA
+            | AlertDescription::BadCertificate
+            | AlertDescription::CertificateUnknown
+            | AlertDescription::CertificateExpired
+            | AlertDescription::AccessDenied
+            | AlertDescription::DecryptError,
+        ) => {
+            "the server wants a certificate of an authority that it knows: client-cert.pem and client-key.pem in \
+             tls-certificates="
+        }
+        rustls::Error::AlertReceived(AlertDescription::ProtocolVersion)
+        | rustls::Error::PeerIncompatible(_) => "the server has to speak TLS 1.3",
+        _ => return None,
+    })
 }

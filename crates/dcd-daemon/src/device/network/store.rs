@@ -26,6 +26,7 @@ use rustix::net::{
     sendmsg, socketpair,
 };
 
+use super::channel::Channel;
 use super::lease::{Lease, now};
 use super::link::receive_all;
 use super::name_lock::fnv;
@@ -134,7 +135,7 @@ fn ask_at(
     ask: Ask,
     start: Option<&Claim>,
     patience: Duration,
-) -> Result<(StoreFacts, OwnedFd), StoreFailure> {
+) -> Result<(StoreFacts, Channel), StoreFailure> {
     let sending = |error: &io::Error| failed(name, "ask", error);
     let (ours, theirs) =
         socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)
@@ -165,12 +166,13 @@ fn ask_at(
     };
     drop(theirs);
     rustix::io::ioctl_fionbio(&ours, true).map_err(|errno| sending(&errno.into()))?;
+    let mut ours = Channel::new(ours);
     let deadline = Instant::now() + patience;
     let mut line = Vec::new();
     // Byte by byte: what follows belongs to whoever gets the socket.
     while line.last() != Some(&b'\n') && line.len() < STORE_MESSAGE_BYTES_MAX {
         let mut byte = [0];
-        receive_all(&ours, &mut byte, deadline).map_err(|error| match error.kind() {
+        receive_all(&mut ours, &mut byte, deadline).map_err(|error| match error.kind() {
             io::ErrorKind::TimedOut => StoreFailure {
                 problem: format!("{name}: no answer within {} s", patience.as_secs()),
                 hint: Some("check that the server answers".into()),
@@ -252,7 +254,7 @@ fn place_of(boot_id: &[u8; 16], cache_disks: &[&Path]) -> Option<String> {
 }
 
 /// A connection on which it is served as a disk.
-pub(super) fn connected(name: &StoreName) -> Result<OwnedFd, StoreFailure> {
+pub(super) fn connected(name: &StoreName) -> Result<Channel, StoreFailure> {
     start(name)?;
     Ok(ask_at(name, Ask::Connect, None, PATIENCE)?.1)
 }

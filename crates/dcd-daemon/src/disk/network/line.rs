@@ -2,21 +2,15 @@
 //! for nothing: what the kernel does not take now is sent when it says that there is room.
 
 use std::collections::VecDeque;
-use std::io::IoSlice;
+use std::io::{self, ErrorKind, IoSlice};
 use std::ops::Range;
-use std::os::fd::OwnedFd;
-use std::rc::Rc;
 
 use dcd_engine::IoId;
 use dcd_protocol::nbd::replies::ReplyReader;
 use dcd_protocol::nbd::wire::{RequestHeader, command};
-use rustix::io::Errno;
-use rustix::net::{
-    RecvFlags, SendAncillaryBuffer, SendFlags, Shutdown, recv, send, sendmsg, shutdown,
-};
 use zerocopy::IntoBytes;
 
-use crate::device::network::request_header;
+use crate::device::network::{Channel, request_header};
 
 /// Most pieces of one system call.
 const SLICES_MAX: usize = 64;
@@ -38,7 +32,7 @@ enum Piece {
 pub(super) struct Line {
     /// Names it in the ring.
     pub(super) serial: u64,
-    pub(super) socket: Rc<OwnedFd>,
+    pub(super) channel: Channel,
     pub(super) reader: ReplyReader,
     pieces: VecDeque<Piece>,
     /// The kernel is asked to say when there is room.
@@ -48,10 +42,10 @@ pub(super) struct Line {
 }
 
 impl Line {
-    pub(super) fn new(serial: u64, socket: OwnedFd, structured: bool) -> Line {
+    pub(super) fn new(serial: u64, channel: Channel, structured: bool) -> Line {
         Line {
             serial,
-            socket: Rc::new(socket),
+            channel,
             reader: ReplyReader::new(structured),
             pieces: VecDeque::new(),
             waits_for_room: false,
@@ -70,7 +64,7 @@ impl Line {
     }
 
     /// Sends what the kernel takes. Whether there is more, which waits for room.
-    pub(super) fn send<'d>(&mut self, data: impl Fn(IoId) -> &'d [u8]) -> Result<bool, Errno> {
+    pub(super) fn send<'d>(&mut self, data: impl Fn(IoId) -> &'d [u8]) -> io::Result<bool> {
         while !self.pieces.is_empty() {
             let slices: Vec<IoSlice<'_>> = self
                 .pieces
@@ -81,15 +75,18 @@ impl Line {
                     Piece::Data { id, bytes } => IoSlice::new(&data(*id)[bytes.clone()]),
                 })
                 .collect();
-            let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-            match sendmsg(&*self.socket, &slices, &mut SendAncillaryBuffer::default(), flags) {
+            match self.channel.send(&slices) {
                 Ok(count) => self.sent(count),
-                Err(Errno::AGAIN) => return Ok(true),
-                Err(Errno::INTR) => {}
-                Err(errno) => return Err(errno),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(true),
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
             }
         }
-        Ok(false)
+        match self.channel.send_rest() {
+            Ok(()) => Ok(false),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(true),
+            Err(error) => Err(error),
+        }
     }
 
     fn sent(&mut self, mut count: usize) {
@@ -116,28 +113,22 @@ impl Line {
     }
 
     /// What has come; `None`: nothing more for now.
-    pub(super) fn receive(&self, bytes: &mut [u8]) -> Result<Option<usize>, Errno> {
-        loop {
-            match recv(&*self.socket, &mut *bytes, RecvFlags::DONTWAIT) {
-                // It has closed.
-                Ok((0, _)) => return Err(Errno::CONNRESET),
-                Ok((count, _)) => return Ok(Some(count)),
-                Err(Errno::AGAIN) => return Ok(None),
-                Err(Errno::INTR) => {}
-                Err(errno) => return Err(errno),
+    pub(super) fn receive(&mut self, bytes: &mut [u8]) -> io::Result<Option<usize>> {
+        match self.channel.receive(bytes) {
+            Ok(0) => Err(io::Error::new(ErrorKind::UnexpectedEof, "the server has closed it")),
+            Ok(count) => Ok(Some(count)),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(None),
+            Err(error) if error.kind() == ErrorKind::InvalidData => {
+                Err(io::Error::other(format!("TLS: {error}")))
             }
+            Err(error) => Err(error),
         }
     }
 }
 
 impl Drop for Line {
     fn drop(&mut self) {
-        if self.pieces.is_empty() {
-            let goodbye = request_header(command::DISC, 0, 0, 0, 0);
-            let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-            let _ = send(&*self.socket, goodbye.as_bytes(), flags);
-        }
-        // The ring may have it yet, and lets it go when it sees that it has ended.
-        let _ = shutdown(&*self.socket, Shutdown::Both);
+        let goodbye = request_header(command::DISC, 0, 0, 0, 0);
+        self.channel.close(if self.pieces.is_empty() { goodbye.as_bytes() } else { &[] });
     }
 }

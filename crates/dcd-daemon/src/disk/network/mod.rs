@@ -2,7 +2,7 @@
 //! connections as the server lets count as one, and connecting again when they break.
 //!
 //! ```text
-//! start -> split -> the line with the least under way -> sendmsg; poll -> recv -> replies -> done
+//! start -> split -> the line with the least under way -> send; poll -> receive -> replies -> done
 //! ```
 //!
 //! **When a connection breaks**, all of them are given up, since nobody knows whether it was the
@@ -38,7 +38,9 @@ use rustix::io::Errno;
 
 use crate::device::device_file::DeviceFile;
 use crate::device::network::connector::{Connector, Order};
-use crate::device::network::{Link, NetworkDisk, NetworkProblem, OPEN_PATIENCE, request_header};
+use crate::device::network::{
+    Channel, Link, NetworkDisk, NetworkProblem, OPEN_PATIENCE, request_header,
+};
 use crate::disk::network::job::{Job, Part, Work};
 use crate::disk::network::line::Line;
 use crate::disk::{DiskKey, DiskPart, io_error};
@@ -297,7 +299,7 @@ impl Session {
         self.await_answer(device, ring);
         match self.network().take_link() {
             Some(link) if !self.facts.can_multi_conn() => {
-                self.add_line(device, link.into_socket(), ring);
+                self.add_line(device, link.into_channel(), ring);
             }
             first => {
                 self.standing.state = "connecting";
@@ -325,10 +327,10 @@ impl Session {
     fn add_line<K: Copy + From<DiskKey>>(
         &mut self,
         device: dcd_engine::Device,
-        socket: std::os::fd::OwnedFd,
+        channel: Channel,
         ring: &mut Ring<K>,
     ) {
-        let line = Line::new(next_serial(), socket, self.facts.structured);
+        let line = Line::new(next_serial(), channel, self.facts.structured);
         await_readable(device, &line, ring);
         self.lines.push(line);
     }
@@ -389,13 +391,13 @@ impl Session {
                     line.waits_for_room = true;
                     let event = DiskPart::Network(NetworkEvent::Writable(line.serial));
                     let key = K::from(DiskKey { device, part: event });
-                    ring.poll(key, line.socket.clone(), PollFlags::OUT);
+                    ring.poll(key, Rc::new(line.channel.socket()), PollFlags::OUT);
                 }
-                Err(errno) => broken = Some(errno),
+                Err(error) => broken = Some(error),
             }
         }
-        if let Some(errno) = broken {
-            self.lose(now, &std::io::Error::from(errno).to_string());
+        if let Some(error) = broken {
+            self.lose(now, &error.to_string());
         }
     }
 
@@ -412,7 +414,7 @@ impl Session {
                 for answer in self.connector.answers() {
                     match answer {
                         Ok(found) => {
-                            self.connected(now, device, found.facts, found.sockets, ring);
+                            self.connected(now, device, found.facts, found.channels, ring);
                         }
                         Err(problem) => self.not_connected(now, &problem),
                     }
@@ -437,13 +439,13 @@ impl Session {
         now: Time,
         device: dcd_engine::Device,
         facts: ExportFacts,
-        sockets: Vec<std::os::fd::OwnedFd>,
+        channels: Vec<Channel>,
         ring: &mut Ring<K>,
     ) {
         self.facts = facts;
         self.zeroes_in_writing = !self.facts.has(transmission_flag::SEND_WRITE_ZEROES);
-        for socket in sockets {
-            self.add_line(device, socket, ring);
+        for channel in channels {
+            self.add_line(device, channel, ring);
         }
         if self.standing.problem.take().is_some() {
             self.standing.reconnects += 1;
@@ -518,10 +520,7 @@ impl Session {
             let count = match line.receive(&mut self.received) {
                 Ok(Some(count)) => count,
                 Ok(None) => break,
-                Err(Errno::CONNRESET) => return self.lose(now, "the server has closed it"),
-                Err(errno) => {
-                    return self.lose(now, &std::io::Error::from(errno).to_string());
-                }
+                Err(error) => return self.lose(now, &error.to_string()),
             };
             let mut replies = Replies {
                 requests: &self.requests,
@@ -656,5 +655,9 @@ fn await_readable<K: Copy + From<DiskKey>>(
     ring: &mut Ring<K>,
 ) {
     let event = DiskPart::Network(NetworkEvent::Readable(line.serial));
-    ring.poll(K::from(DiskKey { device, part: event }), line.socket.clone(), PollFlags::IN);
+    ring.poll(
+        K::from(DiskKey { device, part: event }),
+        Rc::new(line.channel.socket()),
+        PollFlags::IN,
+    );
 }

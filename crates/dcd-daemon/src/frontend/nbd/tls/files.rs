@@ -6,22 +6,15 @@
 //! counts from the next client on. A renewal that is not complete, or not good, is told once, and
 //! the certificate before it stays in use.
 
-use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rustls::pki_types::pem::{Error as PemError, PemObject};
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::{NoServerSessionStorage, VerifierBuilderError, WebPkiClientVerifier};
 use rustls::{Error as TlsError, InconsistentKeys, RootCertStore, ServerConfig};
 
-use crate::device::device_file::quoted;
 use crate::frontend::nbd::tls::{ListVerifier, TlsAccess};
-use crate::process::small_file;
-
-/// Largest file that is read.
-const FILE_BYTES_MAX: u64 = 64 << 10;
+use crate::process::pem_files::{PemFileError, read_certificates, read_key};
 
 /// Which files.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -47,42 +40,9 @@ impl TlsFiles {
 /// Why files are of no use.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsFilesError {
-    /// A file cannot be read.
-    #[error("cannot read the {what} {}: {source}", path.display())]
-    Read {
-        /// What it should hold.
-        what: &'static str,
-        /// Which file.
-        path: PathBuf,
-        /// Why not.
-        source: io::Error,
-    },
-    /// A file has not what it should have.
-    #[error("{} holds no {what} in PEM form", path.display())]
-    Missing {
-        /// What is missing.
-        what: &'static str,
-        /// Which file.
-        path: PathBuf,
-    },
-    /// A file is damaged.
-    #[error("the {what} {} is damaged: {source}", path.display())]
-    Damaged {
-        /// What it should hold.
-        what: &'static str,
-        /// Which file.
-        path: PathBuf,
-        /// Where.
-        source: PemError,
-    },
-    /// Others may read the key.
-    #[error("the private key {} may be read by others: its mode is {mode:04o}", path.display())]
-    Open {
-        /// Which file.
-        path: PathBuf,
-        /// Its mode.
-        mode: u32,
-    },
+    /// A file is of no use.
+    #[error(transparent)]
+    File(#[from] PemFileError),
     /// The key is another's.
     #[error("the key {} does not belong to the certificate {}", key.display(), certificate.display())]
     KeyMismatch {
@@ -126,33 +86,7 @@ impl TlsFilesError {
     /// What to do about it.
     pub fn hint(&self) -> Option<String> {
         Some(match self {
-            TlsFilesError::Read { source, path, .. } => match source.kind() {
-                io::ErrorKind::NotFound => {
-                    "check the name; docs/nbd.md tells how certificates are made".into()
-                }
-                io::ErrorKind::PermissionDenied => {
-                    format!("run as a user who may read it: ls -l {}", path.display())
-                }
-                io::ErrorKind::FileTooLarge => "give a PEM file with certificates or a key only".into(),
-                _ => return None,
-            },
-            TlsFilesError::Missing { what: KEY, .. } => {
-                "a key begins with -----BEGIN PRIVATE KEY-----; one with a password must be decrypted first: \
-                 openssl pkey -in FILE -out KEY"
-                    .into()
-            }
-            TlsFilesError::Missing { .. } => {
-                "a certificate begins with -----BEGIN CERTIFICATE-----; from DER form: \
-                 openssl x509 -inform DER -in FILE -out PEM"
-                    .into()
-            }
-            TlsFilesError::Open { path, .. } => format!(
-                "chmod 600 {}; whoever has read it meanwhile can pretend to be this server: if that matters, make a new one",
-                quoted(path)
-            ),
-            TlsFilesError::Damaged { path, .. } => {
-                format!("copy it again; openssl x509 -text -in {} shows a good one", path.display())
-            }
+            TlsFilesError::File(error) => return error.hint(),
             TlsFilesError::KeyMismatch { .. } => {
                 "give the key that the certificate was made with; both print the same: openssl x509 -noout -pubkey \
                  -in CERTIFICATE; openssl pkey -pubout -in KEY"
@@ -167,8 +101,6 @@ impl TlsFilesError {
     }
 }
 
-const CERTIFICATE: &str = "certificate";
-const KEY: &str = "private key";
 const AUTHORITY: &str = "authority of clients";
 
 /// What tells that a file is another: its place on the disk, its length, its time of change, its
@@ -232,13 +164,8 @@ fn marks(files: &TlsFiles) -> [Mark; 3] {
 
 fn read(files: &TlsFiles) -> Result<Arc<ServerConfig>, TlsFilesError> {
     // 1. What is in the files.
-    let certificates = read_certificates(CERTIFICATE, &files.certificate)?;
-    let key = read_file(KEY, &files.key)?;
-    let key = PrivateKeyDer::from_pem_slice(&key).map_err(|error| match error {
-        PemError::NoItemsFound => TlsFilesError::Missing { what: KEY, path: files.key.clone() },
-        source => TlsFilesError::Damaged { what: KEY, path: files.key.clone(), source },
-    })?;
-    refuse_open_key(&files.key)?;
+    let certificates = read_certificates("certificate", &files.certificate)?;
+    let key = read_key(&files.key)?;
 
     // 2. Who may connect: nobody without a certificate of one of these authorities.
     let provider = Arc::new(rustls::crypto::ring::default_provider());
@@ -281,40 +208,4 @@ fn read(files: &TlsFiles) -> Result<Arc<ServerConfig>, TlsFilesError> {
     config.session_storage = Arc::new(NoServerSessionStorage {});
     config.max_early_data_size = 0;
     Ok(Arc::new(config))
-}
-
-/// As ssh does: a key of ours is for nobody else. A key of another user (root, where dcd is not) is
-/// in his care: a group may have it, so that dcd can read it.
-fn refuse_open_key(path: &Path) -> Result<(), TlsFilesError> {
-    let fail = |source| TlsFilesError::Read { what: KEY, path: path.to_owned(), source };
-    let found = std::fs::metadata(path).map_err(fail)?;
-    let is_ours = found.uid() == rustix::process::geteuid().as_raw();
-    let mode = found.mode() & 0o7777;
-    let for_others = if is_ours { 0o077 } else { 0o007 };
-    match mode & for_others {
-        0 => Ok(()),
-        _ => Err(TlsFilesError::Open { path: path.to_owned(), mode }),
-    }
-}
-
-fn read_file(what: &'static str, path: &Path) -> Result<Vec<u8>, TlsFilesError> {
-    let fail = |source| TlsFilesError::Read { what, path: path.to_owned(), source };
-    small_file::read(path, FILE_BYTES_MAX).map_err(fail)
-}
-
-fn read_certificates(
-    what: &'static str,
-    path: &Path,
-) -> Result<Vec<CertificateDer<'static>>, TlsFilesError> {
-    let bytes = read_file(what, path)?;
-    let certificates: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&bytes).collect();
-    let certificates = certificates.map_err(|source| TlsFilesError::Damaged {
-        what,
-        path: path.to_owned(),
-        source,
-    })?;
-    if certificates.is_empty() {
-        return Err(TlsFilesError::Missing { what: CERTIFICATE, path: path.to_owned() });
-    }
-    Ok(certificates)
 }
