@@ -10,6 +10,7 @@ use pyo3::prelude::*;
 use serde_json::{Map, Value};
 
 use crate::columns::{Columns, GivenColumns, Requests};
+use crate::errors::of_study;
 use crate::load::of_memory;
 use crate::settings::{Advise, Read, Simulate, Sweep, Threads, parse};
 use crate::watch;
@@ -77,10 +78,11 @@ pub fn sweep(
     let Sweep { grid, shard, threads } = parse(py, words)?;
     let loads = match of_memory(memory.as_ref(), grid.input.device) {
         Some(load) => vec![load],
-        None => grid.loads(),
+        None => grid.loads(None).map_err(|problem| of_study(py, &problem))?,
     };
     watch::run(py, progress.as_ref(), |watcher| {
         let simulated = Grid::new(&grid, loads, shard)?;
+        simulated.check()?;
         let mut rows: Vec<Value> = Vec::with_capacity(simulated.labels.len());
         simulated.run(0, threads.count(), watcher, |row, outcome| {
             let labels = simulated.labels[row].iter().map(|(name, text)| (*name, text.clone()));

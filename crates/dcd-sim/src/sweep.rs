@@ -26,6 +26,8 @@ pub struct TraceSource {
     pub format: Option<TraceFormat>,
     /// Only the requests for this disk.
     pub device: Option<u32>,
+    /// What people call it, if that is not its path.
+    pub name: Option<String>,
 }
 
 /// A trace, or one that is made up.
@@ -191,12 +193,11 @@ impl TraceSource {
     }
 }
 
-/// Runs the points from the `first` on, on `jobs` threads; tells `done` of each, in their order,
-/// with its index. Ends early, within the points that are being simulated, when `done` says so, or
-/// somebody sets `is_over`.
+/// Runs the points, each on its load, from the `first` on, on `jobs` threads; tells `done` of each,
+/// in their order, with its index. Ends early, within the points that are being simulated, when
+/// `done` says so, or somebody sets `is_over`.
 pub fn run(
-    load: &Load,
-    points: &[Point],
+    points: &[(&Load, &Point)],
     first: usize,
     jobs: usize,
     is_over: &AtomicBool,
@@ -208,7 +209,7 @@ pub fn run(
     let worker = || {
         while !is_over.load(Ordering::Relaxed) {
             let index = next.fetch_add(1, Ordering::Relaxed);
-            let Some(point) = points.get(index) else { return };
+            let Some((load, point)) = points.get(index) else { return };
             let outcome = point.run_until(load, is_over);
             if is_over.load(Ordering::Relaxed) {
                 return;

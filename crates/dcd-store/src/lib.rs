@@ -15,6 +15,7 @@
 //! | `cloning.rs` | another store with the same disk in it |
 //! | `nbd.rs` | the disk on a socket |
 //! | `keeper.rs` | the process: messages of a daemon, and what becomes of them |
+//! | `files.rs` | objects that are files of somebody: traces |
 //! | `offline.rs` | what is done with a store without a cache |
 //! | `model/` | all of this against a server that fails, for tests and `dcd fuzz --store` |
 //!
@@ -34,6 +35,7 @@ mod claim;
 mod cloning;
 mod collect;
 mod disk;
+pub mod files;
 mod format;
 pub mod keeper;
 mod layers;

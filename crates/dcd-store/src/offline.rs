@@ -19,19 +19,24 @@ use crate::objects::{Bucket, failure};
 /// Lines that are read at once.
 const LINES_AT_ONCE: usize = 1024;
 
+/// Threads for what is asked of a bucket.
+pub(crate) fn runtime() -> Result<tokio::runtime::Runtime, StoreFailure> {
+    // Fails if there is one already, which is as good.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .thread_stack_size(STACK_BYTES)
+        .enable_all()
+        .build()
+        .map_err(|error| failure(format!("no threads: {error}"), ""))
+}
+
 fn run<T>(
     name: &StoreName,
     access: &Access,
     what: impl AsyncFnOnce(Arc<StoreDisk>) -> Result<T, StoreFailure>,
 ) -> Result<T, StoreFailure> {
-    // Fails if there is one already, which is as good.
-    let _ = rustls::crypto::ring::default_provider().install_default();
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .thread_stack_size(STACK_BYTES)
-        .enable_all()
-        .build()
-        .map_err(|error| failure(format!("no threads: {error}"), ""))?;
+    let runtime = runtime()?;
     let done: Box<dyn Future<Output = Result<T, StoreFailure>>> = Box::new(async {
         let disk = StoreDisk::open(Bucket::open(name)?, access).await?;
         what(disk).await

@@ -237,7 +237,8 @@ fn run_points(
     watcher.begin("simulating", Counted::Rounds);
     watcher.update(0, points.len() as u64);
     let mut outcomes = Vec::with_capacity(points.len());
-    sweep::run(load, points, 0, jobs, &is_over, |index, outcome| {
+    let on_load: Vec<_> = points.iter().map(|point| (load, point)).collect();
+    sweep::run(&on_load, 0, jobs, &is_over, |index, outcome| {
         outcomes.push(outcome);
         watcher.update(index as u64 + 1, points.len() as u64);
         true

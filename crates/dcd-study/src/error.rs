@@ -1,5 +1,7 @@
 //! What can go wrong in a study.
 
+use std::path::PathBuf;
+
 use dcd_sim::disk::profile::ProfileError;
 use dcd_sim::replay::ReplayError;
 use dcd_sim::sequence_runs::SequenceRunError;
@@ -69,6 +71,44 @@ pub enum StudyError {
         /// The next step.
         hint: &'static str,
     },
+    /// A directory or a list of traces.
+    #[error("cannot read {}: {source}", path.display())]
+    TraceSet {
+        /// Which.
+        path: PathBuf,
+        /// Why not.
+        source: std::io::Error,
+    },
+    /// No list of traces.
+    #[error("{}, line {line}: {problem}", path.display())]
+    NoTraceList {
+        /// Which file.
+        path: PathBuf,
+        /// Which line, from 1.
+        line: usize,
+        /// What is wrong.
+        problem: String,
+    },
+    /// A directory, list or bucket without traces.
+    #[error("there are no traces in {set}")]
+    NoTraces {
+        /// Which.
+        set: String,
+    },
+    /// Traces in a bucket, where nobody knows buckets.
+    #[error("{name}: this dcd was built without object stores")]
+    NoTraceStore {
+        /// Its name.
+        name: String,
+    },
+    /// Traces in a bucket.
+    #[error("{problem}")]
+    TraceStore {
+        /// What is wrong.
+        problem: String,
+        /// What to do.
+        hint: Option<String>,
+    },
     /// A shard has no row.
     #[error("this shard has no row: there are more shards than rows")]
     EmptyShard,
@@ -113,6 +153,11 @@ impl StudyError {
             StudyError::Setup(_) => "setup",
             StudyError::Bound(_) => "bound",
             StudyError::SequenceRun { .. } => "sequences",
+            StudyError::TraceSet { .. }
+            | StudyError::NoTraceList { .. }
+            | StudyError::NoTraces { .. }
+            | StudyError::NoTraceStore { .. }
+            | StudyError::TraceStore { .. } => "traces",
             StudyError::EmptyShard => "shard",
             StudyError::Cancelled => "cancelled",
         }
@@ -132,6 +177,19 @@ impl StudyError {
             StudyError::Workload(_) => Some(WORKLOAD_HINT.into()),
             StudyError::Setup(error) => error.hint(),
             StudyError::Bound(_) => Some("look at a part of it: --requests COUNT".into()),
+            StudyError::TraceSet { .. } => Some("check the name".into()),
+            StudyError::NoTraceList { .. } => Some(
+                "a list has a path in each line, from its own directory on; one trace is --trace"
+                    .into(),
+            ),
+            StudyError::NoTraces { .. } => {
+                Some("those of directories in it are not looked at; hidden files are none".into())
+            }
+            StudyError::NoTraceStore { .. } => Some(
+                "build it with them: cargo build --release --package dcd-cache --features s3"
+                    .into(),
+            ),
+            StudyError::TraceStore { hint, .. } => hint.clone(),
             StudyError::EmptyShard => Some("give fewer shards".into()),
             StudyError::NoRequests | StudyError::Cancelled => None,
         }

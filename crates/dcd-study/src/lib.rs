@@ -10,6 +10,7 @@
 //! advise.rs      what a log would do for a load
 //! summary.rs     what a trace is like
 //! disk.rs        what a disk model is like
+//! traces.rs      many traces by one name
 //! shard.rs       one part of many
 //! error.rs       what can go wrong
 //! ```
@@ -23,6 +24,7 @@ pub mod simulate;
 pub mod stack_distances;
 pub mod summary;
 pub mod sweep;
+pub mod traces;
 pub mod watch;
 
 pub use error::{StudyError, WORKLOAD_HINT};

@@ -31,7 +31,7 @@ pub struct TraceInputArguments {
 impl TraceInputArguments {
     /// A trace that is read so.
     pub fn source(&self, path: impl Into<PathBuf>) -> TraceSource {
-        TraceSource { path: path.into(), format: self.format, device: self.device }
+        TraceSource { path: path.into(), format: self.format, device: self.device, name: None }
     }
 }
 
@@ -62,6 +62,7 @@ pub fn parse_workload(text: &str) -> Result<WorkloadSpec, WorkloadError> {
 /// What people call a load: a path, or a workload.
 pub fn name(load: &Load) -> String {
     match load {
+        Load::Trace(TraceSource { name: Some(name), .. }) => name.clone(),
         Load::Trace(trace) => trace.path.display().to_string(),
         Load::Workload(workload) => workload.to_string(),
         Load::Memory(_) => "in memory".into(),
@@ -71,6 +72,9 @@ pub fn name(load: &Load) -> String {
 /// The same without the folder of a file.
 pub fn short_name(load: &Load) -> String {
     match load {
+        Load::Trace(TraceSource { name: Some(name), .. }) => {
+            name.rsplit('/').next().unwrap_or_default().to_owned()
+        }
         Load::Trace(trace) => {
             let name = trace.path.file_name().unwrap_or(trace.path.as_os_str());
             name.to_string_lossy().into_owned()

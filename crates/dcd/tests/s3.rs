@@ -840,3 +840,51 @@ fn a_server_that_refuses_is_told_of() {
     it.server.as_mut().unwrap().stop();
     it.refused(&line(&it.store), &[&it.store]);
 }
+
+/// Traces that are objects: the same rows as of the files, and nothing is left of them here.
+fn traces_are_objects(it: &InStore, put: impl Fn(&str, &str)) {
+    let mut names = Vec::new();
+    for (name, gap_us) in [("one", 40_000u64), ("two", 90_000)] {
+        let mut trace = "t_us,op,off,len\n".to_owned();
+        for number in 0..300u64 {
+            trace += &format!("{},W,{},4096\n", number * gap_us, number * 7919 % 10_000 * 8192);
+        }
+        put(&format!("{name}.csv"), &trace);
+        fs::write(it.site.path(&format!("{name}.csv")), trace).unwrap();
+        names.push(format!("{name}.csv"));
+    }
+    fs::write(it.site.path("list"), names.join("\n")).unwrap();
+    fs::create_dir_all(it.site.path("tmp")).unwrap();
+    let sweep = |traces: &str, out: &str| {
+        let grid = "--disk hp-97560 --cache-disk none,8M";
+        it.site.dcd(&format!("sweep --traces {traces} {grid} --out {out}")).ok();
+        fs::read_to_string(it.site.path(out)).unwrap()
+    };
+    let (local, remote) = (sweep("list", "local.csv"), sweep(&it.store, "remote.csv"));
+    assert_eq!(remote.replace(&format!("{}/", it.store), ""), local);
+    let advice =
+        it.site.dcd(&format!("advise --traces {} --disk hp-97560 --cache-disk 8M", it.store));
+    assert!(advice.ok().contains("of 2 volumes are worth a log"));
+    let left = fs::read_dir(it.site.path("tmp")).unwrap().count();
+    assert_eq!(left, 0, "what was fetched goes");
+}
+
+#[test]
+fn traces_may_be_in_a_directory_like_a_bucket() {
+    let mut it = InStore::in_directory();
+    it.site.variables.push(("TMPDIR".into(), it.site.path("tmp").display().to_string()));
+    let folder = it.site.path("bucket");
+    traces_are_objects(&it, |name, text| fs::write(folder.join(name), text).unwrap());
+}
+
+#[test]
+fn traces_may_be_in_a_bucket() {
+    let Some(mut it) = InStore::in_bucket("traces_may_be_in_a_bucket") else { return };
+    it.site.variables.push(("TMPDIR".into(), it.site.path("tmp").display().to_string()));
+    // The server keeps objects as files.
+    let folder = it.site.path("s3/bucket/traces_may_be_in_a_bucket/prefix");
+    fs::create_dir_all(&folder).unwrap();
+    traces_are_objects(&it, |name, text| fs::write(folder.join(name), text).unwrap());
+    let wrong = "sweep --disk hp-97560 --out wrong.csv --traces s3://bucket/none";
+    it.site.dcd(wrong).fails(1, "there are no traces in s3://bucket/none", "");
+}

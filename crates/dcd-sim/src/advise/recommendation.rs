@@ -8,7 +8,7 @@
 //! ```
 
 use dcd_engine::AckMode;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::grid::ack_name;
 use super::knee::is_near;
@@ -64,7 +64,7 @@ pub struct Recommendation {
 }
 
 /// In a word.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
     /// Requests would be served faster.

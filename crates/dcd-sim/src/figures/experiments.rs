@@ -194,7 +194,8 @@ impl Experiments {
         let keys = Experiments::keys(disk);
         let points: Vec<Point> = keys.iter().map(|key| point(key, &profile)).collect();
         let mut outcomes: Vec<Outcome> = Vec::new();
-        sweep::run(&disk.load, &points, 0, jobs, &AtomicBool::new(false), |index, outcome| {
+        let on_load: Vec<_> = points.iter().map(|point| (&disk.load, point)).collect();
+        sweep::run(&on_load, 0, jobs, &AtomicBool::new(false), |index, outcome| {
             progress(index + 1, points.len());
             outcomes.push(outcome);
             true

@@ -9,22 +9,29 @@ use dcd_protocol::units_text::{parse_duration, parse_percent, parse_size};
 use dcd_sim::sweep::Load;
 use dcd_sim::workload::WorkloadSpec;
 
+use crate::StudyError;
 use crate::load::{TraceInputArguments, parse_workload};
 use crate::simulate::{
     DestageArgument, NvramPolicyArgument, PASSES_DEFAULT, SequencesArgument, parse_groups_at_once,
     parse_hot_zone,
 };
+use crate::traces::{self, Fetching, TraceSet};
 
 /// What is simulated, and with which settings: those with several values span the grid.
 #[derive(Args, Debug)]
 pub struct GridArguments {
     /// The trace; `dcd trace --help` lists the formats.
-    #[arg(long, value_name = "FILE", required_unless_present = "workload")]
+    #[arg(long, value_name = "FILE", required_unless_present_any = ["workload", "traces"])]
     pub trace: Option<PathBuf>,
+    /// Each of many traces: the files of a directory, or those that a file names, one in each line
+    /// (from its own directory on); in builds with object stores also the objects below
+    /// s3://BUCKET/PREFIX. May be given several times.
+    #[arg(long, value_name = "DIRECTORY|LIST|s3://...", conflicts_with = "trace")]
+    pub traces: Vec<TraceSet>,
     /// Made-up requests instead: NAME[,KEY=VALUE...]; may be given several times. docs/workloads.md
     /// tells which there are.
     #[arg(long, value_name = "WORKLOAD", value_parser = parse_workload)]
-    #[arg(conflicts_with_all = ["trace", "format", "device"])]
+    #[arg(conflicts_with_all = ["trace", "traces", "format", "device"])]
     pub workload: Vec<WorkloadSpec>,
     /// How it is read.
     #[command(flatten)]
@@ -105,12 +112,16 @@ pub struct GridArguments {
 }
 
 impl GridArguments {
-    /// The loads that they name.
-    pub fn loads(&self) -> Vec<Load> {
-        match &self.trace {
+    /// The loads that they name; of objects in a bucket that they are there is all that is known.
+    ///
+    /// # Errors
+    /// Of a set of traces.
+    pub fn loads(&self, fetching: Option<&Fetching<'_>>) -> Result<Vec<Load>, StudyError> {
+        Ok(match &self.trace {
             Some(path) => vec![Load::Trace(self.input.source(path))],
+            None if !self.traces.is_empty() => traces::loads(&self.traces, &self.input, fetching)?,
             None => self.workload.iter().cloned().map(Load::Workload).collect(),
-        }
+        })
     }
 }
 

@@ -27,17 +27,16 @@ pub struct Sweep {
 }
 
 impl Sweep {
-    /// Of those settings, on those loads; one shard of it.
+    /// Of those settings, on those loads, which nobody has looked at yet; one shard of it.
     ///
     /// # Errors
-    /// Of the settings, of a load, or if the shard has no row.
+    /// Of the settings, or if the shard has no row.
     pub fn new(
         grid: &GridArguments,
         loads: Vec<Load>,
         shard: Option<Shard>,
     ) -> Result<Sweep, StudyError> {
         let points = grid::points(grid)?;
-        loads.iter().try_for_each(load::check)?;
         let mine = shard.map(|shard| shard.rows(loads.len() * points.len()));
         let mut row = 0..;
         let mut is_mine = || {
@@ -46,7 +45,8 @@ impl Sweep {
         };
         let mut mine_of =
             |load| (load, points.iter().filter(|_| is_mine()).cloned().collect::<Vec<_>>());
-        let loads: Vec<(Load, Vec<Point>)> = loads.into_iter().map(&mut mine_of).collect();
+        let loads = loads.into_iter().map(&mut mine_of);
+        let loads: Vec<(Load, Vec<Point>)> = loads.filter(|(_, mine)| !mine.is_empty()).collect();
         let of_load = |(load, points): &(Load, Vec<Point>)| -> Vec<Labels> {
             let name = load::name(load);
             points.iter().map(|point| labels(&name, point)).collect()
@@ -56,6 +56,19 @@ impl Sweep {
             true => Err(StudyError::EmptyShard),
             false => Ok(Sweep { loads, labels }),
         }
+    }
+
+    /// The loads that have rows.
+    pub fn loads(&self) -> impl Iterator<Item = &Load> {
+        self.loads.iter().map(|(load, _)| load)
+    }
+
+    /// Looks whether each load that has rows can be read again and again, and has requests.
+    ///
+    /// # Errors
+    /// Of the first that is not so.
+    pub fn check(&self) -> Result<(), StudyError> {
+        self.loads().try_for_each(load::check)
     }
 
     /// Simulates all rows from the `first` on; tells `done` of each, in their order, and is over
@@ -72,20 +85,16 @@ impl Sweep {
     ) -> Result<(), StudyError> {
         watcher.begin("sweeping", Counted::Rounds);
         let is_over = watcher.is_over();
-        let mut next = 0;
-        for (load, points) in &self.loads {
-            let before = next;
-            next += points.len();
-            let skipped = first.saturating_sub(before);
-            if skipped >= points.len() {
-                continue;
-            }
-            sweep::run(load, points, skipped, jobs, &is_over, |index, outcome| {
-                watcher.update((before + index + 1) as u64, self.labels.len() as u64);
-                done(before + index, outcome)
-            });
-            go_on(&is_over)?;
-        }
+        let points: Vec<(&Load, &Point)> = self
+            .loads
+            .iter()
+            .flat_map(|(load, points)| points.iter().map(move |point| (load, point)))
+            .collect();
+        sweep::run(&points, first, jobs, &is_over, |index, outcome| {
+            watcher.update((index + 1) as u64, self.labels.len() as u64);
+            done(index, outcome)
+        });
+        go_on(&is_over)?;
         watcher.end();
         Ok(())
     }

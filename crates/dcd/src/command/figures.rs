@@ -88,8 +88,9 @@ struct Results {
 }
 
 pub fn run(arguments: &FiguresArguments) -> Result<(), CommandError> {
-    let traces = [&arguments.hplajw, &arguments.hplajw_disk1, &arguments.start]
-        .map(|path| path.clone().map(|path| TraceSource { path, format: None, device: None }));
+    let traces = [&arguments.hplajw, &arguments.hplajw_disk1, &arguments.start].map(|path| {
+        path.clone().map(|path| TraceSource { path, format: None, device: None, name: None })
+    });
     for trace in traces.iter().flatten() {
         trace.check()?;
     }

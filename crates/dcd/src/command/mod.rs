@@ -43,6 +43,8 @@ pub mod inspect_shares;
 pub mod list;
 pub mod man;
 pub mod metrics;
+#[cfg(feature = "lab")]
+mod object_traces;
 pub mod probe;
 pub mod probe_all;
 pub mod probe_shares;

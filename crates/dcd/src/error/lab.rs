@@ -48,6 +48,12 @@ pub enum LabError {
         /// Which.
         first: String,
     },
+    /// No output of a shard of `dcd advise`.
+    #[error("{} is not what a shard of these volumes has told with --json", path.display())]
+    NoAdviceShard {
+        /// Which file.
+        path: PathBuf,
+    },
     /// Nothing of a sweep could be simulated.
     #[error("nothing was simulated: all {} of {} failed, the first with: {first}", count(*rows as u64, "row"), path.display())]
     SweepFailed {
@@ -296,6 +302,9 @@ impl LabError {
             }
             LabError::RowsMissing { .. } => Some(
                 "give the parts of all shards; one that was interrupted goes on with the same command".into(),
+            ),
+            LabError::NoAdviceShard { .. } => Some(
+                "give the output of `dcd advise ... --shard I/N --json`, of one N and the same volumes".into(),
             ),
             LabError::OtherSweep { .. } => {
                 Some("nothing was changed; choose another --out, or the settings of the file".into())

@@ -19,7 +19,9 @@ use dcd_sim::sweep::Load;
 use dcd_sim::workload::WorkloadSpec;
 use dcd_study::advise::AdviseSettings;
 use dcd_study::load::{TraceInputArguments, parse_workload, short_name};
+use dcd_study::shard::Shard;
 use dcd_study::sweep::jobs_default;
+use dcd_study::traces::TraceSet;
 use serde_json::json;
 
 use super::trace::record::{Recorded, record};
@@ -45,14 +47,29 @@ Examples:
   dcd advise load.csv.zst --disk wd-4tb --cache-disk 256M,1G,4G --cache-disk-profile my-ssd.toml --endurance-tbw 300
   dcd advise load.csv --disk wd-4tb --cache-disk-profile nvme-ssd --ack memory,durable --json
   dcd advise volumes/*.csv --disk wd-4tb
+  dcd advise --traces volumes --disk wd-4tb --shard 0/4 --json > part0.json
+  dcd advise --disk wd-4tb --merge part0.json part1.json part2.json part3.json
   dcd advise load.csv --disk s3
   dcd advise --workload users,users=4 --disk wd-4tb")]
 pub struct AdviseArguments {
     /// The trace; `dcd trace --help` lists the formats, `dcd trace record` makes one. With several,
     /// each is another volume: one table tells which of them are worth a log, and each has a page,
     /// whose name ends with its number.
-    #[arg(value_name = "TRACE", required_unless_present_any = ["live", "workload"])]
+    #[arg(value_name = "TRACE", required_unless_present_any = ["live", "workload", "traces", "merge"])]
     pub trace: Vec<PathBuf>,
+    /// Many volumes: the files of a directory, or those that a file names, one in each line (from
+    /// its own directory on); in builds with object stores also the objects below
+    /// s3://BUCKET/PREFIX. May be given several times.
+    #[arg(long, value_name = "DIRECTORY|LIST|s3://...", conflicts_with_all = ["live", "workload"])]
+    pub traces: Vec<TraceSet>,
+    /// Only one of N shards of the volumes, numbered from 0. N alone: which one says
+    /// JOB_COMPLETION_INDEX (Kubernetes) or SLURM_ARRAY_TASK_ID (Slurm). With --json, for --merge.
+    #[arg(long, value_name = "I/N|N", conflicts_with_all = ["live", "workload", "merge"])]
+    pub shard: Option<Shard>,
+    /// Simulate nothing: one table of what all shards have told with --json, each in a file of
+    /// these. Volumes that are missing, or there twice, are told.
+    #[arg(long, value_name = "FILES", num_args = 1.., conflicts_with_all = ["trace", "traces", "live", "workload"])]
+    pub merge: Vec<PathBuf>,
     /// Record what this block device is asked for first, as `dcd trace record` does; needs root.
     #[arg(long, value_name = "DEVICE")]
     #[arg(conflicts_with_all = ["trace", "workload", "format", "device"])]
@@ -87,7 +104,10 @@ pub struct AdviseArguments {
 }
 
 pub fn run(arguments: &AdviseArguments) -> Result<(), CommandError> {
-    if arguments.trace.len() > 1 {
+    if !arguments.merge.is_empty() {
+        return volumes::merge(arguments);
+    }
+    if arguments.trace.len() > 1 || !arguments.traces.is_empty() || arguments.shard.is_some() {
         return volumes::run(arguments);
     }
     // What can be wrong is looked for before an hour is spent on recording.

@@ -6,7 +6,7 @@ use clap::Args;
 use dcd_study::shard::Shard;
 use dcd_study::sweep::GridArguments;
 
-/// Simulate one load with every combination of settings.
+/// Simulate one load, or each of many, with every combination of settings.
 ///
 /// Flags that take several values, with commas between them, span a grid; each point of it is one
 /// `dcd simulate`. One row for each goes to a file, in the order of the grid. When interrupted, the
@@ -20,6 +20,7 @@ Examples:
   dcd sweep --trace load.csv.zst --disk hp-97560,wd-4tb --cache-disk none,64M --out disks.csv --json
   dcd sweep --trace load.csv.zst --disk wd-4tb --cache-disk 16M,64M,256M --shard 0/4 --out part0.csv
   dcd sweep --trace load.csv.zst --disk wd-4tb --cache-disk 16M,64M,256M --merge part0.csv part1.csv part2.csv part3.csv --out all.csv
+  dcd sweep --traces volumes --disk wd-4tb --cache-disk 64M,256M --out volumes.csv
   dcd sweep --trace boot.csv.zst --disk wd400bb --cache-disk 1G --read-area 64M,256M --sequences detect --confirmations 2,3 --stretch 0 --out boot.csv")]
 pub struct SweepArguments {
     /// The load, and settings.

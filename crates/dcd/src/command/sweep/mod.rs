@@ -20,6 +20,7 @@ use merge::merge;
 use rows::RowFile;
 use serde_json::json;
 
+use super::object_traces::ObjectTraces;
 use crate::error::CommandError;
 use crate::error::lab::LabError;
 use crate::output::count;
@@ -28,7 +29,15 @@ use crate::stdout::{print, print_json};
 
 pub fn run(arguments: &SweepArguments) -> Result<(), CommandError> {
     let grid = &arguments.grid;
-    let sweep = Sweep::new(grid, grid.loads(), arguments.shard)?;
+    let objects = ObjectTraces::new();
+    let fetching = objects.fetching();
+    let sweep = Sweep::new(grid, grid.loads(fetching.as_ref())?, arguments.shard)?;
+    if arguments.merge.is_empty() {
+        if let Some(fetching) = &fetching {
+            fetching.bring(sweep.loads())?;
+        }
+        sweep.check()?;
+    }
     let labels = &sweep.labels;
     let out = &arguments.out;
     let row_path = match out.format {
