@@ -7,7 +7,7 @@ use dcd_protocol::units_text::parse_size;
 use dcd_sim::advise::grid::{CacheDevice, Grid, cache_sizes};
 use dcd_sim::advise::load::{LoadFacts, LoadMeter};
 use dcd_sim::advise::overload::Overload;
-use dcd_sim::advise::{Advice, PaceFacts, noise, sequences};
+use dcd_sim::advise::{Advice, PaceFacts, noise, sequences, trials};
 use dcd_sim::disk::profile::Profile;
 use dcd_sim::replay::{Replay, TOO_MUCH_MEMORY};
 use dcd_sim::sweep::{self, Load, Outcome, Point};
@@ -150,6 +150,12 @@ impl AdviseSettings {
         if !points.is_empty() {
             let outcomes = run(&mut points, watcher)?;
             advice.sequences = sequences::advice(&advice, &grid, &outcomes);
+        }
+        let tried = trials::points(&advice, &grid, &advice.pace);
+        if !tried.is_empty() {
+            let mut points: Vec<Point> = tried.iter().map(|(.., point)| point.clone()).collect();
+            let outcomes = run(&mut points, watcher)?;
+            advice.trials = trials::trials(&advice, tried, &outcomes);
         }
         advice.tell_memory(self.memory_max);
         Ok(advice)

@@ -343,3 +343,41 @@ fn flushes_have_columns_where_there_are_some_and_rows_tell_their_segments() {
     let page = std::fs::read_to_string(folder.path("advice.html")).unwrap();
     assert!(page.contains("<th>segments</th>") && page.contains("<td>128 KiB</td>"));
 }
+
+/// A read area, modes past the log and a memory in its place are simulated beside what is
+/// recommended, as `dcd simulate` has them.
+#[test]
+fn what_else_could_be_done_is_tried() {
+    // Reads of few places, in turn with writes all over the disk.
+    let folder = folder_with_trace(20_000, 5, |number| {
+        if number % 10 < 5 { number * 7919 % 300 } else { scattered(number) }
+    });
+    let flags = "--cache-disk 16M --cache-disk-profile nvme-ssd --stretch 1";
+    let advice = advise(&folder, flags);
+    let tried = advice["trials"]["tried"].as_array().unwrap();
+    let kinds: Vec<&str> = tried.iter().map(|trial| trial["kind"].as_str().unwrap()).collect();
+    let areas = ["read-area"; 3];
+    assert_eq!(kinds[..3], areas);
+    assert_eq!(kinds[3..], ["write-through", "write-around", "nvram", "nvram"]);
+    let line = "simulate --trace t.csv --disk hp-97560 --json";
+    let mean = |facts: &Value, what: &str| facts[what]["response_ms"]["mean"].as_f64().unwrap();
+    let quarter = "--cache-disk 16M --cache-disk-profile nvme-ssd --segment 256k --read-area 4M";
+    for (trial, more) in [(&tried[1], quarter), (&tried[6], "--nvram 16M --policy auto")] {
+        let facts = json(&folder.dcd(&format!("{line} {more}")).ok());
+        for what in ["read", "write"] {
+            let told = trial[format!("{what}_mean_ms")].as_f64().unwrap();
+            assert!((told - mean(&facts, what)).abs() < 1e-3, "{trial}: {facts}");
+        }
+    }
+    let words = folder.dcd(&format!("advise t.csv --disk hp-97560 {flags}")).ok();
+    for sentence in advice["trials"]["sentences"].as_array().unwrap() {
+        assert!(words.contains(sentence.as_str().unwrap()), "{sentence}: {words}");
+    }
+    let page = std::fs::read_to_string(folder.path("advice.html")).unwrap();
+    assert!(page.contains("Tried beside it") && page.contains("write-around, with a read area"));
+    // Without reads there is nothing to copy.
+    let writes = folder_with_trace(40_000, 0, scattered);
+    let advice = advise(&writes, flags);
+    let tried = advice["trials"]["tried"].as_array().unwrap();
+    assert!(tried.iter().all(|trial| trial["kind"] == "nvram"), "{tried:?}");
+}

@@ -9,6 +9,7 @@
 //! recommendation.rs  one sentence, and what limits it
 //! noise.rs           whether that is more than chance: other seeds
 //! sequences.rs       what a sequence would bring to a load of reads
+//! trials.rs          a read area, modes past the log, a memory in its place
 //! words.rs           numbers as people read them
 //! page.rs, plots.rs  all of it as one HTML page
 //! ```
@@ -27,6 +28,7 @@ pub mod row;
 pub mod sequences;
 #[cfg(test)]
 mod tests;
+pub mod trials;
 pub mod words;
 
 use serde::Serialize;
@@ -41,6 +43,7 @@ use overload::Overload;
 use recommendation::Recommendation;
 use row::{Row, RowFacts};
 use sequences::SequenceAdvice;
+use trials::Trials;
 
 /// Everything that is told.
 #[derive(Clone, Debug, Serialize)]
@@ -69,6 +72,8 @@ pub struct Advice {
     pub noise: Option<Noise>,
     /// What a sequence would bring; none for a load that hardly reads.
     pub sequences: Option<SequenceAdvice>,
+    /// What else could be made of the log, or bought in its place; none where nothing was tried.
+    pub trials: Option<Trials>,
     /// What was left out of the grid, and why.
     pub left_out: Vec<String>,
 }
@@ -176,6 +181,7 @@ impl Advice {
             recommendation: Recommendation::default(),
             noise: None,
             sequences: None,
+            trials: None,
             left_out: grid.left_out(),
         };
         advice.recommendation = recommendation::recommend(&advice);

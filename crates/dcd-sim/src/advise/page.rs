@@ -10,6 +10,7 @@ use super::grid::{ack_name, destage_name};
 use super::plots::{Picture, over_time, pictures};
 use super::recommendation::Verdict;
 use super::row::{Response, Row, RowFacts};
+use super::trials::TrialKind;
 use super::words::{dollars, duration, ms, ms_number, number, percent, size, size_flag, years};
 use crate::plot::svg::{escaped, render_view};
 use dcd_engine::{AckMode, DestagePolicyKind};
@@ -77,6 +78,7 @@ fn write_page(page: &mut String, advice: &Advice) -> std::fmt::Result {
     }
     writeln!(page, "</div>")?;
     write_table(page, advice)?;
+    write_trials(page, advice)?;
     write_load(page, advice)?;
     write_words(page)?;
     writeln!(page, "</body></html>")
@@ -102,7 +104,49 @@ fn write_verdict(page: &mut String, advice: &Advice) -> std::fmt::Result {
     if let Some(sequences) = &advice.sequences {
         writeln!(page, "<p>{}</p>", escaped(&sequences.sentence))?;
     }
+    if let Some(trials) = advice.trials.as_ref().filter(|trials| !trials.sentences.is_empty()) {
+        writeln!(page, "<p>{}</p>", escaped(&trials.sentences.join(" ")))?;
+    }
     writeln!(page, "</div>")
+}
+
+/// What was tried beside the log that is recommended, or the best.
+fn write_trials(page: &mut String, advice: &Advice) -> std::fmt::Result {
+    let Some(trials) = &advice.trials else { return Ok(()) };
+    writeln!(
+        page,
+        "<h2>Tried beside it</h2><div class=\"scroll\"><table><tr><th>what</th><th>size</th><th>mean, ms</th>\
+         <th>reads, ms</th><th>writes, ms</th><th>less waiting than the bare disk</th><th>than the log alone</th></tr>"
+    )?;
+    for trial in &trials.tried {
+        let what = match trial.kind {
+            TrialKind::ReadArea => "log with a read area",
+            TrialKind::WriteThrough => "write-through, with a read area",
+            TrialKind::WriteAround => "write-around, with a read area",
+            TrialKind::Nvram => "non-volatile memory, no log",
+        };
+        write!(page, "<tr><td>{what}</td><td>{}</td>", size(trial.bytes))?;
+        match (&trial.facts, &trial.error) {
+            (Some(facts), _) => {
+                let mean = |ms: Option<f64>| ms.map_or("-".into(), ms_number);
+                writeln!(
+                    page,
+                    "<td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>",
+                    ms_number(facts.mean_ms),
+                    mean(facts.read_mean_ms),
+                    mean(facts.write_mean_ms),
+                    percent(facts.faster_percent),
+                    percent(facts.faster_than_log_percent),
+                )?;
+            }
+            (None, error) => writeln!(
+                page,
+                "<td class=\"error\" colspan=\"5\">{}</td></tr>",
+                escaped(error.as_deref().unwrap_or("no reason is known"))
+            )?,
+        }
+    }
+    writeln!(page, "</table></div>")
 }
 
 /// The numbers of the recommended log, or of the best, beside the bare disk.

@@ -242,6 +242,9 @@ fn in_words(advice: &Advice, out: &Path, paint: Paint) -> String {
     if let Some(sequences) = &advice.sequences {
         text += &format!("{}\n", sequences.sentence);
     }
+    for sentence in advice.trials.iter().flat_map(|trials| &trials.sentences) {
+        text += &format!("{sentence}\n");
+    }
     text.push('\n');
     for limit in &recommendation.limits {
         text += &format!("- {limit}\n");
