@@ -9,14 +9,14 @@ use std::fs;
 use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::os::unix::net::UnixListener;
-use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use harness::model::{Mix, difference};
 use harness::nbd::Client;
 use harness::random::Random;
+use harness::server::Real;
 use harness::volatile::{FUA, MULTI_CONN, VolatileServer};
-use harness::{Daemon, Helper, Site, cycles, seed, until};
+use harness::{Daemon, Site, cycles, seed, until};
 
 const MIB: u64 = 1 << 20;
 const MIX: Mix =
@@ -249,6 +249,42 @@ fn waits_have_an_end() {
     assert!(server.lasting()[..4096] == [5; 4096]);
 }
 
+/// A server that listens, and says of every request that it shuts down, as qemu-nbd does whose
+/// storage has shut it out: it is no connection, it is told of once and asked ever less often, and
+/// what waited for it is there when it serves again.
+#[test]
+fn a_server_that_only_says_that_it_ends_is_told_of_once() {
+    let site = Site::empty();
+    let server = VolatileServer::start(site.path("v.sock"), 8 * MIB, 0);
+    create(&site, "");
+    let daemon = serve(&site, "--io-timeout 8s --drain-timeout 1s");
+    let mut client = Client::connect(&site.socket());
+    client.write(0, &[1; 4096]).unwrap();
+    site.dcd("drain --control ctl").ok();
+    server.shut_out(true);
+    let before = server.connections();
+    client.write(0, &[2; 4096]).unwrap();
+    client.flush().unwrap();
+    let began = Instant::now();
+    assert!(client.read(6 * MIB, 4096).is_err(), "it ends");
+    assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
+    let tries = server.connections() - before;
+    assert!((2..12).contains(&tries), "{tries} in {:?}", began.elapsed());
+    let disk = network(&site);
+    assert_eq!(disk["state"], "connecting", "{disk}");
+    assert!(disk["problem"].as_str().unwrap().contains("shut it out"), "{disk}");
+    let log = daemon.log();
+    assert_eq!(log.matches("the connection is lost").count(), 1, "{log}");
+    assert_eq!(log.matches("connected again").count(), 0, "{log}");
+    let drain = site.dcd("drain --control ctl");
+    assert!(drain.code != Some(0) && server.lasting()[0] == 1, "{}", drain.stdout);
+    server.shut_out(false);
+    connected(&site, 1);
+    site.dcd("drain --control ctl").ok();
+    assert_eq!(server.lasting()[..4096], [2; 4096]);
+    daemon.assert_no_panic();
+}
+
 /// A server that says what a script wants.
 fn strange(site: &Site, say: &'static [u8]) {
     let listener = UnixListener::bind(site.path("v.sock")).unwrap();
@@ -385,38 +421,6 @@ fn legs_and_members_may_be_network_disks() {
     assert!(difference(&found, &volume).is_none(), "{}", daemon.log());
     site.dcd("drain --control ctl").ok();
     daemon.stop();
-}
-
-/// A server that can be killed and started again.
-struct Real {
-    helper: Option<Helper>,
-    command: Vec<String>,
-}
-
-impl Real {
-    fn start(site: &Site, line: &str) -> Real {
-        let folder = site.path("").display().to_string();
-        let command = line.replace("DIR", folder.trim_end_matches('/'));
-        let command = command.split_whitespace().map(str::to_owned).collect();
-        let mut real = Real { helper: None, command };
-        real.come_back(site);
-        real
-    }
-
-    fn come_back(&mut self, site: &Site) {
-        let _ = fs::remove_file(site.path("v.sock"));
-        let mut command = Command::new(&self.command[0]);
-        command.args(&self.command[1..]).current_dir(site.path(""));
-        command.stdout(Stdio::null()).stderr(Stdio::null());
-        self.helper = Some(Helper::start(&mut command));
-        until("the server listens", || site.path("v.sock").exists().then_some(()));
-    }
-
-    fn kill(&mut self) {
-        if let Some(mut helper) = self.helper.take() {
-            helper.kill_now();
-        }
-    }
 }
 
 /// Load on a server that is not ours, which is killed amid it and started again.

@@ -4,41 +4,13 @@
 mod harness;
 
 use std::path::Path;
-use std::process::Command;
 
-use harness::{Site, search_path};
+use harness::Site;
+use harness::pages::try_commands;
 
-/// Seconds that a page may take.
-const PAGE_SECONDS: &str = "300";
-
-/// The commands of a page.
-fn commands(page: &str) -> String {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/uses").join(page);
-    let text = std::fs::read_to_string(path).unwrap();
-    let part = text.split("\n## Try it\n").nth(1).expect("a part to try");
-    let part = part.split("\n## ").next().unwrap();
-    part.split("```sh\n").skip(1).map(|block| block.split("```").next().unwrap()).collect()
-}
-
-/// Runs them, and gives what they print.
+/// Runs what is below "Try it", and gives what it prints.
 fn try_page(page: &str) -> String {
-    let commands = commands(page);
-    assert!(commands.lines().count() > 5, "{page}");
-    let site = Site::empty();
-    let folder = site.folder.path("");
-    std::fs::create_dir(site.folder.path("state")).unwrap();
-    let program = Path::new(env!("CARGO_BIN_EXE_dcd")).parent().unwrap();
-    let output = Command::new("timeout")
-        .args(["--kill-after=10", PAGE_SECONDS, "bash", "-euc", &commands])
-        .current_dir(folder)
-        .env("PATH", format!("{}:{}", program.display(), search_path()))
-        .env("DCD_STATE_DIRECTORY", site.folder.state_directory())
-        .output()
-        .unwrap();
-    let said = String::from_utf8_lossy(&output.stdout).into_owned();
-    let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{page}: {}\n{said}\n{errors}", output.status);
-    said
+    try_commands(&Site::empty(), page, "Try it")
 }
 
 /// Each page of use is one of those that are tried here.

@@ -6,12 +6,15 @@
 
 #![allow(dead_code)] // each test program uses its own part
 
+pub mod ceph;
 #[path = "../common/mod.rs"]
 pub mod common;
 pub mod machine;
 pub mod model;
 pub mod nbd;
+pub mod pages;
 pub mod random;
+pub mod server;
 pub mod volatile;
 
 use std::ffi::OsStr;

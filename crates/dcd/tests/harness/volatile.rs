@@ -77,6 +77,10 @@ struct Platters {
     flags: u16,
     /// How long a flush takes.
     flush_milliseconds: u64,
+    /// Every request is answered with NBD_ESHUTDOWN.
+    is_shut_out: bool,
+    /// How many have come.
+    connections: u64,
     /// Those who are connected.
     clients: Vec<UnixStream>,
 }
@@ -115,6 +119,8 @@ impl VolatileServer {
             disks: vec![disk],
             flags,
             flush_milliseconds: 20,
+            is_shut_out: false,
+            connections: 0,
             clients: Vec::new(),
         };
         let server = VolatileServer { platters: Arc::new(Mutex::new(platters)), socket };
@@ -147,6 +153,16 @@ impl VolatileServer {
     pub fn exchange(&self, bytes: Vec<u8>) -> Vec<u8> {
         let disk = &mut self.platters.lock().unwrap().disks[0];
         std::mem::replace(&mut disk.lasting, bytes)
+    }
+
+    /// From now on, or no more: it listens, and says of every request that it shuts down.
+    pub fn shut_out(&self, is_shut_out: bool) {
+        self.platters.lock().unwrap().is_shut_out = is_shut_out;
+    }
+
+    /// How many connections were made to it.
+    pub fn connections(&self) -> u64 {
+        self.platters.lock().unwrap().connections
     }
 
     /// What lasts of the disk.
@@ -184,6 +200,8 @@ impl VolatileDisks {
             disks,
             flags: FLAGS,
             flush_milliseconds: 0,
+            is_shut_out: false,
+            connections: 0,
             clients: Vec::new(),
         }));
         let names = names.iter().map(|name| (*name).to_owned()).collect();
@@ -263,6 +281,7 @@ fn serve_disk(listener: UnixListener, platters: Shared, disk: usize, power: u64)
                 return;
             }
             locked.clients.push(stream.try_clone().unwrap());
+            locked.connections += 1;
             drop(locked);
             let platters = platters.clone();
             std::thread::spawn(move || converse(stream, &platters, disk, power));
@@ -290,7 +309,7 @@ fn converse(
         let length = u32::from_be_bytes(head[24..].try_into().unwrap()) as usize;
         let mut data = vec![0; if command == 1 { length } else { 0 }];
         stream.read_exact(&mut data)?;
-        let mut answer = Vec::new();
+        let (mut answer, mut errno) = (Vec::new(), 0);
         // As a disk would: there is an instant in which the writes are answered and the flush is not.
         std::thread::sleep(std::time::Duration::from_millis(if command == 3 {
             flush_takes
@@ -302,19 +321,21 @@ fn converse(
             if platters.power != power || command == 2 {
                 return Ok(()); // no power, no answer
             }
+            let is_shut_out = platters.is_shut_out;
             let platter = &mut platters.disks[disk];
             match command {
+                _ if is_shut_out => errno = 108,
                 0 => answer = platter.read(offset, length),
                 1 => platter.write(offset, &data),
                 3 => platter.flush(),
                 6 => platter.write(offset, &vec![0; length]),
                 _ => {}
             }
-            if fua {
+            if fua && !is_shut_out {
                 platter.flush();
             }
         }
-        let mut reply = vec![0x67, 0x44, 0x66, 0x98, 0, 0, 0, 0];
+        let mut reply = vec![0x67, 0x44, 0x66, 0x98, 0, 0, 0, errno];
         reply.extend(&head[8..16]);
         reply.extend(answer);
         stream.write_all(&reply)?;

@@ -16,6 +16,9 @@
 //!    which are not answered before. The engine has nothing else under way in their place.
 //! 3. Whoever waits longer than most of `io-timeout` gets an error before the engine counts the
 //!    disk as hung.
+//! 4. If nothing was answered over it, or the last answer was that the server shuts down, the next
+//!    one is believed only when something is answered: qemu-nbd whose storage has shut it out
+//!    listens, and says so of each request. It is asked ever less often, and told of once.
 //!
 //! An I/O that the server has, and does not answer, is not given up here: as with a local disk, it
 //! may be done at any time, so nothing else may be written in its place (C26).
@@ -129,6 +132,9 @@ pub(crate) struct Session {
     /// The server cannot zero.
     zeroes_in_writing: bool,
     retry: Duration,
+    /// Over the connections that there are, or were last, something was answered, and nothing said
+    /// that the server shuts down.
+    has_answered: bool,
     io_timeout: Duration,
     standing: NetworkStanding,
     done: VecDeque<IoDone>,
@@ -222,6 +228,7 @@ impl Session {
             has_lost: false,
             zeroes_in_writing,
             retry: RETRY_MIN,
+            has_answered: true,
             io_timeout: Duration::from_secs(30),
             standing,
             done: VecDeque::new(),
@@ -447,6 +454,15 @@ impl Session {
         for channel in channels {
             self.add_line(device, channel, ring);
         }
+        // Without anything to ask there is nothing to wait for.
+        if std::mem::take(&mut self.has_answered) || self.jobs.is_empty() {
+            self.believe(now);
+        }
+        self.send_waiting(now, device, ring);
+    }
+
+    /// The disk can be used again.
+    fn believe(&mut self, now: Time) {
         if self.standing.problem.take().is_some() {
             self.standing.reconnects += 1;
             let name = self.file.path().display();
@@ -454,7 +470,6 @@ impl Session {
             eprintln!("dcd: {name}: connected again after {seconds:.1} s");
         }
         (self.standing.state, self.standing.since) = ("connected", now);
-        self.send_waiting(now, device, ring);
     }
 
     fn not_connected(&mut self, now: Time, problem: &NetworkProblem) {
@@ -478,12 +493,16 @@ impl Session {
     fn lose(&mut self, now: Time, why: &str) {
         self.lines.clear();
         self.requests.clear();
-        let name = self.file.path().display();
-        eprintln!("dcd: {name}: the connection is lost ({why}); it is made again");
-        if self.standing.state == "connected" && now.since(self.standing.since).0 > 10_000_000_000 {
-            self.retry = RETRY_MIN;
+        if self.standing.state == "connected" {
+            let name = self.file.path().display();
+            eprintln!("dcd: {name}: the connection is lost ({why}); it is made again");
+            if now.since(self.standing.since).0 > 10_000_000_000 {
+                self.retry = RETRY_MIN;
+            }
+            (self.standing.state, self.standing.since) = ("connecting", now);
+        } else {
+            self.retry = (self.retry * 2).min(RETRY_MAX);
         }
-        (self.standing.state, self.standing.since) = ("connecting", now);
         self.standing.problem = Some(why.to_owned());
 
         // 1. Flushes say what became of the writes before them.
@@ -532,8 +551,8 @@ impl Session {
             let ended = replies.ended;
             // What was answered before it went wrong was answered.
             for (cookie, result) in ended {
-                if !self.request_ended(cookie, result) {
-                    return self.lose(now, "the server shuts down");
+                if !self.request_ended(now, cookie, result) {
+                    return self.lose(now, "the server shuts down, or its storage has shut it out");
                 }
             }
             if let Err(error) = read {
@@ -549,10 +568,15 @@ impl Session {
     }
 
     /// A request was answered. False: by a server that ends.
-    fn request_ended(&mut self, cookie: u64, result: Result<(), u32>) -> bool {
+    fn request_ended(&mut self, now: Time, cookie: u64, result: Result<(), u32>) -> bool {
         let request = self.requests.remove(&cookie).expect("only those are answered");
         if result == Err(errno::SHUTDOWN) {
+            self.has_answered = false;
             return false;
+        }
+        self.has_answered = true;
+        if self.standing.state != "connected" {
+            self.believe(now);
         }
         let line = self.lines.iter_mut().find(|line| line.serial == request.line);
         line.expect("it answers").under_way_bytes -= u64::from(request.length) + 1;
