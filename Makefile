@@ -4,7 +4,7 @@
 
 # make fuzz: the fuzzer's five searches, in a size for every change; a few minutes on two cores.
 
-.PHONY: build deb deny demo bench-nbd bench-starts bench-volumes bench-store bench-peers test test-guest test-guest-service test-packages test-python test-long test-power-cut test-s3 test-kill test-linearizability test-under-load fuzz seeded-build fuzz-seeded fuzz-seeded-long fuzz-bytes coverage mutants lint doc tools
+.PHONY: build deb deny demo bench-nbd bench-starts bench-volumes bench-store bench-peers test test-guest test-guest-service test-packages test-python test-long test-power-cut test-s3 test-ceph test-kill test-linearizability test-under-load fuzz seeded-build fuzz-seeded fuzz-seeded-long fuzz-bytes coverage mutants lint doc tools
 
 # The commit is what `dcd fuzz` prints beside the seed.
 build:
@@ -36,7 +36,7 @@ bench-nbd: build
 	scripts/bench-nbd $(BENCH_NBD)
 
 # A disk in an object store and one of another machine, at a distance, beside s3backer: half an hour; BENCH_STORE="ship --rounds 3" for
-# a part. Needs Debian's fio, s3backer and nbdkit, and versitygw: docs/benchmarks.md.
+# a part. Needs Debian's fio, s3backer and nbdkit, and versitygw: docs/benchmarks.md. BENCH_STORE=rbd: a real Ceph, if it is installed.
 bench-store:
 	cargo build --locked --release --package dcd-cache --features s3
 	scripts/bench-store $(BENCH_STORE)
@@ -75,6 +75,11 @@ test-s3:
 	cargo test --locked --package dcd-store
 	cargo test --locked --package dcd-fuzz --features store --test store
 	cargo test --locked --package dcd-cache --features s3 --test s3
+
+# Images of a real Ceph behind qemu-nbd, in three minutes: apart from `make test`, because it needs a cluster, which scripts/ceph-cluster
+# starts on loopback: apt-get install --no-install-recommends ceph-mon ceph-osd ceph-common qemu-utils qemu-block-extra
+test-ceph:
+	cargo test --locked --package dcd-cache --test ceph -- --ignored --nocapture --test-threads=3
 
 fuzz: build
 	target/release/dcd fuzz --runs 1000
@@ -128,7 +133,7 @@ test-long: tools
 
 # The real binary, crashed again and again: CYCLES of them, or for FOR (10m). SEED repeats a run.
 CYCLES ?= 500
-test-power-cut test-s3 test-kill test-linearizability:
+test-power-cut test-kill test-linearizability:
 	scripts/crash-cycles.sh $(@:test-%=%) $(CYCLES) "$(FOR)" $(or $(SEED),1999)
 
 # Under fio, which verifies, on an ext4: three hundred legs of a cache-disk, pulled and put back, and the mode switched each second for ten

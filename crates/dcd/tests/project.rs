@@ -55,6 +55,18 @@ fn every_call_of_cargo_is_locked() {
     assert!(calls > 30, "only {calls} are known");
 }
 
+/// A second recipe would silently take the place of the first.
+#[test]
+fn every_target_of_make_has_one_recipe() {
+    let output = std::process::Command::new("make")
+        .args(["--dry-run", "lint"])
+        .current_dir(root())
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && !said.contains("overriding"), "{said}");
+}
+
 /// The libFuzzer programs and the Python package are workspaces of their own, whose versions nobody
 /// else notices.
 #[test]
