@@ -1,6 +1,6 @@
 """Random synchronous writes of 4 KiB to a disk of another machine, with dcd in front, and alone.
 
-In the place of RBD, which needs a cluster: a file in memory behind nbdkit, at a distance of its own. RBD itself takes longer.
+A file in memory behind nbdkit, at a distance of its own. `rbd.py` does the same with images of a real Ceph.
 """
 import contextlib
 import os
@@ -29,8 +29,8 @@ def disk(settings, folder, name):
             yield f"nbd://127.0.0.1:{far.port}"
 
 
-def measure(settings, folder):
-    """All rounds, bars, and text."""
+def measure(settings, folder, disk=disk):
+    """All rounds, bars, and text. `disk` gives a URI of a disk at the distance."""
     rounds = []
     with contextlib.ExitStack() as stack:
         alone, behind, behind_disk = (stack.enter_context(disk(settings, folder, name)) for name in ("alone", "behind", "behind-disk"))
