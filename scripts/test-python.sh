@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Builds the wheel of python/, installs it into a fresh environment, and runs there: its tests, which compare it with the
-# command; mypy and stubtest; the notebooks. Ends with one line: N passed, N failed, N skipped. Without a package index all
+# command, and run the recipes of docs/cluster.md; mypy and stubtest; the notebooks. Ends with one line: N passed, N failed, N skipped. Without a package index all
 # of it is skipped. DCD_PROGRAM is the dcd to compare with [default: target/debug/dcd, which is built].
 set -uo pipefail
 cd "$(dirname "$0")/.."
@@ -50,8 +50,13 @@ step "the wheel alone" "$bin/python" -c 'import dcd; print(dcd.__version__, dcd.
 "$bin/pip" install --quiet -r "$root/python/requirements-test.txt" ||
     skip "no package index can be reached, so the Python package is not tested"
 
+# Each test of a recipe says itself what it misses.
+"$bin/pip" install --quiet -r "$root/python/requirements-cluster.txt" ||
+    echo "not all of python/requirements-cluster.txt can be installed: recipes are skipped"
+export DCD_DOCUMENTS=$root/docs
+
 log=$place/pytest.log
-"$bin/pytest" -q -c /dev/null --rootdir "$place" -p no:cacheprovider tests 2>&1 | tee "$log"
+"$bin/pytest" -q -rs -c /dev/null --rootdir "$place" -p no:cacheprovider tests 2>&1 | tee "$log"
 [ "${PIPESTATUS[0]}" = 0 ] || failed=$((failed + 1))
 count() { grep -oE "[0-9]+ $1" "$log" | tail -1 | grep -oE '[0-9]+' || echo 0; }
 passed=$((passed + $(count passed)))

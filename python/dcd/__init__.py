@@ -12,7 +12,7 @@ from ._dcd import Requests, __version__
 from ._disk import Disk, disks
 from ._errors import BugError, Error, SettingError, TraceError
 from ._progress import ProgressCallback
-from ._studies import Advice, advise, simulate, stack_distances, sweep, trace_summary
+from ._studies import Advice, advise, merge, simulate, stack_distances, sweep, trace_summary
 from ._trace import TRACE_SCHEMA, TraceLike, generate, read_trace, to_requests, write_trace
 
 
@@ -49,6 +49,7 @@ __all__ = [
     "advise",
     "disks",
     "generate",
+    "merge",
     "policies",
     "read_trace",
     "settings",

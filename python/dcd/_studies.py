@@ -5,13 +5,13 @@ from __future__ import annotations
 import datetime
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import pyarrow as pa
 
 from . import _dcd
-from ._errors import Error, SettingError
+from ._errors import Error, SettingError, make
 from ._progress import Progress, ProgressCallback
 from ._settings import words
 from ._trace import TraceLike, resolve
@@ -70,10 +70,59 @@ def sweep(
     settings, memory = _with_load(trace, settings)
     with Progress(progress) as native:
         rows = json.loads(_dcd.sweep(words("sweep", settings), memory, native))
-    for row in rows:
-        if row["load"] == "in memory" and isinstance(settings["trace"], str | os.PathLike):
-            row["load"] = os.fsdecode(settings["trace"])
-    names = list(rows[0])
+    return _table(list(rows[0]), _with_names(rows, settings["trace"]))
+
+
+def merge(tables: Iterable[pa.Table], trace: TraceLike = None, /, **settings: Any) -> pa.Table:
+    """Puts the tables of all shards of a sweep together, as one :func:`sweep` gives it.
+
+    Trace and settings are those of the sweep, without ``shard``. As with ``dcd sweep --merge``, a
+    row that is missing, there twice, or of another sweep is an error.
+    """
+    if "shard" in settings:
+        raise SettingError("setting", "shard: what is put together is the whole sweep", "leave shard out")
+    settings, memory = _with_load(trace, settings)
+    columns, grid = _dcd.grid(words("sweep", settings), memory)
+    labels = _with_names(json.loads(grid), settings["trace"])
+    places = {tuple(row.values()): place for place, row in enumerate(labels)}
+    found: dict[int, dict[str, Any]] = {}
+    table_of: dict[int, int] = {}
+    for number, table in enumerate(tables):
+        if table.column_names != columns:
+            raise make("shard", f"table {number}: these are not the columns of this sweep", _MERGE_HINT)
+        for row in table.to_pylist():
+            place = places.get(tuple(row[name] for name in labels[0]))
+            if place is None:
+                raise make("shard", f"table {number}: this row is not of this sweep: {_described(row, labels[0])}", _MERGE_HINT)
+            if place in found:
+                text = f"tables {table_of[place]} and {number} both have the row {_described(row, labels[0])}"
+                raise make("shard", text, "give each shard once, and those of one number of shards only")
+            found[place], table_of[place] = row, number
+    missing = [place for place in range(len(labels)) if place not in found]
+    if missing:
+        first = _described(labels[missing[0]], labels[0])
+        text = f"{len(missing)} of {len(labels)} rows are missing, the first is {first}"
+        raise make("shard", text, "give the tables of all shards")
+    return _table(columns, [found[place] for place in range(len(labels))])
+
+
+_MERGE_HINT = "give the tables of this sweep's shards, and the settings that they were made with"
+
+
+def _described(row: Mapping[str, Any], labels: Iterable[str]) -> str:
+    return " ".join(f"{name}={row[name]}" for name in labels if row[name] is not None)
+
+
+def _with_names(rows: list[dict[str, Any]], trace: TraceLike) -> list[dict[str, Any]]:
+    """A file that was read here has its name all the same."""
+    if isinstance(trace, str | os.PathLike):
+        for row in rows:
+            if row["load"] == "in memory":
+                row["load"] = os.fsdecode(trace)
+    return rows
+
+
+def _table(names: list[str], rows: list[dict[str, Any]]) -> pa.Table:
     arrays = []
     for name in names:
         values = [row[name] for row in rows]

@@ -7,7 +7,7 @@
 //! columns.rs   requests as buffers, and back
 //! watch.rs     a study on a thread of its own: signals, progress, panics
 //! errors.rs    errors as exceptions
-//! studies.rs   simulate, sweep, advise, summary, stack distances
+//! studies.rs   simulate, sweep, what rows it has, advise, summary, stack distances
 //! disk.rs      a disk model
 //! ```
 
@@ -38,6 +38,7 @@ fn _dcd(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(studies::read, module)?)?;
     module.add_function(wrap_pyfunction!(studies::simulate, module)?)?;
     module.add_function(wrap_pyfunction!(studies::sweep, module)?)?;
+    module.add_function(wrap_pyfunction!(studies::grid, module)?)?;
     module.add_function(wrap_pyfunction!(studies::advise, module)?)?;
     module.add_function(wrap_pyfunction!(studies::summary, module)?)?;
     module.add_function(wrap_pyfunction!(studies::stack_distances, module)?)?;

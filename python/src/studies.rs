@@ -2,10 +2,13 @@
 //! what a named trace stands for, and whom to tell progress; results go to Python as JSON.
 
 use dcd_sim::advise::page::page;
+use dcd_sim::sweep::Load;
 use dcd_study::StudyError;
 use dcd_study::load::{self, feed, short_name};
 use dcd_study::stack_distances::{Operations, StackDistances};
-use dcd_study::sweep::{RESULTS, Sweep as Grid, jobs_default, results, value};
+use dcd_study::sweep::{
+    GridArguments, Labels, RESULTS, Sweep as Grid, jobs_default, results, value,
+};
 use pyo3::prelude::*;
 use serde_json::{Map, Value};
 
@@ -76,10 +79,7 @@ pub fn sweep(
     progress: Option<Py<PyAny>>,
 ) -> PyResult<String> {
     let Sweep { grid, shard, threads } = parse(py, words)?;
-    let loads = match of_memory(memory.as_ref(), grid.input.device) {
-        Some(load) => vec![load],
-        None => grid.loads(None).map_err(|problem| of_study(py, &problem))?,
-    };
+    let loads = sweep_loads(py, &grid, memory.as_ref())?;
     watch::run(py, progress.as_ref(), |watcher| {
         let simulated = Grid::new(&grid, loads, shard)?;
         simulated.check()?;
@@ -94,6 +94,40 @@ pub fn sweep(
         })?;
         Ok(Value::from(rows).to_string())
     })
+}
+
+/// What rows a grid has, without simulating them: the names of all columns, and of each row what
+/// it begins with, its settings.
+#[pyfunction]
+#[pyo3(signature = (words, memory))]
+pub fn grid(
+    py: Python<'_>,
+    words: Vec<String>,
+    memory: Option<Bound<'_, Requests>>,
+) -> PyResult<(Vec<String>, String)> {
+    let Sweep { grid, shard, .. } = parse(py, words)?;
+    let loads = sweep_loads(py, &grid, memory.as_ref())?;
+    watch::run(py, None, |_| {
+        let labels = Grid::new(&grid, loads, shard)?.labels;
+        let settings = labels[0].iter().map(|(name, _)| *name);
+        let names = settings.chain(RESULTS).map(str::to_owned).collect();
+        let row = |labels: &Labels| -> Map<String, Value> {
+            labels.iter().map(|(name, text)| ((*name).to_owned(), value(name, text))).collect()
+        };
+        let rows: Vec<Value> = labels.iter().map(|labels| row(labels).into()).collect();
+        Ok((names, Value::from(rows).to_string()))
+    })
+}
+
+fn sweep_loads(
+    py: Python<'_>,
+    grid: &GridArguments,
+    memory: Memory<'_, '_>,
+) -> PyResult<Vec<Load>> {
+    match of_memory(memory, grid.input.device) {
+        Some(load) => Ok(vec![load]),
+        None => grid.loads(None).map_err(|problem| of_study(py, &problem)),
+    }
 }
 
 /// What a log would do, as `dcd advise --json` tells it; and the page.
@@ -166,11 +200,7 @@ pub fn stack_distances(
     })
 }
 
-fn of_load(
-    py: Python<'_>,
-    words: Vec<String>,
-    memory: Memory<'_, '_>,
-) -> PyResult<dcd_sim::sweep::Load> {
+fn of_load(py: Python<'_>, words: Vec<String>, memory: Memory<'_, '_>) -> PyResult<Load> {
     let arguments: Read = parse(py, words)?;
     let memory = of_memory(memory, arguments.load.input.device);
     Ok(memory.unwrap_or_else(|| arguments.load.load()))

@@ -64,6 +64,29 @@ def test_wrong_settings(settings: dict[str, Any], code: str, words: list[str]) -
     assert "\n" not in error.message
 
 
+def test_wrong_shards(trace: Path) -> None:
+    grid: dict[str, Any] = {"disk": "hp-97560", "nvram": ["64k", "128k", "256k", "512k", "1m"], "device": 0}
+    tables = [dcd.sweep(trace, **grid, shard=f"{index}/2") for index in range(2)]
+
+    def refused(given: list[Any], words: list[str], **settings: Any) -> None:
+        with pytest.raises(dcd.SettingError) as caught:
+            dcd.merge(given, trace, **{**grid, **settings})
+        assert caught.value.code in ("shard", "setting")
+        for word in words:
+            assert word in str(caught.value), caught.value
+
+    refused([], ["5 of 5 rows are missing", "nvram_bytes=65536", "tables of all shards"])
+    refused(tables[:1], ["2 of 5 rows are missing"])
+    refused([*tables, tables[0]], ["tables 0 and 2 both have the row", "each shard once"])
+    refused([*tables, dcd.sweep(trace, **grid)], ["tables 0 and 2 both have the row"])
+    refused(tables, ["table 0: this row is not of this sweep"], disk="wd-4tb")
+    refused(tables, ["1 of 6 rows are missing", "nvram_bytes=2097152"], nvram=[*grid["nvram"], "2m"])
+    refused(tables, ["5 of 10 rows are missing"], cache_disk=["64M", None])
+    refused([tables[0].drop_columns(["disk_writes"]), tables[1]], ["table 0: these are not the columns"])
+    refused(tables, ["leave shard out"], shard="0/2")
+    refused(tables, ["there is no such setting"], nvrm="1m")
+
+
 def test_wrong_loads(tmp_path: Path) -> None:
     def refused(kind: type[dcd.Error], code: str, message: str, *arguments: Any, **settings: Any) -> None:
         with pytest.raises(kind) as caught:

@@ -96,9 +96,27 @@ def test_sweep(command: Callable[..., Any], tmp_path: Path) -> None:
     # Out of the file they are the same numbers.
     read = pv.read_csv(out)
     assert read.column("write_response_ms").to_pylist() == found.column("write_response_ms").to_pylist()
-    shards = [dcd.sweep(workload=ZIPF, disk="hp-97560", nvram=["64k", "128k", "256k"], shard=f"{n}/2").to_pylist() for n in range(2)]
-    whole = dcd.sweep(workload=ZIPF, disk="hp-97560", nvram=["64k", "128k", "256k"]).to_pylist()
-    assert sorted(map(str, shards[0] + shards[1])) == sorted(map(str, whole))
+
+
+def test_shards(trace: Path, command: Callable[..., Any], tmp_path: Path) -> None:
+    # "none" has no results of the memory, and those of a memory are numbers and fractions: types are those of all rows.
+    grid: dict[str, Any] = {"disk": ["hp-97560", "wd-4tb"], "nvram": [None, "128k"], "policy": ["lru", "stack"], "device": 0, "stretch": [1, 0.5]}
+    words = ["--disk", "hp-97560,wd-4tb", "--nvram", "none,128k", "--policy", "lru,stack", "--device", "0", "--stretch", "1,0.5"]
+    expected = command("sweep", "--trace", str(trace), *words, "--out", str(tmp_path / "one.csv"))["rows"]
+    assert dcd.sweep(trace, **grid).to_pylist() == expected
+    parquet = trace.with_suffix(".merge.parquet")
+    dcd.write_trace(dcd.read_trace(trace), parquet)
+    for load in (trace, parquet, dcd.read_trace(trace)):
+        whole = dcd.sweep(load, **grid)
+        for count in (1, 3, 12):
+            tables = [dcd.sweep(load, **grid, shard=f"{index}/{count}") for index in range(count)]
+            assert sum(table.num_rows for table in tables) == 12
+            assert dcd.merge(reversed(tables), load, **grid).equals(whole)
+    loads = [ZIPF, "uniform,requests=500"]
+    tables = [dcd.sweep(workload=loads, disk="hp-97560", nvram=["64k", "1m"], shard=f"{index}/2") for index in range(2)]
+    assert dcd.merge(tables, workload=loads, disk="hp-97560", nvram=["64k", "1m"]).equals(
+        dcd.sweep(workload=loads, disk="hp-97560", nvram=["64k", "1m"])
+    )
 
 
 def test_advise(command: Callable[..., Any], tmp_path: Path) -> None:
