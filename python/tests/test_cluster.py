@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -59,10 +60,15 @@ def run_script(folder: Path, heading: str, variables: dict[str, str]) -> None:
     assert found.equals(whole), "the same rows, in the same order, of the same types"
 
 
-def test_ray(folder: Path) -> None:
+def test_ray(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("ray", reason="Ray is not installed")
     from ray.cluster_utils import Cluster
 
+    # It tells its makers of each cluster.
+    monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+    # Not below `folder`: paths of sockets are short.
+    place = tempfile.TemporaryDirectory(prefix="dcd-ray-", ignore_cleanup_errors=True)
+    monkeypatch.setenv("RAY_TMPDIR", place.name)
     # Two nodes with a core each, so a task gets its trace from elsewhere.
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
     try:
@@ -71,6 +77,7 @@ def test_ray(folder: Path) -> None:
         run_script(folder, "Ray", {"RAY_ADDRESS": cluster.address})
     finally:
         cluster.shutdown()
+        place.cleanup()
 
 
 def test_dask(folder: Path) -> None:
