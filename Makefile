@@ -121,8 +121,8 @@ test-packages:
 	cargo build --locked --package dcd-cache
 	scripts/test-packages
 
-# The wheel of python/ in a fresh environment: tests that compare it with the command, types, notebooks. Five minutes on two
-# cores from nothing; skipped where no package index can be reached.
+# The wheel of python/ in a fresh environment: tests that compare it with the command, recipes for clusters, types, notebooks. Five
+# minutes on two cores from nothing; skipped where no package index can be reached.
 test-python:
 	scripts/test-python.sh
 

@@ -113,6 +113,7 @@ fn slurm() {
 struct Cluster<'a> {
     site: &'a Site,
     daemons: Vec<Child>,
+    is_up: bool,
 }
 
 impl Cluster<'_> {
@@ -126,7 +127,7 @@ impl Cluster<'_> {
         let key = site.path("munge.key");
         let commands = "umask 077; head -c 128 /dev/urandom > munge.key";
         run(site, commands, &[]);
-        let mut cluster = Cluster { site, daemons: Vec::new() };
+        let mut cluster = Cluster { site, daemons: Vec::new(), is_up: false };
         let in_folder = |flag: &str, name: &str| format!("{flag}={}", site.path(name).display());
         cluster.daemon(
             Command::new("munged")
@@ -141,25 +142,24 @@ impl Cluster<'_> {
         cluster.daemon(Command::new("slurmctld").arg("-D").arg("-f").arg(&configuration));
         cluster.daemon(Command::new("slurmd").args(["-D", "-N", &host, "-f"]).arg(&configuration));
         let deadline = Instant::now() + START;
-        loop {
-            let nodes = cluster.ask("sinfo --noheader --format=%T");
-            if nodes.trim() == "idle" {
-                return Ok(cluster);
-            }
-            let log = || std::fs::read_to_string(site.path("daemons.log")).unwrap_or_default();
-            if Instant::now() > deadline {
-                let log = log();
+        while cluster.ask("sinfo --noheader --format=%T").trim() != "idle" {
+            let has_ended = cluster.daemons.iter_mut().any(|it| it.try_wait().unwrap().is_some());
+            if has_ended || Instant::now() > deadline {
+                let log = std::fs::read_to_string(site.path("daemons.log")).unwrap_or_default();
                 let last = log.lines().last().unwrap_or_default();
                 return Err(format!("Slurm does not come up here: {last}"));
             }
             std::thread::sleep(Duration::from_millis(100)); // the pace of polling
         }
+        cluster.is_up = true;
+        Ok(cluster)
     }
 
     fn daemon(&mut self, command: &mut Command) {
         let log = self.site.path("daemons.log");
         let log = std::fs::File::options().create(true).append(true).open(log).unwrap();
-        let command = command.env("PATH", search_path()).stdin(Stdio::null());
+        let command =
+            command.env("PATH", search_path()).current_dir(self.site.path("")).stdin(Stdio::null());
         let command = command.stdout(log.try_clone().unwrap()).stderr(log);
         self.daemons.push(command.spawn().unwrap());
     }
@@ -185,12 +185,15 @@ impl Cluster<'_> {
 impl Drop for Cluster<'_> {
     fn drop(&mut self) {
         // Jobs of a test that failed go on without their daemons.
-        if self.daemons.len() == 3 {
+        if self.is_up {
             self.ask("scancel --user=root; sleep 1");
         }
         for daemon in self.daemons.iter_mut().rev() {
-            let id = daemon.id().to_string();
-            let _ = Command::new("kill").arg(&id).status();
+            // The number of one that is gone may be somebody else's.
+            if !daemon.try_wait().is_ok_and(|it| it.is_none()) {
+                continue;
+            }
+            let _ = Command::new("kill").arg(daemon.id().to_string()).status();
             let deadline = Instant::now() + Duration::from_secs(10);
             while daemon.try_wait().is_ok_and(|it| it.is_none()) && Instant::now() < deadline {
                 std::thread::sleep(Duration::from_millis(10)); // the pace of polling
