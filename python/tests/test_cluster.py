@@ -80,7 +80,9 @@ def test_ray(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         place.cleanup()
 
 
-def test_dask(folder: Path) -> None:
+def test_dask(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Read when it is imported.
+    monkeypatch.setenv("DASK_TEMPORARY_DIRECTORY", str(folder))
     distributed = pytest.importorskip("distributed", reason="Dask is not installed")
     with distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster:
         run_script(folder, "Dask", {"DASK_SCHEDULER_ADDRESS": cluster.scheduler_address})
