@@ -295,7 +295,8 @@ impl Site {
                 return;
             }
             let said = String::from_utf8_lossy(&output.stderr);
-            let is_disturbed = said.contains("Transport endpoint is not connected");
+            let disturbing = ["Transport endpoint is not connected", "connection abort"];
+            let is_disturbed = disturbing.iter().any(|words| said.contains(words));
             assert!(is_disturbed && !is_last, "{words:?}: {said}");
             std::thread::sleep(Duration::from_millis(100));
             is_last = Instant::now() > until;
