@@ -17,8 +17,8 @@ const MIX: Mix =
     Mix { volume: 8 << 20, sectors_max: 96, flush_every: 12, fua_every: 4, zero_every: 15 };
 /// Limits that a disk under load does not reach, and a pause does.
 const FLAGS: &str =
-    "--quiet --idle-max 20ms --idle-min 1ms --segment-buffers 4 --io-timeout 2s --full-timeout 2s";
-const PAUSE: Duration = Duration::from_millis(2300);
+    "--quiet --idle-max 20ms --idle-min 1ms --segment-buffers 4 --io-timeout 5s --full-timeout 5s";
+const PAUSE: Duration = Duration::from_millis(5300);
 /// Daemons that are paused at the same time.
 const LANES: u64 = 8;
 
