@@ -965,7 +965,24 @@ fn found_by_seed_72000171() {
 #[test]
 fn found_by_seed_83000072() {
     replay(Script {
-        options: Options { one_disk: true, limits: Limits { zero_ranges: 8192, poisoned_lines: 8192, recent_witnesses: 16, checkpoint_write_bytes: 1048576, checkpoint_lines: 3, discarded_lines: 1, announced_ahead: 18446744073709551615, listed_free: 5, checkpoint_part: 8, checkpoint_log_bytes: 268435456 }, ship_within_ms: 1000000, policy: DestagePolicyKind::Ordered, ..Options::default() },
+        options: Options {
+            one_disk: true,
+            limits: Limits {
+                zero_ranges: 8192,
+                poisoned_lines: 8192,
+                recent_witnesses: 16,
+                checkpoint_write_bytes: 1048576,
+                checkpoint_lines: 3,
+                discarded_lines: 1,
+                announced_ahead: 18446744073709551615,
+                listed_free: 5,
+                checkpoint_part: 8,
+                checkpoint_log_bytes: 268435456,
+            },
+            ship_within_ms: 1000000,
+            policy: DestagePolicyKind::Ordered,
+            ..Options::default()
+        },
         steps: vec![
             Step(Fault(ReadErrorOnce), 3356437342),
             Step(Fault(ReadErrorOnce), 370973029),
