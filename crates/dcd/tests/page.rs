@@ -127,6 +127,20 @@ fn the_page_and_its_api_tell_what_is_so() {
     for odd in ["start=999999999999999999&bytes=1", "cells=0", "cells=99999999", "bytes=0"] {
         assert!(get(&address, &format!("/api/v1/map?{odd}"))["ok"].as_bool().unwrap(), "{odd}");
     }
+    // What there is not, and what is asked in a way that it has not, is told as an object, too.
+    for (method, path, status) in [
+        ("GET", "/api/v1/nothing", "404"),
+        ("PUT", "/api/v1/nothing", "404"),
+        ("POST", "/api/v1/status", "405"),
+        ("GET", "/api/v1/drain", "405"),
+        ("GET", "/api/v1/settings/idle-max", "405"),
+    ] {
+        let (head, body) = ask(&address, method, path, "", "");
+        assert!(head.starts_with(&format!("HTTP/1.1 {status} ")), "{method} {path}: {head}");
+        let told: Value = serde_json::from_str(&body).unwrap();
+        assert!(told["ok"] == false && told["error"].as_str().unwrap().contains(path), "{told}");
+        assert!(told["hint"].is_string() && told["code"] == "bad-request", "{told}");
+    }
     // What is no number would be taken for what was not said.
     for (wrong, named) in [
         ("map?start=abc", "start"),

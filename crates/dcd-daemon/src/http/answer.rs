@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use dcd_protocol::{Code, Failure};
 use serde_json::Value;
 
 use crate::http::request::HttpStatus;
@@ -46,6 +47,16 @@ impl Answer {
     pub fn refused(status: HttpStatus, words: &str) -> Answer {
         let body = format!("{words}\n").into_bytes();
         Answer { status, ..Answer::of("text/plain; charset=utf-8", body) }
+    }
+
+    /// What cannot be asked of this path: below `/api/` an object as all that is refused there, for
+    /// people the hint alone.
+    pub fn refused_at(path: &str, status: HttpStatus, error: &str, hint: &str) -> Answer {
+        if !path.starts_with("/api/") {
+            return Answer::refused(status, hint);
+        }
+        let failure = Failure::new(Code::BadRequest, format!("{path}: {error}"), hint);
+        Answer::json(&failure.to_value(), status)
     }
 
     /// The same with another status.

@@ -300,11 +300,10 @@ impl Site for DaemonSite {
                         (Ok(()), ..) => self.cancel_drain(),
                     }
                 }
-                _ if is_known || ROUTES.iter().any(|(_, known)| *known == path) => Answer::refused(
-                    HttpStatus::MethodNotAllowed,
-                    "/api/v1/openapi.json says what there is",
-                ),
-                _ => not_found(),
+                _ if is_known || ROUTES.iter().any(|(_, known)| *known == path) => {
+                    not_allowed(path, WHAT_THERE_IS)
+                }
+                _ => not_found(path),
             };
             return Reply::Whole(answer);
         }
@@ -336,14 +335,9 @@ impl Site for DaemonSite {
                 let nothing = WantedSettings::new();
                 json(&settings::run(self.settings.as_ref(), &self.submitter, &nothing))
             }
-            "/api/v1/drain" => {
-                Answer::refused(HttpStatus::MethodNotAllowed, "POST begins one, DELETE ends it")
-            }
-            _ if key.is_some() => Answer::refused(
-                HttpStatus::MethodNotAllowed,
-                "PUT sets it; /api/v1/settings lists all",
-            ),
-            _ => not_found(),
+            "/api/v1/drain" => not_allowed(path, "POST begins one, DELETE ends it"),
+            _ if key.is_some() => not_allowed(path, "PUT sets it; /api/v1/settings lists all"),
+            _ => not_found(path),
         })
     }
 
@@ -371,8 +365,14 @@ fn not_now() -> Answer {
     Answer::refused(HttpStatus::Unavailable, "the cache is being opened or closed: ask again")
 }
 
-fn not_found() -> Answer {
-    Answer::refused(HttpStatus::NotFound, "/api/v1/openapi.json says what there is")
+const WHAT_THERE_IS: &str = "/api/v1/openapi.json says what there is";
+
+fn not_found(path: &str) -> Answer {
+    Answer::refused_at(path, HttpStatus::NotFound, "there is no such thing", WHAT_THERE_IS)
+}
+
+fn not_allowed(path: &str, hint: &str) -> Answer {
+    Answer::refused_at(path, HttpStatus::MethodNotAllowed, "that method is not for it", hint)
 }
 
 fn bad_request(error: &str, hint: &str) -> Answer {

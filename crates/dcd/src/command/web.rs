@@ -140,8 +140,10 @@ struct FleetSite {
 impl Site for FleetSite {
     fn answer(&mut self, request: &HttpRequest) -> Reply {
         if request.method.changes() {
-            return Reply::Whole(Answer::refused(
+            return Reply::Whole(Answer::refused_at(
+                &request.path,
                 HttpStatus::MethodNotAllowed,
+                "that method is not for it",
                 "there is only GET",
             ));
         }
@@ -154,8 +156,10 @@ impl Site for FleetSite {
             }
             ("/api/v1/fleet", Some(seen)) => Answer::json(&seen, HttpStatus::Unavailable),
             ("/api/v1/fleet", None) => Answer::refused(HttpStatus::Unavailable, "ask again"),
-            _ => Answer::refused(
+            (path, _) => Answer::refused_at(
+                path,
                 HttpStatus::NotFound,
+                "there is no such thing",
                 "there are /, /api/v1/fleet and /api/v1/events",
             ),
         })
