@@ -167,7 +167,9 @@ impl Engine {
                 let made = self.discards.made();
                 self.part_from_what_is_lost();
                 // Beside a detach one may wait yet, for a window behind the last: with nothing in
-                // it but what was written to complete sectors. No more windows are cut.
+                // it but what was written to complete sectors. No more windows are cut. The others
+                // have what they waited for.
+                self.finish_drains();
                 self.end_drains(RequestError::ShuttingDown, |_| true);
                 if self.commit_discards(id, made, BehindCommit::Close) {
                     Step::Tables

@@ -132,7 +132,7 @@ impl Engine {
     }
 
     /// Steps 2 to 4.
-    pub(super) fn finish_drains(&mut self) -> bool {
+    pub(in crate::engine) fn finish_drains(&mut self) -> bool {
         let mut moved = false;
         for mut drain in std::mem::take(&mut self.destage.drains) {
             if !matches!(self.destage.work, Work::None) {
