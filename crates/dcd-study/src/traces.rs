@@ -52,7 +52,7 @@ pub trait TraceStore {
 pub struct Fetching<'s> {
     /// Who knows buckets.
     pub store: &'s dyn TraceStore,
-    /// A folder that is there.
+    /// The store makes it for the first.
     pub folder: PathBuf,
 }
 
