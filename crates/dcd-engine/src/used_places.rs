@@ -97,9 +97,10 @@ impl UsedPlaces {
         }
     }
 
-    /// Whether the place is in use.
+    /// Whether the place is in use; one that there is not is not.
     pub fn contains(&self, place: usize) -> bool {
-        self.levels[0][place / BITS] & (1 << (place % BITS)) != 0
+        let word = self.levels[0].get(place / BITS);
+        word.is_some_and(|word| word & (1 << (place % BITS)) != 0)
     }
 
     /// All in use, ascending.

@@ -8,7 +8,7 @@ mod common;
 
 use common::{Driver, Kind, LINE, never_idle};
 use dcd_engine::{
-    AckMode, DestagePolicyKind, Device, Duration, IoError, LbaRange, OpenError, Operation,
+    AckMode, DestagePolicyKind, Device, Duration, IoError, LbaRange, OpenError, Operation, Phase,
     RequestError,
 };
 
@@ -401,7 +401,7 @@ fn trap_09_recovery_may_be_interrupted_at_any_io() {
                 for _ in 0..interruptions {
                     d.finish_one();
                 }
-                was_interrupted = !d.ios.is_empty();
+                was_interrupted = *d.engine().phase() == Phase::Opening || !d.ios.is_empty();
                 d.power_cut_keeping(|_, _| keeps_unflushed);
             }
             d.reopen();

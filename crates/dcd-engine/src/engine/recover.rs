@@ -68,7 +68,6 @@ use crate::stats::{OpeningProgress, RecoveryReport};
 use crate::units::{
     FragmentMask, LINE_SIZE, Line, RecordNumber, SegmentIndex, SegmentSerial, SlotIndex, Time,
 };
-use crate::used_places::UsedPlaces;
 use crate::zero_ranges::ZeroRange;
 
 /// Segments that are looked at together for what they say of checkpoints.
@@ -181,7 +180,7 @@ struct Chain {
     /// What records announce, each with the record.
     announced: Vec<(RecordNumber, SegmentIndex)>,
     /// Whether each segment is or was in the list.
-    is_listed: UsedPlaces,
+    is_listed: BTreeSet<SegmentIndex>,
     /// Newest serial of which a record was found.
     newest_serial: SegmentSerial,
 }
@@ -198,8 +197,7 @@ impl Chain {
         announced_by(record).all(|(first, count)| {
             first.0 + count <= segments
                 && (first.0..first.0 + count).map(SegmentIndex).all(|index| {
-                    seen.insert(index)
-                        && (!self.is_listed.contains(index.0 as usize) || is_replaced(index))
+                    seen.insert(index) && (!self.is_listed.contains(&index) || is_replaced(index))
                 })
         })
     }
@@ -209,7 +207,7 @@ impl Chain {
         for (first, count) in announced_by(record) {
             for segment in (first.0..first.0 + count).map(SegmentIndex) {
                 self.announced.push((record.header.number, segment));
-                self.is_listed.insert(segment.0 as usize);
+                self.is_listed.insert(segment);
                 self.segments.push_back(segment);
             }
         }
@@ -221,7 +219,7 @@ impl Chain {
         let taken: BTreeSet<SegmentIndex> =
             self.announced.split_off(kept).into_iter().map(|(_, segment)| segment).collect();
         for segment in &taken {
-            self.is_listed.remove(segment.0 as usize);
+            self.is_listed.remove(segment);
         }
         self.segments.retain(|segment| !taken.contains(segment));
     }
@@ -294,7 +292,7 @@ impl Engine {
                 number: RecordNumber(0),
                 previous_checksum: 0,
                 announced: Vec::new(),
-                is_listed: UsedPlaces::new(0),
+                is_listed: BTreeSet::new(),
                 newest_serial: SegmentSerial(0),
             },
             marks: Vec::new(),
@@ -574,7 +572,6 @@ impl Engine {
         let epoch_min = self.superblock.session_epoch_min();
         let marks_page = self.log.memory()[..CONTROL_SIZE].to_vec();
         let segment_size_bytes = self.superblock.geometry.segment_size_bytes;
-        let total = self.log.segments.total() as usize;
         let recovery = self.recovery();
         let checkpoint = recovery.checkpoint.as_ref().expect("it was read");
         if checkpoint.epoch < epoch_min {
@@ -599,13 +596,9 @@ impl Engine {
         let position = checkpoint.position;
         let segments: VecDeque<SegmentIndex> =
             [position.segment].into_iter().chain(checkpoint.free.iter().copied()).collect();
-        let mut is_listed = UsedPlaces::new(total);
-        for segment in &segments {
-            is_listed.insert(segment.0 as usize);
-        }
         recovery.chain = Chain {
             announced: Vec::new(),
-            is_listed,
+            is_listed: segments.iter().copied().collect(),
             segments,
             serial: position.serial,
             slot: position.slot_in_segment,

@@ -59,6 +59,8 @@ impl CheckpointReader {
     ) -> Result<CheckpointReader, FormatError> {
         let header = read_header(header, uuid, geometry)?;
         let left = counts(header);
+        // An empty cache lists none, and then this takes no memory.
+        let filled_places = if left[1] > 0 { geometry.segments as usize } else { 0 };
         let read = Checkpoint {
             order: header.order.get(),
             ..Checkpoint::without_lists(
@@ -78,7 +80,7 @@ impl CheckpointReader {
             read,
             used: UsedOnce {
                 is_free: UsedPlaces::new(geometry.segments as usize),
-                is_filled: UsedPlaces::new(geometry.segments as usize),
+                is_filled: UsedPlaces::new(filled_places),
                 is_live: vec![0; geometry.slots().div_ceil(64) as usize],
             },
             problem: None,

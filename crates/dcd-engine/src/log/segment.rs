@@ -12,7 +12,6 @@
 //! a start would fill next is free all the same, until the log has come through it.
 
 use std::collections::{BTreeSet, VecDeque};
-use std::ops::Range;
 
 use zerocopy::FromZeros;
 
@@ -481,13 +480,22 @@ impl SegmentTable {
         self.segments[index.0 as usize].serial = serial.0;
     }
 
-    /// Recovery: all live slots of these segments are known.
-    pub(crate) fn found_all_of(&mut self, segments: Range<u32>) {
-        let live = self.live.iter_from(segments.start as usize);
-        let live: Vec<usize> = live.take_while(|index| *index < segments.end as usize).collect();
-        for index in live {
+    /// Recovery: all live slots of the next `count` segments that have some are known, from `first`
+    /// on. Those that have none cost nothing, however many there are. Tells from where on there are
+    /// more.
+    pub(crate) fn found_all_from(
+        &mut self,
+        first: SegmentIndex,
+        count: usize,
+    ) -> Option<SegmentIndex> {
+        let mut live = self.live.iter_from(first.0 as usize);
+        let part: Vec<usize> = live.by_ref().take(count).collect();
+        let next = live.next();
+        drop(live);
+        for index in part {
             self.set_state(SegmentIndex(index as u32), SegmentState::Dirty);
         }
+        next.map(|index| SegmentIndex(index as u32))
     }
 
     /// Checks that states, counts and the free list speak of the same, and that what may be filled
@@ -575,7 +583,7 @@ mod tests {
         fn restore(&mut self, index: SegmentIndex, live_slots: u32, serial: SegmentSerial) {
             self.found_filling(index, serial);
             (0..live_slots).for_each(|_| self.add_live(index));
-            self.found_all_of(index.0..index.0 + 1);
+            self.found_all_from(index, usize::from(live_slots > 0));
         }
     }
 

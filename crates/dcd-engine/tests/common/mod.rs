@@ -33,6 +33,8 @@ use dcd_testkit::{Bytes, bytes_of, ended, perform, range_of, read_into_used};
 pub const LINE: usize = 4096;
 /// Data slots in a segment of 64 KiB that is filled by one record.
 pub const LINES_PER_SEGMENT: u64 = 15;
+/// What a start waits between two parts of what it does.
+const PAUSE_OF_A_START: Duration = Duration::from_micros(1);
 
 /// What a disk can be asked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -629,16 +631,26 @@ impl Driver {
         self.input(Input::IoDone(ended(io, result)));
     }
 
-    /// Ends the oldest I/O that is not held; false if there is none.
+    /// Ends the oldest I/O that is not held, or a pause between two parts of a start; false if
+    /// there is neither.
     pub fn finish_one(&mut self) -> bool {
         let next = self.ios.iter().find(|io| !self.is_held(io)).map(|io| io.id);
         if let Some(id) = next {
             self.finish(id);
+            return true;
         }
-        next.is_some()
+        let engine = self.engine.as_ref();
+        let is_opening = engine.is_some_and(|engine| *engine.phase() == Phase::Opening);
+        let pause = self.now.after(PAUSE_OF_A_START);
+        let pause = self.wake_up.filter(|at| is_opening && *at <= pause);
+        if let Some(at) = pause {
+            self.now = at;
+            self.input(Input::Timeout);
+        }
+        pause.is_some()
     }
 
-    /// Ends I/Os until only held ones are left. Time stands still.
+    /// Ends I/Os until only held ones are left. Time stands still, but for pauses of a start.
     #[track_caller]
     pub fn finish_all(&mut self) {
         for _ in 0..1_000_000 {

@@ -168,7 +168,7 @@ impl Engine {
     /// Takes a part of the next piece, if that is there.
     fn take_checkpoint_part(&mut self, loading: &mut Loading) -> bool {
         let Some(Some(piece)) = loading.pieces.front() else { return false };
-        let part_bytes = self.config.limits.checkpoint_lines.saturating_mul(ITEM_SIZE);
+        let part_bytes = self.config.limits.started_lines().saturating_mul(ITEM_SIZE);
         let end = loading.taken_bytes.saturating_add(part_bytes).min(piece.len());
         let part = &piece.bytes()[loading.taken_bytes..end];
         let (run, mut problem) = (&mut loading.run, None);

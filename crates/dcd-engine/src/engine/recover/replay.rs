@@ -66,14 +66,15 @@ enum ReplayStep {
     /// The same of what is not in memory.
     DropListed,
     Records,
-    /// Segments from this one on.
-    Segments(u32),
+    /// Segments that hold something, from this one on.
+    Segments(SegmentIndex),
 }
 
 impl Engine {
     pub(super) fn begin_replay(&mut self) {
-        let segments = self.superblock.geometry.segments as usize;
-        let mut is_announced = UsedPlaces::new(segments);
+        // Mostly none: then it takes no memory.
+        let announced = self.recovery().chain.announced.iter().map(|(_, segment)| segment.0);
+        let mut is_announced = UsedPlaces::new(announced.max().map_or(0, |last| last as usize + 1));
         for (_, segment) in &self.recovery().chain.announced {
             is_announced.insert(segment.0 as usize);
         }
@@ -110,7 +111,7 @@ impl Engine {
     /// The next part of what [`Engine::begin_replay`] has begun.
     pub(super) fn advance_replay(&mut self) {
         let mut replay = self.recovery().replay.take().expect("under way");
-        let mut left = self.config.limits.checkpoint_lines;
+        let mut left = self.config.limits.started_lines();
         while left > 0 {
             match replay.step {
                 ReplayStep::Filled => {
@@ -145,7 +146,7 @@ impl Engine {
                 ReplayStep::Records => match self.replay_next(&mut replay, left) {
                     Ok(_) if self.recovery().has_to_wait() => break,
                     Ok(Some(lines)) => left = left.saturating_sub(lines),
-                    Ok(None) => replay.step = ReplayStep::Segments(0),
+                    Ok(None) => replay.step = ReplayStep::Segments(SegmentIndex(0)),
                     Err(TooManyLines) => {
                         let found = self.table.lines() as u64;
                         let (what, field) = ("the log", "number of lines");
@@ -154,15 +155,12 @@ impl Engine {
                     }
                 },
                 ReplayStep::Segments(first) => {
-                    let total = self.log.segments.total();
-                    let part = u32::try_from(left.saturating_mul(SEGMENTS_FOR_ENTRY));
-                    let end = first.saturating_add(part.unwrap_or(u32::MAX)).min(total);
-                    self.log.segments.found_all_of(first..end);
-                    if end == total {
+                    let part = left.saturating_mul(SEGMENTS_FOR_ENTRY);
+                    let Some(next) = self.log.segments.found_all_from(first, part) else {
                         self.end_replay();
                         return self.judge_what_was_replayed();
-                    }
-                    replay.step = ReplayStep::Segments(end);
+                    };
+                    replay.step = ReplayStep::Segments(next);
                     left = 0;
                 }
             }
