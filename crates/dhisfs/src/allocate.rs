@@ -12,7 +12,7 @@
 //! (`pointers.rs`). Where something is removed and that takes a block on the way, it takes one of a
 //! few that are kept for it.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 
 use dcd_client::{Allocation, Attributes, BlockDevice};
 
@@ -29,8 +29,34 @@ const READY: usize = 64;
 /// they are used.
 const KEPT: usize = 8;
 
+/// Blocks that are had for one file at once, at most (`growth.rs`).
+const RESERVED: u64 = 64;
+/// Files that blocks are had for.
+const RESERVED_FILES: usize = 64;
+
+/// What blocks were allocated as, and which file they are for; 0: any.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+struct Kind {
+    attributes: u16,
+    file: u64,
+}
+
+impl Kind {
+    fn of(attributes: Attributes) -> Kind {
+        Kind { attributes: attributes.bits(), file: 0 }
+    }
+}
+
 /// Blocks, by what they were allocated as.
-type ByKind = BTreeMap<u16, Vec<u64>>;
+type ByKind = BTreeMap<Kind, Vec<u64>>;
+
+/// A file that will want more blocks than it asks for now, which are to lie behind these.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Growing {
+    pub(crate) file: u64,
+    /// So many more.
+    pub(crate) blocks: u64,
+}
 
 /// Blocks between device and files.
 #[derive(Default)]
@@ -47,6 +73,8 @@ pub(crate) struct Allocator {
     kept: Vec<u64>,
     /// Given to files by the running transaction: the device knows no pointer to them.
     fresh: HashMap<u64, Attributes>,
+    /// Files that blocks are kept for, who got some last at the end.
+    growing: VecDeque<u64>,
 }
 
 impl Allocator {
@@ -103,13 +131,15 @@ impl Allocator {
     }
 
     fn wait(&mut self, attributes: Attributes, block: u64) {
-        let waiting = self.waiting.entry(attributes.bits()).or_default();
+        let waiting = self.waiting.entry(Kind::of(attributes)).or_default();
         let at = waiting.partition_point(|other| *other > block);
         waiting.insert(at, block);
     }
 
-    fn take(&mut self, attributes: Attributes) -> Option<u64> {
-        let kind = attributes.bits();
+    /// A block of that kind: if a file grows one of its own, which lies behind the others.
+    fn take(&mut self, attributes: Attributes, growing: Option<Growing>) -> Option<u64> {
+        let file = growing.map_or(0, |growing| growing.file);
+        let kind = Kind { file, ..Kind::of(attributes) };
         let durable = self.waiting.get_mut(&kind).and_then(Vec::pop);
         durable.or_else(|| {
             let new = self.new.get_mut(&kind).and_then(Vec::pop)?;
@@ -124,7 +154,7 @@ impl Allocator {
         used.sort_unstable_by_key(|attributes| attributes.bits());
         used.dedup();
         let missing = used.into_iter().map(|attributes| {
-            let kind = attributes.bits();
+            let kind = Kind::of(attributes);
             let ready = [&self.waiting, &self.new, &self.flushing];
             let ready = ready.into_iter().filter_map(|by_kind| by_kind.get(&kind)).map(Vec::len);
             (attributes, READY.saturating_sub(ready.sum()))
@@ -132,8 +162,38 @@ impl Allocator {
         missing.filter(|(_, missing)| *missing >= BATCH).collect()
     }
 
+    /// The file gets more blocks of its own; who got some longest ago has had them.
+    fn grows(&mut self, file: u64) {
+        self.growing.retain(|other| *other != file);
+        self.growing.push_back(file);
+        if self.growing.len() > RESERVED_FILES
+            && let Some(oldest) = self.growing.front().copied()
+        {
+            self.has_grown(oldest);
+        }
+    }
+
+    /// What was had for the file is for any.
+    pub(crate) fn has_grown(&mut self, file: u64) {
+        let before = self.growing.len();
+        self.growing.retain(|other| *other != file);
+        if self.growing.len() == before {
+            return;
+        }
+        for by_kind in [&mut self.waiting, &mut self.new, &mut self.flushing] {
+            let own = by_kind.extract_if(.., |kind, _| kind.file == file);
+            for (kind, blocks) in Vec::from_iter(own) {
+                let any = by_kind.entry(Kind { file: 0, ..kind }).or_default();
+                any.extend(blocks);
+                // So that those that lie first are used first.
+                any.sort_unstable_by(|a, b| b.cmp(a));
+            }
+        }
+    }
+
     fn forget_waiting(&mut self) {
         self.kept.clear();
+        self.growing.clear();
         (self.waiting, self.new, self.flushing) = Default::default();
     }
 }
@@ -147,6 +207,18 @@ impl<D: BlockDevice> FileSystem<D> {
         pointers: usize,
         need: Need,
     ) -> FsResult<Vec<u64>> {
+        self.allocate_for(wanted, pointers, need, None)
+    }
+
+    /// The same for a file that is to become larger: the last kind that is wanted is that of its
+    /// contents.
+    pub(crate) fn allocate_for(
+        &mut self,
+        wanted: &[Allocation],
+        pointers: usize,
+        need: Need,
+        growing: Option<Growing>,
+    ) -> FsResult<Vec<u64>> {
         debug_assert!(!self.has_changed, "what may not find room comes first");
         self.reserve_pointers(pointers as u64, need)?;
         if wanted.is_empty() {
@@ -154,14 +226,17 @@ impl<D: BlockDevice> FileSystem<D> {
         }
         // What is allocated twice for one change would be lost: from here on it is not begun anew.
         let may_begin_anew = std::mem::replace(&mut self.may_begin_anew, false);
-        match self.try_allocate(wanted) {
+        match self.try_allocate(wanted, growing) {
             Err(error) if error.errno() == libc::ENOSPC => {
                 if self.is_committing || may_begin_anew {
                     // Nothing was kept. What can be freed is freed when nobody else is at work.
                     self.may_begin_anew = may_begin_anew;
                     return Err(FsError::Alone);
                 }
-                let result = if self.reclaim()? { self.try_allocate(wanted) } else { Err(error) };
+                let result = match self.reclaim()? {
+                    true => self.try_allocate(wanted, None),
+                    false => Err(error),
+                };
                 match (result, need) {
                     (Err(error), Need::ToRemove) => self.take_kept(wanted).ok_or(error),
                     (result, _) => result,
@@ -208,9 +283,15 @@ impl<D: BlockDevice> FileSystem<D> {
         }
     }
 
-    fn try_allocate(&mut self, wanted: &[Allocation]) -> FsResult<Vec<u64>> {
+    fn try_allocate(
+        &mut self,
+        wanted: &[Allocation],
+        growing: Option<Growing>,
+    ) -> FsResult<Vec<u64>> {
+        let contents = wanted.last().map(|it| it.attributes);
+        let growing_of = |it: &Allocation| growing.filter(|_| Some(it.attributes) == contents);
         let mut found: Vec<Option<u64>> =
-            wanted.iter().map(|it| self.allocator.take(it.attributes)).collect();
+            wanted.iter().map(|it| self.allocator.take(it.attributes, growing_of(it))).collect();
         let missing = found.iter().filter(|it| it.is_none()).count();
         let mut result = Ok(());
         if missing > 0 {
@@ -218,7 +299,16 @@ impl<D: BlockDevice> FileSystem<D> {
             let mut asked: Vec<Allocation> = asked.map(|(wanted, _)| *wanted).collect();
             // The last kind is that of most blocks.
             let more = *asked.last().expect("something is missing");
-            asked.extend((missing..BATCH).map(|_| more));
+            let growing = growing_of(&more);
+            let ahead = match growing {
+                Some(growing) => growing.blocks.min(RESERVED) as usize,
+                None => BATCH.saturating_sub(missing),
+            };
+            asked.extend((0..ahead).map(|_| more));
+            let file = growing.map_or(0, |growing| growing.file);
+            if file > 0 {
+                self.allocator.grows(file);
+            }
             self.is_unflushed = true;
             let answers = self.device.allocate(&asked);
             let mut places = found.iter_mut().filter(|it| it.is_none());
@@ -230,8 +320,10 @@ impl<D: BlockDevice> FileSystem<D> {
                         *place = Some(block);
                     }
                     (Ok(block), None) => {
-                        let key = asked.attributes.bits();
-                        self.allocator.new.entry(key).or_default().push(block);
+                        let kind = Kind { file, ..Kind::of(asked.attributes) };
+                        let new = self.allocator.new.entry(kind).or_default();
+                        // So that those that lie first are used first.
+                        new.insert(new.partition_point(|other| *other > block), block);
                     }
                     (Err(error), Some(_)) if result.is_ok() => result = Err(error.into()),
                     // Nobody needs it now.
@@ -263,7 +355,7 @@ impl<D: BlockDevice> FileSystem<D> {
             let blocks =
                 self.device.allocate(&vec![Allocation { near: None, attributes }; missing]);
             self.is_unflushed = true;
-            let new = self.allocator.new.entry(attributes.bits()).or_default();
+            let new = self.allocator.new.entry(Kind::of(attributes)).or_default();
             new.extend(blocks.into_iter().flatten());
         }
     }

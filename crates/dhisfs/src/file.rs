@@ -162,7 +162,12 @@ impl<D: BlockDevice> FileSystem<D> {
             let block = self.block_at(file, index)?;
             self.bring_page(file, index, block)?;
         }
-        let mut list_blocks = self.allocate(&wanted, wanted.len(), Need::More)?;
+        let growing = match self.options.project_growth && !holes.is_empty() {
+            // It becomes larger by these first.
+            true => self.growth.growing(file, end.div_ceil(block_bytes)),
+            false => None,
+        };
+        let mut list_blocks = self.allocate_for(&wanted, wanted.len(), Need::More, growing)?;
         let data_blocks = list_blocks.split_off(lists);
 
         // From here on nothing fails but disks.
@@ -189,6 +194,8 @@ impl<D: BlockDevice> FileSystem<D> {
         let inode = self.change_inode(file)?;
         inode.size = inode.size.max(end);
         (inode.modified, inode.changed) = (now, now);
+        let blocks = inode.size.div_ceil(block_bytes);
+        self.growth.written(file, blocks);
         Ok(())
     }
 

@@ -13,6 +13,7 @@ use crate::format::indirect;
 use crate::format::inode::{Inode, Timestamp};
 use crate::format::superblock::{SUPERBLOCK, Superblock};
 use crate::format::{BLOCK_BYTES_MAX, BLOCK_BYTES_MIN, FormatError};
+use crate::growth::Growth;
 use crate::journal::Journal;
 use crate::metadata::{Image, Metadata, MetadataCache};
 use crate::pages::Pages;
@@ -28,6 +29,8 @@ pub struct MountOptions {
     pub cache_bytes: usize,
     /// Hints by name.
     pub rules: Rules,
+    /// Blocks are had ahead for files that will grow, by what others of such a name became.
+    pub project_growth: bool,
     /// Nothing is changed, not even what a crash has left: that is put right in memory.
     pub read_only: bool,
     /// Where the volume has no room for pointers of the file system, some is made.
@@ -39,6 +42,7 @@ impl Default for MountOptions {
         MountOptions {
             cache_bytes: 64 << 20,
             rules: Rules::default(),
+            project_growth: true,
             read_only: false,
             make_pointer_room: false,
         }
@@ -57,6 +61,7 @@ pub struct FileSystem<D> {
     pub(crate) pointers: Pointers,
     pub(crate) allocator: Allocator,
     pub(crate) directories: Directories,
+    pub(crate) growth: Growth,
     /// How often an inode was looked up or opened, and not forgotten or closed: it lives until it
     /// is not in here.
     pub(crate) held: HashMap<u64, u64>,
@@ -120,6 +125,7 @@ impl<D: BlockDevice> FileSystem<D> {
             pages: Pages::default(),
             pointers: Pointers::default(),
             allocator: Allocator::default(),
+            growth: Growth::default(),
             directories: Directories::default(),
             held: HashMap::new(),
             orphans: HashSet::new(),

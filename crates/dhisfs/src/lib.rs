@@ -14,6 +14,7 @@
 //! | `file.rs` | read, write, truncate |
 //! | `directory.rs` | names in a directory |
 //! | `namespace.rs` | create, link, unlink, rename |
+//! | `growth.rs` | how large files become, by their names |
 //! | `extended.rs`, `rules.rs` | extended attributes, hints, and hints by name |
 //! | `mkfs.rs`, `fsck.rs`, `repair.rs` | make one, check one, mend one |
 //! | `exclusive.rs` | one user at a time |
@@ -45,6 +46,7 @@ mod file_system;
 pub mod format;
 pub mod fsck;
 pub mod fuse;
+mod growth;
 mod journal;
 mod metadata;
 mod mkfs;

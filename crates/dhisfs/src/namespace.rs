@@ -55,7 +55,10 @@ impl<D: BlockDevice> FileSystem<D> {
             };
         }
         match self.find(directory, name)? {
-            Some((inode, _)) => Ok(inode),
+            Some((inode, _)) => {
+                self.growth.named(inode, name);
+                Ok(inode)
+            }
             None => refuse(libc::ENOENT),
         }
     }
@@ -129,8 +132,10 @@ impl<D: BlockDevice> FileSystem<D> {
         self.gone.remove(&block);
         self.insert_metadata(block, block, Metadata::Inode(inode));
         self.add(directory, entry, &room, blocks)?;
-        if kind == MODE_DIRECTORY {
-            self.count_links(directory, 1)?;
+        match kind {
+            MODE_DIRECTORY => self.count_links(directory, 1)?,
+            MODE_FILE => self.growth.named(block, name),
+            _ => {}
         }
         Ok(block)
     }
@@ -314,6 +319,7 @@ impl<D: BlockDevice> FileSystem<D> {
 
     /// And closes it.
     pub fn closed(&mut self, file: u64) -> FsResult<()> {
+        self.growth.closed(file);
         self.release(file, 1)
     }
 
@@ -432,6 +438,8 @@ impl<D: BlockDevice> FileSystem<D> {
     fn free(&mut self, inode: u64) {
         self.pages.remove(inode, 0..u64::MAX);
         self.directories.forget(inode);
+        self.growth.gone(inode);
+        self.allocator.has_grown(inode);
         for block in self.metadata.owned_by(inode) {
             self.forget(block);
         }

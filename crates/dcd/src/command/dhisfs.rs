@@ -106,6 +106,10 @@ Examples:
         /// A file with hints by name.
         #[arg(long, value_name = "FILE")]
         rules: Option<PathBuf>,
+        /// Take no blocks ahead. Without this a file that grows by small pieces gets up to 64 at
+        /// once, if other files whose names end so became so large.
+        #[arg(long)]
+        no_projection: bool,
         /// Memory for blocks.
         #[arg(long, value_name = "SIZE", value_parser = parse_size, default_value = "64M")]
         cache: u64,
@@ -191,6 +195,7 @@ pub fn run(arguments: &DhisfsArguments) -> Result<(), CommandError> {
             volume,
             directory,
             rules,
+            no_projection,
             cache,
             sync,
             commit_interval,
@@ -203,7 +208,10 @@ pub fn run(arguments: &DhisfsArguments) -> Result<(), CommandError> {
             let cache_bytes = usize::try_from(*cache).unwrap_or(usize::MAX);
             let (device, _exclusive) = volume.connect()?;
             let read_only = *read_only || device.is_read_only();
-            let options = MountOptions { cache_bytes, rules, read_only, ..MountOptions::default() };
+            let project_growth = !no_projection;
+            let defaults = MountOptions::default();
+            let options =
+                MountOptions { cache_bytes, rules, project_growth, read_only, ..defaults };
             let file_system = FileSystem::mount(device, options)?;
             let options = FuseOptions {
                 allow_other: *allow_other,
