@@ -236,7 +236,7 @@ fn a_window_that_lacks_something_is_not_kept() {
 fn nothing_goes_past_the_log() {
     let mut d = driver(|options| options.engine.bypass_threshold_bytes = 8192);
     let before = d.data_disk.current.clone();
-    d.done(|d| d.write_blocks(8 * 8, 16 * 8, 7));
+    d.done(|d| d.write_blocks(100 * 8, 16 * 8, 7));
     assert!(d.data_disk.current == before);
     let with = |choose: fn(&mut dcd_engine::EngineConfig)| {
         let mut config = d.engine().config().clone();
@@ -249,6 +249,40 @@ fn nothing_goes_past_the_log() {
     assert!(with(|config| config.keeps_windows = false).unwrap_err().contains("window-hook"));
     assert!(with(|config| config.ship_within = Duration(1)).unwrap_err().contains("ship-within"));
     assert!(with(|_| {}).is_ok());
+}
+
+/// Part of a write past the log that has failed is on the data-disk, and nobody has flushed it: the
+/// first window behind it does, however often that fails, and the later ones do not.
+#[test]
+fn what_nobody_has_flushed_is_flushed_before_a_window_is_kept() {
+    let mut d = driver(|options| options.engine.bypass_threshold_bytes = 8192);
+    d.configure(|config| config.destage_policy = DestagePolicyKind::FirstWriteFirst).unwrap();
+    d.hold(|io| io.is(Device::DataDisk, Kind::Write));
+    let write = d.write_blocks(800, 16, 7);
+    d.run_until(|d| d.find_io(Device::DataDisk, Kind::Write).is_some());
+    let io = d.find_io(Device::DataDisk, Kind::Write).expect("under way");
+    d.land(io);
+    d.fail(io, IoError::Failed);
+    d.release();
+    assert_eq!(d.status().counters.bypasses, 1);
+    assert_eq!(d.wait(write), Err(RequestError::Io));
+    assert!(d.data_disk.volatile_count() > 0, "some of it is there, not flushed");
+    for _ in 0..3 {
+        d.fail_next(Device::DataDisk, Kind::Flush, IoError::Failed);
+    }
+    let (begun, mark) = (d.now, d.started.len());
+    d.configure(|config| config.destage_policy = DestagePolicyKind::Ordered).unwrap();
+    d.run_until(|d| d.status().destage_trouble.is_some());
+    keep(&mut d, true);
+    assert_eq!(d.data_disk.volatile_count(), 0);
+    assert_eq!(d.count_since(mark, Device::DataDisk, Kind::Flush), 4);
+    assert_eq!(d.now.since(begun).0 / 1_000_000, 250 + 500 + 1000, "it waits longer each time");
+    assert!(d.status().destage_trouble.is_none());
+    let mark = d.started.len();
+    d.write_durably([5], 1);
+    keep(&mut d, true);
+    assert_eq!(on_disk(&d, 5), 1);
+    assert_eq!(d.count_since(mark, Device::DataDisk, Kind::Flush), 1, "by what ships it");
 }
 
 /// A cache-disk that fails while it is clean is not done without: what would go straight to the

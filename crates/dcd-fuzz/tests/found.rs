@@ -995,3 +995,36 @@ fn found_by_seed_83000072() {
         ],
     });
 }
+
+// A write past the log failed, and left a part on the data-disk that nobody has flushed. Then the
+// policy became ordered, and a window was kept in which a power cut could still change it.
+#[test]
+fn found_by_seed_84006958() {
+    replay(Script {
+        options: Options {
+            bypass_bytes: 8192,
+            limits: Limits {
+                zero_ranges: 8192,
+                poisoned_lines: 8192,
+                recent_witnesses: 16,
+                checkpoint_write_bytes: 1048576,
+                checkpoint_lines: 3,
+                discarded_lines: 2,
+                announced_ahead: 18446744073709551615,
+                listed_free: 5,
+                checkpoint_part: 2,
+                checkpoint_log_bytes: 268435456,
+            },
+            ship_within_ms: 100,
+            policy: DestagePolicyKind::Ordered,
+            ..Options::default()
+        },
+        steps: vec![
+            Step(Fault(ShortWrite), 0),
+            Step(Configure, 2148714483),
+            Step(Write { start: 824, blocks: 16, fua: false }, 0),
+            Step(Idle, 0),
+            Step(Configure, 0),
+        ],
+    });
+}

@@ -8,6 +8,10 @@ pub(super) struct Health {
     cache_disk_failed: bool,
     cache_disk_error: Option<IoError>,
     data_disk_writes_lost: u32,
+    /// Writes to the data-disk that have ended, whatever came of them.
+    data_disk_written: u64,
+    /// A flush that succeeded covers so many of them; `None`: there was none in this session.
+    data_disk_flushed: Option<u64>,
 }
 
 impl Health {
@@ -45,5 +49,25 @@ impl Health {
     /// One that was given up has ended after all.
     pub(super) fn late_write_ended(&mut self) {
         self.data_disk_writes_lost -= 1;
+    }
+
+    /// A write to the data-disk has ended: well or not, some of it may be there.
+    pub(super) fn data_disk_written(&mut self) {
+        self.data_disk_written += 1;
+    }
+
+    /// What a flush of the data-disk that starts now covers.
+    pub(super) fn covered_by_flush(&self) -> u64 {
+        self.data_disk_written
+    }
+
+    /// A flush of the data-disk has succeeded. Two may be under way, and end in any order.
+    pub(super) fn data_disk_flushed(&mut self, covers: u64) {
+        self.data_disk_flushed = self.data_disk_flushed.max(Some(covers));
+    }
+
+    /// Whether nothing has been written to the data-disk that a power cut may still change.
+    pub(super) fn data_disk_is_flushed(&self) -> bool {
+        self.data_disk_flushed == Some(self.data_disk_written)
     }
 }

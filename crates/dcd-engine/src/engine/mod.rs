@@ -147,6 +147,8 @@ struct IoInFlight {
     purpose: Option<Purpose>,
     device: Disk,
     is_read: bool,
+    /// A flush of the data-disk: what it covers ([`health::Health`]).
+    covers: Option<u64>,
     /// By the clock of [`Patience`].
     started: Time,
     /// How much longer than `io_timeout` it may take: it does more than others, or is behind one
@@ -607,7 +609,14 @@ impl Engine {
         let io = self.ios.remove(&done.id).expect("an I/O that was started");
         self.ios_of[io.device as usize] -= 1;
         self.ios_with_allowance.remove(&done.id);
-        self.data_disk_changes += u64::from(io.device == Disk::DataDisk && !io.is_read);
+        if io.device == Disk::DataDisk && !io.is_read {
+            self.data_disk_changes += 1;
+            match io.covers {
+                Some(covers) if done.result.is_ok() => self.health.data_disk_flushed(covers),
+                Some(_) => {}
+                None => self.health.data_disk_written(),
+            }
+        }
         let Some(purpose) = io.purpose else {
             // Came after it had been given up. Its buffer was its own, so it has touched nothing.
             if io.device == Disk::DataDisk && !io.is_read {
@@ -763,10 +772,12 @@ impl Engine {
         let id = IoId::of(IoOwner::Cache, self.next_io);
         self.next_io += 1;
         let is_read = matches!(operation, IoOperation::Read { .. });
+        let is_flush = device == Disk::DataDisk && matches!(operation, IoOperation::Flush);
         let io = IoInFlight {
             purpose: Some(purpose),
             device,
             is_read,
+            covers: is_flush.then(|| self.health.covered_by_flush()),
             started: self.patience.now(),
             allowance: Duration(0),
             late_zeroes: None,

@@ -9,8 +9,8 @@
 //!    the data-disk. What is zeroed meanwhile stays out of it.
 //!      Crash here: the data-disk is between two points. The log has all of the window: the first
 //!      window after a start, which is all that is in the log, ends at this point or behind it.
-//! 4. All of it is on the data-disk, and that is flushed: it shows exactly the changes up to the
-//!    cut. Ask for it to be kept ([`Output::KeepWindow`]); write nothing until that has been done.
+//! 4. All of it is on the data-disk, and that is flushed, with whatever else was written there: it
+//!    shows exactly the changes up to the cut. Ask for it to be kept ([`Output::KeepWindow`]); write nothing until that has been done.
 //!      Crash here: it is asked for again, by the first window after the start.
 //! 5. It was kept: on to the next window, when one is due.
 //! ```
@@ -435,6 +435,9 @@ impl Engine {
                 self.want_durable(window.number);
                 false
             }
+            // What it has shipped is flushed. What was written before the policy became this, past
+            // the log and with an error, need not be.
+            Step::Ship if self.window_wants_flush() => self.flush_for_window(),
             Step::Ship if self.is_shipped() => {
                 self.end_of_window();
                 true
@@ -573,6 +576,14 @@ impl Engine {
         }
         // What is lost is never shipped.
         window.slots_left == 0 || window.slots_left == self.lost_slots_within(window.serial)
+    }
+
+    /// It is, and something may be on the data-disk that no flush covers.
+    pub(super) fn window_wants_flush(&self) -> bool {
+        let current = self.windows.current.as_deref();
+        matches!(current, Some(Window { step: Step::Ship, .. }))
+            && !self.health.data_disk_is_flushed()
+            && self.is_shipped()
     }
 
     fn lost_slots_within(&self, serial: SegmentSerial) -> u64 {

@@ -147,6 +147,8 @@ enum Work {
     Admitting(SegmentIndex),
     Zero(ZeroWork),
     Batch(Batch),
+    /// Flushes the data-disk before a window ends on it.
+    Flush,
 }
 
 /// Segments that are read as a whole, to be emptied together.
@@ -242,7 +244,7 @@ impl Destage {
         let writes = match &self.work {
             Work::Zero(work) => work.writes_in_flight(),
             Work::Batch(batch) => batch.writes_in_flight(),
-            Work::None | Work::Victim(_) | Work::Searching(_) | Work::Admitting(_) => 0,
+            _ => 0,
         };
         writes + self.completions.reads_in_flight()
     }
@@ -268,7 +270,7 @@ impl Engine {
         }
         moved |= match &self.destage.work {
             Work::None => self.start_work(),
-            Work::Victim(_) | Work::Searching(_) | Work::Admitting(_) => false,
+            Work::Victim(_) | Work::Searching(_) | Work::Admitting(_) | Work::Flush => false,
             Work::Zero(_) => self.advance_zero_work(),
             Work::Batch(_) => self.advance_batch(),
         };
@@ -280,9 +282,9 @@ impl Engine {
     /// that it is stuck, must not wait for a disk that may never answer.
     fn end_halted_work(&mut self) -> bool {
         let is_at_rest = match &self.destage.work {
-            Work::None | Work::Victim(_) | Work::Searching(_) | Work::Admitting(_) => false,
             Work::Zero(work) => work.is_at_rest(),
             Work::Batch(batch) => batch.is_at_rest(),
+            _ => false,
         };
         if is_at_rest {
             self.fail_destage_work();
@@ -366,7 +368,7 @@ impl Engine {
         match &mut self.destage.work {
             Work::Batch(batch) => batch.fail(),
             Work::Zero(work) => work.fail(),
-            Work::None | Work::Victim(_) | Work::Searching(_) | Work::Admitting(_) => {}
+            _ => {}
         }
     }
 
@@ -379,6 +381,7 @@ impl Engine {
         self.table.lines() > 0
             || !self.zeroes.is_empty()
             || !matches!(self.destage.work, Work::None)
+            || self.window_wants_flush()
     }
 
     fn start_work(&mut self) -> bool {
@@ -697,6 +700,33 @@ impl Engine {
         }
     }
 
+    // ---- a flush for itself -------------------------------------------------------------------
+
+    /// A window ends on the data-disk, where something is that no work has flushed. Tells whether a
+    /// flush is started.
+    pub(super) fn flush_for_window(&mut self) -> bool {
+        if self.config.data_disk_read_only
+            || self.close_wants_no_destage()
+            || self.destage.retry_at(self.now).is_some()
+        {
+            return false;
+        }
+        self.destage.work = Work::Flush;
+        self.start_flush(Disk::DataDisk, Purpose::Destage(Step::Flush));
+        true
+    }
+
+    fn flushed_for_window(&mut self, result: Result<(), IoError>) {
+        self.destage.work = Work::None;
+        match result {
+            Ok(()) => self.destage.retry = None,
+            Err(error) => {
+                self.data_disk_flush_failed(error);
+                self.destage_flush_failed(error);
+            }
+        }
+    }
+
     // ---- dispatch -----------------------------------------------------------------------------
 
     pub(super) fn destage_io_done(
@@ -724,6 +754,7 @@ impl Engine {
                 self.destage.trouble.flushed(result.is_ok());
                 match &self.destage.work {
                     Work::Zero(_) => self.zeroes_flushed(result, service),
+                    Work::Flush => self.flushed_for_window(result),
                     _ => self.batch_flushed(result),
                 }
             }
