@@ -10,7 +10,8 @@
 //!      Crash here: the data-disk is between two points. The log has all of the window: the first
 //!      window after a start, which is all that is in the log, ends at this point or behind it.
 //! 4. All of it is on the data-disk, and that is flushed, with whatever else was written there: it
-//!    shows exactly the changes up to the cut. Ask for it to be kept ([`Output::KeepWindow`]); write nothing until that has been done.
+//!    shows exactly the changes up to the cut. Ask for it to be kept ([`Output::KeepWindow`]);
+//!    write nothing until that has been done.
 //!      Crash here: it is asked for again, by the first window after the start.
 //! 5. It was kept: on to the next window, when one is due.
 //! ```
