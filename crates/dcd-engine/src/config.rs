@@ -241,7 +241,7 @@ impl Limits {
     /// Lines that a start puts into the lookup table at a time. In a large table that is nearly
     /// empty each touches up to four pages that the kernel has to give first: 5 us.
     pub(crate) fn started_lines(&self) -> usize {
-        self.checkpoint_lines.div_ceil(4)
+        self.checkpoint_lines.div_ceil(2)
     }
 
     fn are_possible(&self) -> bool {
