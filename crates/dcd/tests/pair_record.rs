@@ -244,3 +244,85 @@ fn what_a_cache_needs_is_served_without_it_for_reading_alone() {
     site.start_line("serve --null --data-disk d --nbd unix:n").ready().stop();
     site.start_line("slow-disk --disk c --nbd unix:n").ready().stop();
 }
+
+const OTHER: &str =
+    "--nbd unix:s2 --control ctl2 --memory-directory . --idle-min 100s --idle-max 100s";
+
+/// It looks blank as long as all is in its cache, and whatever it became would write to it.
+#[test]
+fn a_data_disk_that_its_cache_needs_gets_no_other_role() {
+    let site = dirty();
+    let refused = |line: &str| site.dcd(line).fails(1, "belongs to cache", "detach");
+    for disk in ["l", "m", "o", "n", "p", "m0", "m1"] {
+        site.folder.disk(disk, 64 << 20);
+    }
+    let legs = "--cache-disk l --cache-disk m --cache-size 48M --data-disk o --no-fill";
+    refused(&format!("create {legs} --witness d"));
+    site.dcd(&format!("create {legs}")).ok();
+    let serve = format!("serve --cache-disk l --cache-disk m --data-disk o {OTHER}");
+    for role in ["--new-leg d", "--witness d"] {
+        refused(&format!("{serve} {role}"));
+    }
+    let daemon = site.start_line(&serve).ready();
+    for verb in ["add d", "add-witness d"] {
+        refused(&format!("cache-disk {verb} --control ctl2"));
+    }
+    daemon.stop();
+    // A memory in front of a log.
+    site.dcd("create --cache-disk n --cache-size 32M --data-disk p --no-fill").ok();
+    refused(&format!("serve --cache-disk n --data-disk p {OTHER} --nvram d"));
+    // A spare, or a member.
+    std::fs::write(
+        site.path("volume.toml"),
+        "extent = \"64k\"\njournal = \"2M\"\n[[set]]\nlevel = 1\n",
+    )
+    .unwrap();
+    let volume = "--cache-disk v --data-disk m0 --data-disk m1";
+    site.dcd(&format!("create {volume} --cache-size 48M --volume volume.toml --no-fill")).ok();
+    let daemon = site.start_line(&format!("serve {volume} {OTHER}")).ready();
+    for verb in ["spare add d", "replace 1 d"] {
+        refused(&format!("volume {verb} --control ctl2"));
+    }
+    daemon.stop();
+    is_served_whole(&site);
+}
+
+/// What a memory holds behind the death of its dcd is nowhere else, and a witness has a word.
+#[test]
+fn a_memory_and_a_witness_are_known() {
+    let site = Site::empty();
+    fs::create_dir(site.path("state")).unwrap();
+    site.folder.disk("d", 64 << 20);
+    site.folder.disk("nv", 4 << 20);
+    site.dcd("create --cache-disk c --cache-size 64M --data-disk d --no-fill").ok();
+    let flags = format!("{LAZY} --nvram nv --nvram-idle 1h");
+    let daemon = site.serve(&flags);
+    let mut client = Client::connect(&site.socket());
+    client.write(8 * LINE as u64, &[7; LINE]).unwrap();
+    client.flush().unwrap();
+    daemon.kill();
+    let told = site.dcd("probe nv").ok();
+    assert!(told.contains("nv: memory of cache") && told.contains("nowhere else"), "{told}");
+    let json = site.dcd("probe nv --json").ok();
+    assert!(json.contains("\"role\": \"memory\"") && json.contains("\"attached\": true"), "{json}");
+    let is_memory = "nv is the memory of cache";
+    site.dcd("serve --null --data-disk nv --nbd unix:s2").fails(1, is_memory, "detach");
+    let create = "create --cache-size 16M --no-fill";
+    site.dcd(&format!("{create} --cache-disk x --data-disk nv")).fails(1, is_memory, "--force");
+    site.dcd(&format!("{create} --cache-disk nv --data-disk o")).fails(1, "", "");
+    let daemon = site.serve(&flags);
+    let mut client = Client::connect(&site.socket());
+    assert_eq!(client.read(8 * LINE as u64, LINE).unwrap(), [7; LINE]);
+    drop(client);
+    daemon.stop();
+    // In order, nothing is left in it.
+    assert_eq!(site.dcd("probe nv").ok(), "nv: no disk of a cache\n");
+
+    for disk in ["l", "m", "o"] {
+        site.folder.disk(disk, 64 << 20);
+    }
+    let legs = "--cache-disk l --cache-disk m --cache-size 48M --data-disk o --no-fill";
+    site.dcd(&format!("create {legs} --witness w")).ok();
+    let create = "create --cache-disk x --cache-size 16M --no-fill --data-disk w";
+    site.dcd(create).fails(1, "w is the witness of cache", "--force");
+}

@@ -27,6 +27,7 @@ use serde_json::{Value, json};
 use crate::control::recording::RecordedBatch;
 use crate::device::device_file::DeviceFile;
 use crate::device::device_spec::DeviceSpec;
+use crate::pair::book::PairBook;
 use crate::process::descriptors::send_descriptors;
 use crate::process::signals::Signals;
 use crate::report::lost::LostReport;
@@ -162,6 +163,16 @@ impl ControlError {
             }
         }
     }
+}
+
+/// Whether nobody's cache, but this one, needs a disk that is to become a part of it. Who hands it
+/// over looks: the daemon gets what is open, which does not tell what file or device it is.
+fn check_no_cache(disk: &DeviceFile, own: Option<Uuid>) -> Result<(), ControlError> {
+    PairBook::check_no_cache(disk, own).map_err(|problem| ControlError::Refused {
+        code: None,
+        error: problem.to_string(),
+        hint: Some(problem.hint_for_a_part()),
+    })
 }
 
 #[derive(Deserialize)]
@@ -375,6 +386,7 @@ impl ControlClient {
     }
 
     fn give_leg(&mut self, command: LegCommand, disk: DeviceFile) -> Result<Uuid, ControlError> {
+        check_no_cache(&disk, None)?;
         self.ask_legs(command)?;
         self.hand_over(disk)?;
         let answer = self.answer(&mut |_| {}, ANSWER_BYTES_MAX)?;
@@ -396,6 +408,7 @@ impl ControlClient {
         disk: DeviceFile,
         accept_damage: bool,
     ) -> Result<(), ControlError> {
+        check_no_cache(&disk, self.status()?.uuid.parse().ok())?;
         let disk_name = spec.to_string();
         self.volume(&VolumeCommand::Replace { member, disk: disk_name, accept_damage })?;
         self.hand_over(disk)?;
@@ -407,6 +420,7 @@ impl ControlClient {
     /// # Errors
     /// What the daemon says against it, or that it does not answer.
     pub fn add_spare(&mut self, spec: &DeviceSpec, disk: DeviceFile) -> Result<(), ControlError> {
+        check_no_cache(&disk, self.status()?.uuid.parse().ok())?;
         self.volume(&VolumeCommand::AddSpare { disk: spec.to_string() })?;
         self.hand_over(disk)?;
         self.answer(&mut |_| {}, ANSWER_BYTES_MAX).map(|_| ())

@@ -40,6 +40,8 @@ use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use dcd_engine::format::data_label::LabelState;
+use dcd_engine::format::leg_label::LegState;
+use dcd_engine::format::nvram::{NVRAM_HEAD_BYTES, NVRAM_HEAD_OFFSETS, NvramHead};
 use dcd_engine::format::superblock::CacheState;
 use dcd_engine::{Superblock, Uuid};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, StatxFlags, XattrFlags};
@@ -48,6 +50,7 @@ use crate::device::device_file::{DeviceFile, quoted};
 use crate::device::identity::{Object, Piece};
 use crate::device::shares::{DiskReader, disk_of, holds_shares, whole_name};
 use crate::pair::label_keeper::read_data_label;
+use crate::pair::legs::read_leg_label;
 use crate::pair::members::{MemberMark, member_mark};
 use crate::pair::read_superblock;
 use crate::pair::record::{
@@ -125,6 +128,16 @@ pub enum PairProblem {
         /// The disk.
         path: PathBuf,
     },
+    /// It is the memory in front of a log, not ended in order, or a witness.
+    #[error("{} is the {role} of cache {cache}", path.display())]
+    IsPart {
+        /// The disk.
+        path: PathBuf,
+        /// Memory or witness.
+        role: &'static str,
+        /// Its cache.
+        cache: Uuid,
+    },
     /// It is a part of a volume.
     #[error("{} {mark}", path.display())]
     IsMember {
@@ -201,6 +214,15 @@ impl PairProblem {
                 "check the name; if the volume is needed no more, {flag} uses the disk all the same, which costs what the \
                  volume has on it"
             ),
+            PairProblem::IsPart { role, .. } => format!(
+                "check the name; start that cache with it, and stop or detach it, first; {flag} uses the disk all the same, \
+                 which costs {}",
+                if *role == MEMORY {
+                    "what is in the memory, and may be nowhere else"
+                } else {
+                    "its word"
+                }
+            ),
             PairProblem::IsLabelled { .. } => {
                 format!("detach that cache first; {flag} uses the disk all the same")
             }
@@ -233,6 +255,17 @@ impl PairProblem {
         format!("{first}; to look at it as it is: dcd serve --null --read-only --data-disk ...")
     }
 
+    /// What to do about it if the disk was to become a part of another cache.
+    pub(crate) fn hint_for_a_part(&self) -> String {
+        let forget = match self {
+            PairProblem::HasCache { cache, .. } => {
+                format!("; if what it holds is needed no more: dcd list --forget {cache}")
+            }
+            _ => String::new(),
+        };
+        self.detach_hint() + &forget
+    }
+
     /// How its cache is brought home.
     fn detach_hint(&self) -> String {
         match self {
@@ -254,6 +287,9 @@ impl PairProblem {
         }
     }
 }
+
+/// What a memory is called.
+const MEMORY: &str = "memory";
 
 /// Where records are kept, and whether they count.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -367,6 +403,10 @@ impl PairBook {
         if look_inside && holds_shares(disk).unwrap_or(false) {
             return Err(PairProblem::IsShared { path });
         }
+        if look_inside && let Some((role, cache)) = part_of(disk).filter(|(_, it)| Some(*it) != own)
+        {
+            return Err(PairProblem::IsPart { path, role, cache });
+        }
         // One of its own volume is where it belongs. What cannot be read is found out by who reads.
         if look_inside
             && let Ok(Some(mark)) = member_mark(disk)
@@ -401,6 +441,12 @@ impl PairBook {
             return Err(PairProblem::HasCache { path, cache, place, is_missing });
         }
         Ok(())
+    }
+
+    /// Whether a disk on which nothing is to be seen may become a part of a cache: nobody's cache
+    /// holds what is newer. A new data-disk looks blank as long as all is in its cache.
+    pub(crate) fn check_no_cache(disk: &DeviceFile, own: Option<Uuid>) -> Result<(), PairProblem> {
+        PairBook::from_environment(false).check_free(disk, own, false)
     }
 
     /// A cache of these disks that may hold what is newer than a data-disk, as the records say, or
@@ -632,6 +678,19 @@ impl PairBook {
             let _ = fs::remove_file(directory.join(file_name(cache)));
         }
     }
+}
+
+/// What a disk is for a cache that holds no log: the memory in front of it, unless that was ended in
+/// order, or its witness. What cannot be read is found out by who reads.
+fn part_of(disk: &DeviceFile) -> Option<(&'static str, Uuid)> {
+    let copies = NVRAM_HEAD_OFFSETS.map(|offset| disk.read_at(offset, NVRAM_HEAD_BYTES));
+    if let [Ok(first), Ok(second)] = &copies
+        && let Ok(head) = NvramHead::newest([first.bytes(), second.bytes()])
+    {
+        return Some((MEMORY, head.cache));
+    }
+    let label = read_leg_label(disk).ok()?.ok()?;
+    (label.state == LegState::Witness).then_some(("witness", label.cache))
 }
 
 fn check_data_disk(record: &PairRecord, found: &DiskState) -> Result<(), PairProblem> {

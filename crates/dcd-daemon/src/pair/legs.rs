@@ -17,6 +17,7 @@ use crate::device::foreign_content::Content;
 use crate::device::share_room::ShareRoom;
 use crate::device::shares::DiskReader;
 use crate::disk::Disk;
+use crate::pair::book::{PairBook, PairProblem};
 use crate::pair::members::{content, content_of};
 use crate::process::random::random_bytes;
 
@@ -77,6 +78,9 @@ pub enum NewLegError {
         /// What.
         content: String,
     },
+    /// It is the data-disk of a cache.
+    #[error(transparent)]
+    Pair(#[from] PairProblem),
     /// It is too small.
     #[error("{} has {found} bytes, a leg of this cache needs {expected}", path.display())]
     Short {
@@ -99,6 +103,7 @@ impl NewLegError {
                 "if nothing on it is needed: dd if=/dev/zero of={} bs=1M count=1 conv=notrunc; then try again",
                 path.display()
             ),
+            NewLegError::Pair(problem) => problem.hint_for_a_part(),
             NewLegError::Short { .. } => "give a disk, or a partition, of that size".into(),
         })
     }
@@ -106,6 +111,7 @@ impl NewLegError {
 
 /// Nothing on a disk that becomes a leg is lost without a word.
 pub(crate) fn check_blank(disk: &DeviceFile) -> Result<(), NewLegError> {
+    PairBook::check_no_cache(disk, None)?;
     match content_of(disk)? {
         Some(content) => {
             Err(NewLegError::InUse { path: disk.path().to_owned(), content: content.to_string() })
@@ -118,6 +124,7 @@ pub(crate) fn check_blank(disk: &DeviceFile) -> Result<(), NewLegError> {
 /// else since, which has left that, or one copy of it, alone. Looked at is what lies before
 /// checkpoints, where all that is known has its mark, but for what is ours.
 pub(crate) fn check_former_leg(disk: &DeviceFile, cache: Uuid) -> Result<(), NewLegError> {
+    PairBook::check_no_cache(disk, None)?;
     let mut start = disk.read_at(0, CHECKPOINTS_OFFSET as usize)?;
     let is_superblock =
         |bytes: &[u8]| Superblock::decode(bytes).is_ok_and(|found| found.uuid == cache);

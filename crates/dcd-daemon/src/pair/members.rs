@@ -9,6 +9,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use dcd_engine::format::data_label::{DATA_LABEL_BYTES, DATA_LABEL_OFFSETS, DataLabel};
+use dcd_engine::format::nvram::{NVRAM_HEAD_BYTES, NVRAM_HEAD_OFFSETS, NvramHead};
 use dcd_engine::format::share_directory::{self, DIRECTORY_OFFSETS};
 use dcd_engine::format::superblock::SUPERBLOCK_SIZE;
 use dcd_engine::units::MemberIndex;
@@ -488,6 +489,13 @@ pub fn content(start: &[u8]) -> Option<&'static str> {
         let magic = start.get(offset as usize..).and_then(|bytes| bytes.first_chunk());
         if magic == Some(&share_directory::MAGIC.to_le_bytes()) {
             return Some("a dcd cache-disk that several caches share");
+        }
+    }
+    for offset in NVRAM_HEAD_OFFSETS {
+        let place = offset as usize..offset as usize + NVRAM_HEAD_BYTES;
+        let head = start.get(place).map(NvramHead::decode);
+        if head.is_some_and(|head| !head.is_err_and(|problem| is_none(&problem))) {
+            return Some("the memory of a dcd cache");
         }
     }
     let superblock = start.get(..SUPERBLOCK_SIZE).map(Superblock::decode);

@@ -106,6 +106,9 @@ pub enum ServeError {
     /// A disk that somebody's cache needs was to be written to without it.
     #[error("not served without its cache: {0}")]
     WithoutCache(PairProblem),
+    /// A disk that is to become a memory is the data-disk of a cache.
+    #[error(transparent)]
+    BecomesPart(PairProblem),
     /// The label of the data-disk is not that of this cache, as it is now.
     #[error(transparent)]
     Label(#[from] LabelProblem),
@@ -406,6 +409,7 @@ impl ServeError {
             ServeError::Memory(source) => return source.hint(),
             ServeError::Pair(problem) => problem.hint("--trust-disks"),
             ServeError::WithoutCache(problem) => problem.hint_without_cache(),
+            ServeError::BecomesPart(problem) => problem.hint_for_a_part(),
             ServeError::Label(problem) => problem.hint(),
             ServeError::Member(source) => return source.hint(),
             ServeError::LockMemory(source) => source.hint(),

@@ -21,6 +21,7 @@ use crate::device::identity::same_disks;
 use crate::device::network::is_network;
 use crate::disk::Disk;
 use crate::memory::segment_memory::{Mapping, SharedSegmentMemory};
+use crate::pair::book::PairBook;
 use crate::pair::{NvramOptions, PairOptions};
 use crate::process::random::random_bytes;
 use crate::serve::error::ServeError;
@@ -105,6 +106,7 @@ pub(crate) fn open_nvram(
         return Err(ServeError::SameDisk { first, second, shared });
     }
     let file = DeviceFile::open(path).map_err(ServeError::device("memory"))?;
+    PairBook::check_no_cache(&file, None).map_err(ServeError::BecomesPart)?;
     let (medium, mapping) = medium(nvram, &file)?;
     let start = NvramStart {
         cache: superblock.uuid,

@@ -22,6 +22,7 @@ use dcd_engine::format::geometry::{
     CHECKPOINTS_OFFSET, SEGMENT_SIZE_BYTES_MAX, SUPERBLOCK_OFFSETS,
 };
 use dcd_engine::format::leg_label::{LegLabel, LegState};
+use dcd_engine::format::nvram::{NVRAM_HEAD_BYTES, NVRAM_HEAD_OFFSETS, NvramHead};
 use dcd_engine::format::superblock::{CacheState, MAGIC, SUPERBLOCK_SIZE};
 use dcd_engine::legs::choose::{Choice, Role, WitnessRole, choose};
 use dcd_engine::units::LINE_SIZE;
@@ -262,6 +263,19 @@ fn probe(names: &[PathBuf], configurations: &Path) -> Option<Found> {
     if let Some(label) = label_at(disk).filter(|label| label.state == LegState::Witness) {
         return Some(of_witness(None, Some(label), &[]));
     }
+    if let Some(head) = memory_head(disk) {
+        return Some(Found {
+            role: "memory",
+            name: None,
+            uuid: Some(head.cache.to_string()),
+            data_disks: Vec::new(),
+            // An end in order takes the mark away.
+            is_attached: true,
+            member: None,
+            word: None,
+            place: None,
+        });
+    }
     let contents = read_superblock(disk);
     let superblock = contents.superblock()?;
     Some(Found {
@@ -274,6 +288,17 @@ fn probe(names: &[PathBuf], configurations: &Path) -> Option<Found> {
         word: None,
         place: None,
     })
+}
+
+/// The head of a memory in front of a log, unless that was ended in order.
+fn memory_head(disk: &Path) -> Option<NvramHead> {
+    let disk = DiskReader::open(disk).ok()?;
+    let mut copies = [[0; NVRAM_HEAD_BYTES]; NVRAM_HEAD_OFFSETS.len()];
+    for (copy, offset) in copies.iter_mut().zip(NVRAM_HEAD_OFFSETS) {
+        // A copy that cannot be read stays empty, which is no head.
+        let _ = disk.read_exact_at(copy, offset);
+    }
+    NvramHead::newest(copies.each_ref().map(|copy| &copy[..])).ok()
 }
 
 /// A witness, by its label and those of its legs.
