@@ -258,8 +258,8 @@ impl PairProblem {
     /// What to do about it if the disk was to become a part of another cache.
     pub(crate) fn hint_for_a_part(&self) -> String {
         let forget = match self {
-            PairProblem::HasCache { cache, .. } => {
-                format!("; if what it holds is needed no more: dcd list --forget {cache}")
+            PairProblem::HasCache { cache, is_missing: true, .. } => {
+                format!("; if it is gone for good: dcd list --forget {cache}")
             }
             _ => String::new(),
         };
