@@ -46,6 +46,14 @@ fn running_daemons_are_shown() {
     assert!(line["interval"]["writes"]["per_second"].as_f64().unwrap() > 0.0, "{json}");
     assert!(line["interval"]["seconds"].as_f64().unwrap() > 0.1, "{json}");
     writer.join().unwrap();
+    // None of those that were asked for answers.
+    for asked in ["--once --control run/nothing.ctl", "--once dead", "run/dead.ctl"] {
+        let top = folder.dcd(&format!("top --interval 100ms --sockets run {asked}"));
+        top.fails(6, "no daemon answers at run/", "");
+        let json = folder.dcd(&format!("top --json --interval 100ms --sockets run {asked}"));
+        assert_eq!((json.code, json.stdout.as_str()), (Some(6), ""));
+    }
+    folder.dcd("top --interval 100ms --sockets run --once sdb dead").ok();
     let outcome = folder.dcd("top --interval 1ms");
     assert_eq!(outcome.code, Some(2), "{}", outcome.stderr);
     drop(served);

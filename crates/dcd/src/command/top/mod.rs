@@ -29,7 +29,8 @@ use crate::stdout::{print, print_json_line};
 ///
 /// Requests and their response times in the last interval, the ring of segments, dirty data, how
 /// fast it is destaged and when it will be gone, members of volumes. Arrows choose among several
-/// daemons, q quits. Where stdout is no terminal, one picture is printed as plain text.
+/// daemons, q quits. Where stdout is no terminal, one picture is printed as plain text. Where none of
+/// the daemons that are named answers, it fails as `dcd status` does.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
@@ -72,6 +73,7 @@ fn parse_interval(text: &str) -> Result<std::time::Duration, String> {
 pub fn run(arguments: &TopArguments) -> Result<(), CommandError> {
     let mut watched = Watched::of(arguments)?;
     watched.look();
+    watched.check_answers()?;
     if arguments.json || arguments.once || !is_terminal() {
         return show_lines(&mut watched, arguments);
     }
@@ -109,6 +111,9 @@ fn show_lines(watched: &mut Watched, arguments: &TopArguments) -> Result<(), Com
     loop {
         std::thread::sleep(arguments.interval);
         watched.look();
+        if arguments.once || !arguments.json {
+            watched.check_answers()?;
+        }
         if arguments.json {
             for seen in &watched.seen {
                 print_json_line(&TopLine::of(seen))?;
@@ -180,6 +185,8 @@ struct Watched {
     connections: HashMap<PathBuf, ControlClient>,
     before: HashMap<PathBuf, StatusReport>,
     seen: Vec<Seen>,
+    /// Why the first that did not answer did not, the last time.
+    failed: Option<ControlError>,
 }
 
 impl Watched {
@@ -193,6 +200,7 @@ impl Watched {
             connections: HashMap::new(),
             before: HashMap::new(),
             seen: Vec::new(),
+            failed: None,
         };
         if watched.sockets().is_empty() {
             return Err(CommandError::NoDaemons { directory: watched.directory });
@@ -207,8 +215,16 @@ impl Watched {
         }
     }
 
+    /// A picture of named daemons of which none answers shows nothing: a script has to see that in
+    /// the exit status, as that of `dcd status`.
+    fn check_answers(&mut self) -> Result<(), ControlError> {
+        let is_silent = !self.named.is_empty() && self.seen.iter().all(|it| it.report.is_err());
+        self.failed.take().filter(|_| is_silent).map_or(Ok(()), Err)
+    }
+
     /// Asks each.
     fn look(&mut self) {
+        self.failed = None;
         self.seen = self.sockets().into_iter().map(|socket| self.look_at(socket)).collect();
     }
 
@@ -223,11 +239,9 @@ impl Watched {
             Err(error) => {
                 // It may come back.
                 self.connections.remove(&socket);
-                Seen {
-                    name,
-                    report: Err(plain(&error.to_string()).into_owned()),
-                    rates: Rates::default(),
-                }
+                let why = plain(&error.to_string()).into_owned();
+                self.failed.get_or_insert(error);
+                Seen { name, report: Err(why), rates: Rates::default() }
             }
         }
     }
