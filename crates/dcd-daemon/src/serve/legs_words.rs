@@ -112,6 +112,11 @@ mod tests {
         assert!(
             unknown.starts_with(&format!("the witness {witness} (w) and leg {second} (/dev/b)"))
         );
+        let stale = words(LegsError::NoneInSync { missing: vec![Uuid([9; 16])] });
+        assert!(
+            stale.ends_with("; leg 09090909-0909-0909-0909-090909090909 is not given"),
+            "{stale}"
+        );
         let split = words(LegsError::SplitBrain { first, second });
         assert!(split.contains("(/dev/a)") && split.contains("(/dev/b)"), "{split}");
         let other = words(LegsError::OtherCache { place: 1, expected: first, found: second });

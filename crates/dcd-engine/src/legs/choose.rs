@@ -146,7 +146,7 @@ pub enum LegsError {
         witness: Option<Uuid>,
     },
     /// None of them is in sync.
-    #[error("none of the legs holds all that is durable{}", if missing.is_empty() { String::new() } else { format!("; {}", named(missing)) })]
+    #[error("none of the legs holds all that is durable{}", if missing.is_empty() { String::new() } else { format!("; {} not given", named(missing)) })]
     NoneInSync {
         /// Legs that may.
         missing: Vec<Uuid>,
