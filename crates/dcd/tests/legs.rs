@@ -878,6 +878,10 @@ fn a_witness_fails_goes_and_comes() {
     until("it is back", || votes(&site));
     // 2. Another one.
     site.dcd("cache-disk add-witness other --control ctl").fails(1, "a witness already", "");
+    assert!(!site.path("other").exists(), "refused, and left a file");
+    std::fs::write(site.path("other"), vec![0; 80 << 10]).unwrap();
+    site.dcd("cache-disk add-witness other --control ctl").fails(1, "a witness already", "");
+    assert!(site.path("other").exists(), "it was there before");
     site.dcd("cache-disk remove-witness --control ctl").ok();
     assert_eq!(witness(&site).1, "taken-out");
     std::fs::write(site.path("full"), vec![7; 80 << 10]).unwrap();

@@ -1,12 +1,12 @@
 //! `dcd cache-disk`: the size of the log, and the legs of a cache-disk that is on several disks, of
 //! a running dcd.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use dcd_client::plain::plain;
-use dcd_daemon::control::client::ControlClient;
+use dcd_daemon::control::client::{ControlClient, ControlError};
 use dcd_daemon::device::device_file::DeviceFile;
 use dcd_daemon::device::device_spec::DeviceSpec;
 use dcd_daemon::device::network::check_handed_over;
@@ -174,6 +174,15 @@ struct Of {
     json: bool,
 }
 
+/// Removes a file that was made to become a witness, and was refused: a refusal changes nothing.
+/// Only while it is blank, and locked as whoever uses it would lock it.
+fn remove_made_witness(path: &Path) {
+    if let Ok(_locked) = new_witness(path) {
+        // One that stays is in nobody's way, and the refusal is what counts.
+        let _ = std::fs::remove_file(path);
+    }
+}
+
 /// How often it is looked how far a fill is.
 const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 
@@ -197,8 +206,13 @@ pub fn run(arguments: &CacheDiskArguments) -> Result<(), CommandError> {
             let data_disk: Result<DeviceSpec, _> = status.data_disk.parse();
             disks.extend(data_disk.ok().map(|disk| there(&status).join(disk.path())));
             check_witness(file.path(), disks.iter().map(PathBuf::as_path))?;
+            let is_made = file.path().symlink_metadata().is_err();
             let opened = new_witness(file.path()).map_err(ServeError::from)?;
-            let name = client.add_witness(&file.absolute(), opened)?;
+            let added = client.add_witness(&file.absolute(), opened);
+            if is_made && matches!(added, Err(ControlError::Refused { .. })) {
+                remove_made_witness(file.path());
+            }
+            let name = added?;
             match of.json {
                 true => print_json(&json!({ "witness": name.to_string() })),
                 false => print(&format!(
