@@ -198,6 +198,47 @@ fn a_cache_that_belongs_to_a_pair_is_not_overwritten_unasked() {
     assert!(after != std::fs::read(folder.path("c")).unwrap());
 }
 
+/// What a cache that is detached leaves behind the end of a smaller one is nobody's.
+#[test]
+fn a_cache_leaves_nothing_behind_a_smaller_one() {
+    let folder = with_data_disk();
+    let create = |more: &str| {
+        folder.dcd(&format!("create --cache-disk c --data-disk d --no-fill {more}")).ok();
+    };
+    folder.disk("c", 64 << 20);
+    for more in [
+        "--read-area 8M",
+        "",
+        "--segment-size 64k",
+        "",
+        "--segment-size 64k",
+        "--cache-size 60M",
+        "--cache-size 32M",
+        "",
+    ] {
+        create(more);
+    }
+    // Segments, too.
+    let cache = std::fs::File::options().write(true).open(folder.path("c")).unwrap();
+    cache.write_all_at(&[7; 8192], 50 << 20).unwrap();
+    create("--cache-size 32M");
+    create("");
+    // What is behind the end of the old one is not dcd's, nor is what took the place of its end.
+    create("--cache-size 40M");
+    cache.write_all_at(&[7; 4096], 50 << 20).unwrap();
+    let smaller = "create --cache-disk c --data-disk d --no-fill --cache-size 32M";
+    folder.dcd(smaller).fails(1, "4 KiB that are not zero", "--force");
+    folder.dcd(&format!("{smaller} --force")).ok();
+    let mut bytes = [0; 4096];
+    std::fs::File::open(folder.path("c")).unwrap().read_exact_at(&mut bytes, 50 << 20).unwrap();
+    assert!(bytes == [7; 4096]);
+    cache.write_all_at(&[0; 4096], 50 << 20).unwrap();
+    create("");
+    cache.write_all_at(&[9; 132 << 10], 63 << 20).unwrap();
+    create("--cache-size 32M");
+    folder.dcd(smaller).fails(1, "132 KiB that are not zero", "--force");
+}
+
 /// What stands in the superblocks' place from the first write on lets it be begun again.
 #[test]
 fn a_creation_that_was_killed_is_begun_again() {

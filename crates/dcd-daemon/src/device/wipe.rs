@@ -79,6 +79,36 @@ pub fn wipe(
     Ok(Wiped::All)
 }
 
+/// Writes zeroes over a part of a disk that is somebody's no more, where it holds anything else.
+/// `goes_on`: as of [`wipe`].
+///
+/// # Errors
+/// If the disk fails.
+pub fn zero_part(
+    disk: &DeviceFile,
+    part: Range<u64>,
+    goes_on: &mut dyn FnMut(u64, u64) -> bool,
+) -> Result<Wiped, DeviceError> {
+    let zeroes = Buffer::zeroed(PIECE_BYTES as usize);
+    let wiper = Wiper { disk, zeroes, discards: Discards::Nothing };
+    let mut at = part.start;
+    while at < part.end {
+        if !goes_on(at - part.start, part.end - part.start) {
+            return Ok(Wiped::UpTo(at));
+        }
+        let piece_end = part.end.min(at + PIECE_BYTES);
+        while let Some(data) = wiper.data_in(at..piece_end) {
+            at = data.end;
+            if !wiper.is_zero(&data)? {
+                wiper.write(data)?;
+            }
+        }
+        at = piece_end;
+    }
+    disk.flush()?;
+    Ok(Wiped::All)
+}
+
 /// What the disk does with a discard.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Discards {

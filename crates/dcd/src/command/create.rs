@@ -14,10 +14,11 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use clap::Args;
 use dcd_daemon::device::device_file::{DeviceError, DeviceFile};
 use dcd_daemon::device::device_spec::DeviceSpec;
-use dcd_daemon::device::foreign_content::{Content, look};
+use dcd_daemon::device::foreign_content::{Content, READ_WHOLE_BYTES, look};
 use dcd_daemon::device::network::TakeOver;
 use dcd_daemon::device::network::is_network;
 use dcd_daemon::device::shares::{Place, ShareProblem, directory_of, disk_of, is_no_directory};
+use dcd_daemon::device::wipe::zero_part;
 use dcd_daemon::disk::drive::check_drive;
 use dcd_daemon::pair::book::PairBook;
 use dcd_daemon::pair::legs::{new_leg_uuid, new_tag, new_witness, write_leg_label};
@@ -328,7 +329,9 @@ fn make(
         lost.extend(gone);
     }
     let (mut rooms, mut disks) = (Vec::new(), Vec::new());
-    for ((path, plan), existing) in paths.iter().zip(&plans).zip(existing) {
+    // In a share, what was in it before may lie elsewhere.
+    let own_end = |place: usize| if shared.is_empty() { lost[place].end } else { 0 };
+    for (place, ((path, plan), existing)) in paths.iter().zip(&plans).zip(existing).enumerate() {
         let is_stopped = || stop.is_stopped();
         rooms.extend(match plan.is_file {
             false => None,
@@ -346,11 +349,13 @@ fn make(
         // 1. A mark in the place of the superblocks that were here before. Crash here: a disk that
         //    is no cache, and what was on it is known to be given up. The first place is the last:
         //    until then a directory of shares, which is without any, is one.
-        let mark = CreationMark { end: plan.size }.encode();
+        let old_end = own_end(place).min(disk.size_bytes / LINE_SIZE * LINE_SIZE);
+        let mark = CreationMark { end: plan.size.max(old_end) }.encode();
         let [first, second] = SUPERBLOCK_OFFSETS;
         disk.write_at(second, &mark)?;
         wipe_directory_copy(&disk)?;
         disk.write_at(first, &mark)?;
+        zero_behind(&disk, end, old_end, stop)?;
         let is_small_file = plan.is_missing && plan.size <= FILL_ANYWAY_BYTES;
         if arguments.fill || is_small_file && !arguments.no_fill && !arguments.sparse {
             fill(&disk, end, stop)?;
@@ -478,7 +483,7 @@ impl Plan {
 }
 
 /// A file of whole cache lines, so that direct I/O reaches its end.
-fn whole_lines(size: u64) -> u64 {
+pub fn whole_lines(size: u64) -> u64 {
     size.checked_next_multiple_of(LINE_SIZE).unwrap_or(size)
 }
 
@@ -490,12 +495,14 @@ pub struct Gone {
     overwritten: Option<String>,
     /// A cache that was there.
     cache: Option<Uuid>,
+    /// Bytes from the beginning that were dcd's own.
+    end: u64,
 }
 
 impl Gone {
     /// There was nothing.
     pub fn nothing() -> Gone {
-        Gone { loss: None, overwritten: None, cache: None }
+        Gone { loss: None, overwritten: None, cache: None, end: 0 }
     }
 }
 
@@ -525,7 +532,7 @@ pub fn refuse_to_destroy(
         if !arguments.json {
             eprintln!("dcd: overwriting {}: {what}", disk.path().display());
         }
-        Gone { loss: None, overwritten: Some(what), cache: None }
+        Gone { loss: None, overwritten: Some(what), cache: None, end: 0 }
     };
     match directory_of(disk)? {
         Ok(directory) => {
@@ -554,7 +561,7 @@ pub fn refuse_to_destroy(
         }
         Err(ImageError::Format(FormatError::Magic { .. } | FormatError::Short { .. })) => {
             let start = creation_mark(&image).map_or(0, |mark| mark.end);
-            return Ok(foreign(start)?.unwrap_or(Gone::nothing()));
+            return Ok(Gone { end: start, ..foreign(start)?.unwrap_or(Gone::nothing()) });
         }
         Err(ImageError::Format(problem)) if force => {
             return Ok(given_up(format!("a damaged dcd cache ({problem})")));
@@ -564,15 +571,18 @@ pub fn refuse_to_destroy(
         }
     };
     let uuid = superblock.uuid;
+    // Where its end mark is gone, somebody else may have been there since.
+    let is_whole = |at: &u64| image.end_mark(&superblock, *at).is_ok();
+    let own_end = superblock.end_mark_offset().filter(is_whole).map_or(0, |_| superblock.end());
     let cache = || format!("cache {uuid}");
     let Some(loss) = loss_of(&image, &superblock) else {
         // Behind the old cache there may be something else.
         let behind = foreign(superblock.end())?;
         return match behind {
-            Some(gone) => Ok(Gone { cache: Some(uuid), ..gone }),
+            Some(gone) => Ok(Gone { cache: Some(uuid), end: own_end, ..gone }),
             None if force || superblock.state == CacheState::Detached => {
                 let gone = given_up(format!("{}, which holds nothing", cache()));
-                Ok(Gone { cache: Some(uuid), ..gone })
+                Ok(Gone { cache: Some(uuid), end: own_end, ..gone })
             }
             None => Err(CommandError::CacheExists { path: path(), uuid }),
         };
@@ -582,7 +592,8 @@ pub fn refuse_to_destroy(
         if !arguments.json {
             loss.list("given up")?;
         }
-        return Ok(Gone { loss: Some(loss), overwritten: Some(cache()), cache: Some(uuid) });
+        let (loss, overwritten) = (Some(loss), Some(cache()));
+        return Ok(Gone { loss, overwritten, cache: Some(uuid), end: own_end });
     }
     if arguments.json {
         print_json(&json!({ "uuid": uuid.to_string(), "would_be_lost": loss.json() }))?;
@@ -663,6 +674,24 @@ impl Loss {
         }
         print(&text)
     }
+}
+
+/// Writes zeroes over what the cache before has left behind the end of the new one, so that nobody
+/// takes it for somebody's one day: at least its end mark, which is the last of it.
+fn zero_behind(disk: &DeviceFile, end: u64, old_end: u64, stop: &Stop) -> Result<(), CommandError> {
+    let end = end.next_multiple_of(LINE_SIZE);
+    let part = match old_end.saturating_sub(end) {
+        0 => return Ok(()),
+        left if left <= READ_WHOLE_BYTES => end..old_end,
+        _ => old_end - END_MARK_BYTES as u64..old_end,
+    };
+    let mut progress = Progress::new("clearing", Unit::Bytes);
+    zero_part(disk, part, &mut |done, all| {
+        progress.update(done, all);
+        !stop.is_stopped()
+    })?;
+    progress.finish();
+    stop.check()
 }
 
 /// Writes zeroes over the whole cache behind the mark: the first write to each block of a new file
