@@ -206,6 +206,8 @@ fn what_cannot_be_is_refused_and_nothing_is_written() {
         "smaller share",
     );
     create("--cache-disk c --share 1T --data-disk d2").fails(1, "has no room", "");
+    // The size that it has may be said again.
+    create("--cache-disk c --share 1T --cache-size 16M --data-disk d2").fails(1, "has no room", "");
     create("--cache-disk c --share 512k --data-disk d2").fails(1, "needs at least", "");
     create("--cache-disk c --share 0 --data-disk d2").fails(1, "a share of 0 bytes", "--share");
     create("--cache-disk c --share 4M --data-disk d1").fails(
@@ -532,7 +534,8 @@ fn creations_and_detaches_that_are_killed_leave_whole_shares() {
     let (mut made, mut gone) = (0, 0);
     let kills = cycles(30, 20);
     for _ in 0..kills {
-        let create = "create --cache-disk c --share 4M --segment-size 64k --data-disk d";
+        let create =
+            "create --cache-disk c --cache-size 16M --share 4M --segment-size 64k --data-disk d";
         let child = site.start_line(create);
         random_instant(&mut random, Duration::from_millis(60));
         child.kill();

@@ -26,7 +26,7 @@ use dcd_engine::format::share_directory::{
     ShareError, ShareState, is_share_name,
 };
 
-use super::create::{Gone, Plan, Stop, random_uuid, refuse_to_destroy};
+use super::create::{Gone, Plan, Stop, random_uuid, refuse_to_destroy, whole_lines};
 use super::create_room::Room;
 use super::create_target::refuse_taken;
 use crate::command::create::CreateArguments;
@@ -78,7 +78,14 @@ impl SharedDisk {
                 Ok(SharedDisk { disk, plan, name, old: None })
             }
             Err(problem) => Err(ServeError::share(ShareProblem::Damaged { disk, problem }).into()),
-            Ok(_) if arguments.cache_size.is_some() => Err(CommandError::SharedSize { path: disk }),
+            // The size that it has: what made it so was perhaps killed, and is begun again.
+            Ok(directory)
+                if arguments
+                    .cache_size
+                    .is_some_and(|it| whole_lines(it) != directory.disk_bytes) =>
+            {
+                Err(CommandError::SharedSize { path: disk, found: directory.disk_bytes })
+            }
             Ok(directory) => {
                 refuse_second(&disk, &directory, arguments, book)?;
                 let is_old = |share: &&Share| {

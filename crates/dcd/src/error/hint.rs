@@ -188,7 +188,9 @@ impl CommandError {
                  with both"
                     .into(),
             ),
-            CommandError::SharedSize { .. } => Some("leave it out".into()),
+            CommandError::SharedSize { .. } => {
+                Some("leave it out: --share is the size of the new share".into())
+            }
             CommandError::DiskOfSharesSmall { .. } => {
                 Some("take a smaller share or a larger disk; of a new file --cache-size is the size of all of it".into())
             }

@@ -386,10 +386,12 @@ pub enum CommandError {
         path: PathBuf,
     },
     /// The size of a disk that has its size.
-    #[error("{} is shared already, and --cache-size is for a disk that is not", path.display())]
+    #[error("{} is shared already, with a size of {}, and --cache-size asks for another", path.display(), format_size(*found))]
     SharedSize {
         /// The disk.
         path: PathBuf,
+        /// Bytes that it is shared with.
+        found: u64,
     },
     /// A disk that has no room for what is asked for.
     #[error(
