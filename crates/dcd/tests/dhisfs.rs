@@ -236,6 +236,46 @@ fn a_real_volume_keeps_what_was_synced_when_dcd_is_killed() {
     served.stop();
 }
 
+/// Two logs that grow beside each other get blocks ahead, as many as those before them had, unless
+/// somebody does not want that.
+#[test]
+fn logs_that_grow_beside_each_other_lie_in_few_pieces() {
+    if !has_fuse("logs_that_grow_beside_each_other_lie_in_few_pieces") {
+        return;
+    }
+    let (folder, serve, sockets) =
+        with_volume(&["m0", "m1"], "extent = \"4k\"\n[[set]]\nlevel = 1\n");
+    let served = folder.serve(&serve);
+    folder.dcd(&format!("dhisfs mkfs {sockets}")).ok();
+    let block = [7; 4096];
+    let most = ["", "--no-projection"].map(|flag| {
+        let mounted = Mounted::start(&folder, &sockets, flag);
+        mounted.sh("for i in 1 2 3 4; do head -c 200000 /dev/zero > old$i.log; done");
+        let path = |number| mounted.directory.join(format!("new{number}.log"));
+        let mut logs = [1, 2].map(|number| File::create(path(number)).unwrap());
+        for _ in 0..40 {
+            for log in &mut logs {
+                log.write_all(&block).unwrap();
+                log.sync_all().unwrap();
+            }
+        }
+        let pieces = [1, 2].map(|number| {
+            let mut told = [0; 4096];
+            let name = "user.dcd.blocks";
+            let length = rustix::fs::getxattr(path(number), name, &mut told[..]).unwrap();
+            let lines = told[..length].split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
+            lines.count() - 1
+        });
+        drop(logs);
+        mounted.sh("rm new*");
+        mounted.stop();
+        pieces.into_iter().max().unwrap()
+    });
+    assert!(most[0] <= 4 && most[1] >= 20, "{most:?} pieces, with and without");
+    folder.dcd(&format!("dhisfs fsck {sockets}")).ok();
+    served.stop();
+}
+
 /// A volume with few pointers is full when they are used up, which is no harm: what does not fit is
 /// refused, and there can be more at any time. Served read-only it is mounted read-only.
 #[test]
