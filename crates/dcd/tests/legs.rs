@@ -1097,6 +1097,13 @@ fn a_witness_that_is_not_in_order_is_told_of() {
     start(&site, "--cache-disk c", "--witness w").fails(1, "neither copy", "without --witness");
     assert!(bytes("w") == damaged && before != damaged);
     file.write_all_at(&before[4096..8192], 4096).unwrap();
+    file.write_all_at(&[b'a'; 4096], 0).unwrap();
+    start(&site, both, "--witness w").fails(
+        1,
+        "w is given as the witness, and looks like text",
+        "",
+    );
+    file.write_all_at(&before[..4096], 0).unwrap();
     let daemon = site.serve(&format!("--cache-disk e --witness w {LAZY}"));
     load.compare(&site, &daemon);
     daemon.kill();

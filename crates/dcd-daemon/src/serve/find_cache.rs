@@ -274,11 +274,19 @@ fn look_at_witness(
     cache: Uuid,
 ) -> Result<(Option<Disk>, Option<LegLabel>), ServeError> {
     let Some(disk) = witness else { return Ok((None, None)) };
-    check_size(disk.file(), WITNESS_BYTES)?;
+    let no_witness = |error: NewLegError| match error {
+        NewLegError::InUse { path, content } => ServeError::NotAWitness { path, what: content },
+        NewLegError::Short { path, expected, found } => {
+            let what = format!("has {found} bytes, a witness needs {expected}");
+            ServeError::NotAWitness { path, what }
+        }
+        other => other.into(),
+    };
+    check_size(disk.file(), WITNESS_BYTES).map_err(no_witness)?;
     match read_leg_label(disk.file()) {
         Ok(Ok(label)) => {
             if label.cache == cache && label.state == LegState::Witness {
-                check_former_leg(disk.file(), cache)?;
+                check_former_leg(disk.file(), cache).map_err(no_witness)?;
             }
             Ok((Some(disk), Some(label)))
         }
@@ -289,12 +297,8 @@ fn look_at_witness(
                 let what = format!("neither copy of its label can be used: {error}");
                 return Err(ServeError::NotAWitness { path, what });
             }
-            match check_blank(disk.file()) {
-                Err(NewLegError::InUse { content, .. }) => {
-                    Err(ServeError::NotAWitness { path, what: content })
-                }
-                blank => Ok(blank.map(|()| (Some(disk), None))?),
-            }
+            check_blank(disk.file()).map_err(no_witness)?;
+            Ok((Some(disk), None))
         }
         Err(error) => {
             eprintln!("dcd: witness: {error}: on without it");
