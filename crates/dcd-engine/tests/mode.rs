@@ -692,6 +692,7 @@ fn a_flush_that_fails_on_the_way_back_is_not_believed() {
     d.fail_next(Device::DataDisk, Kind::Flush, IoError::Failed);
     want(&mut d, Mode::WriteBack);
     d.run_until(|d| d.status().mode.state == ModeState::Failed);
+    assert_eq!(d.status().mode.mode, Mode::PassThrough, "it was never left");
     let write = d.write_fua(101, 3);
     assert_eq!(d.wait(write), Err(RequestError::Io));
     let flush = d.flush();

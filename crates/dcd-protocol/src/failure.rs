@@ -390,7 +390,9 @@ pub fn resize_hint(error: ResizeError) -> &'static str {
         ResizeError::Index { .. } => "start it again with a larger index-max",
         ResizeError::UnderWay => "wait until that has ended: `dcd status` shows how far it is",
         ResizeError::LegIsFilled => "wait until it is filled: `dcd cache-disk status` shows it",
-        ResizeError::NotLogging => "`dcd set mode=write-back` first; `dcd status` tells the mode",
+        ResizeError::NotLogging => {
+            "`dcd set mode=write-back` first, or where a disk has failed, which `dcd status` tells, a restart"
+        }
     }
 }
 

@@ -401,6 +401,16 @@ fn an_end_after_a_flush_that_failed_past_the_log_says_what_may_be_lost() {
     std::thread::sleep(Duration::from_millis(100));
     assert_ne!(nbd.flush(), 0);
     rules("");
+    // It cannot be left before a restart, and all say so.
+    let resize = folder.dcd("cache-disk resize 12M --control ctl");
+    assert!(resize.code != Some(0) && resize.stderr.contains("a restart"), "{}", resize.stderr);
+    let resize = folder.dcd("cache-disk resize 12M --control ctl");
+    resize.fails(1, "", "a restart");
+    let failed = "the mode stays pass-through: the data-disk has failed";
+    folder.dcd("set --control ctl mode=write-back").fails(8, failed, "start dcd again");
+    let mode = json(&folder, "status --control ctl --json")["mode"].clone();
+    assert_eq!((&mode["mode"], &mode["switch"]), (&"pass-through".into(), &"failed".into()));
+    assert!(mode["error"].as_str().is_some_and(|it| it.contains("restart")), "{mode}");
     drop(nbd);
     let ended = served.stop();
     assert_ne!(ended.code, Some(0), "{}", ended.stderr);

@@ -341,7 +341,7 @@ pub struct ModeSummary {
     /// they wait; `given-up`, when the mode stays what it was; `failed`, when the data-disk has
     /// failed and changes fail.
     pub switch: String,
-    /// Why it was given up.
+    /// Why it was given up, or has failed.
     #[serde(default)]
     pub error: Option<String>,
     /// Dirty lines that a switch waits for.
@@ -364,6 +364,9 @@ impl ModeSummary {
         };
         let error = match state {
             ModeState::GivenUp(error) => Some(error.to_string()),
+            ModeState::Failed => {
+                Some("the data-disk has failed: changes fail until a restart".to_owned())
+            }
             _ => None,
         };
         let is_under_way = matches!(state, ModeState::Draining | ModeState::Holding);

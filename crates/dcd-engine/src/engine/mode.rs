@@ -428,7 +428,8 @@ impl Engine {
             Some(mode) if is_past => mode,
             // Without a cache-disk there is no other way.
             None if is_past => Mode::PassThrough,
-            _ => Mode::WriteBack,
+            // It cannot be left any more.
+            _ => self.mode_failed_in().unwrap_or(Mode::WriteBack),
         };
         let is_past_soon = self.is_past_by_mode() && !is_past;
         let state = match (&self.mode.stage, self.mode.given_up) {

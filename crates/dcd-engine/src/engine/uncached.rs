@@ -268,6 +268,15 @@ impl Engine {
         }
     }
 
+    /// The mode in which the data-disk has failed, if it has.
+    pub(super) fn mode_failed_in(&self) -> Option<Mode> {
+        let passing = self.passing_by.as_ref().filter(|passing| passing.stage == Stage::Failed)?;
+        match passing.reason {
+            Reason::Mode(mode) => Some(mode),
+            Reason::Failed | Reason::NoLog => Some(Mode::PassThrough),
+        }
+    }
+
     pub(super) fn is_past_by_mode(&self) -> bool {
         self.mode_past_the_log().is_some()
     }

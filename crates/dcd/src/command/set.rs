@@ -133,8 +133,10 @@ fn wait_for_mode(client: &mut ControlClient) -> Result<(), CommandError> {
             "draining" | "holding" => {}
             "given-up" | "failed" => {
                 progress.finish();
+                let is_failed = mode.switch == "failed";
                 let why = mode.error.unwrap_or_else(|| "the data-disk has failed".into());
-                return Err(CommandError::ModeGivenUp { mode: plain(&mode.mode).into(), why });
+                let mode = plain(&mode.mode).into();
+                return Err(CommandError::ModeGivenUp { mode, why, is_failed });
             }
             _ => {
                 progress.finish();

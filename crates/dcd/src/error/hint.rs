@@ -81,6 +81,9 @@ impl CommandError {
                 let key = flag.trim_start_matches("--");
                 Some(format!("give {flag}, or set `{key}` in the file of --config"))
             }
+            CommandError::ModeGivenUp { is_failed: true, .. } => Some(
+                "no mode helps before a restart: see dmesg, and start dcd again when the data-disk is well".into(),
+            ),
             CommandError::ModeGivenUp { .. } => Some(
                 "`dcd status` tells what is wrong with the disks; then set mode= and try again".into(),
             ),
@@ -389,7 +392,9 @@ fn geometry_hint(error: &GeometryError) -> Option<String> {
         GeometryError::TooSmall { segment_size, needed, copy_pages, .. } => {
             let needed = format_size(needed.next_multiple_of(1 << 20));
             if *segment_size == SEGMENT_SIZE_BYTES_MIN {
-                return Some(format!("give it {needed}, for example with --cache-size"));
+                return Some(format!(
+                    "give it {needed}, for example with --cache-size, or a share with --share"
+                ));
             }
             let least = cache_size_min(SEGMENT_SIZE_BYTES_MIN, *copy_pages);
             let least = format_size(least.next_multiple_of(1 << 20));
@@ -446,6 +451,9 @@ mod tests {
         let error = CommandError::from(Geometry::fit(1 << 20, 1 << 20).unwrap_err());
         let hint = error.hint().unwrap();
         assert!(hint.contains("at least 2"), "{hint}");
+        let error = CommandError::from(Geometry::fit(1 << 20, SEGMENT_SIZE_BYTES_MIN).unwrap_err());
+        let hint = error.hint().unwrap();
+        assert!(hint.contains("2 MiB") && hint.contains("--share"), "{hint}");
         let needed = cache_size_min(SEGMENT_SIZE_BYTES_MIN, 0);
         assert!(Geometry::fit(needed, SEGMENT_SIZE_BYTES_MIN).is_ok());
         assert!(Geometry::fit(needed - 4096, SEGMENT_SIZE_BYTES_MIN).is_err());

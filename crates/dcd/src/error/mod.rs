@@ -254,6 +254,8 @@ pub enum CommandError {
         mode: String,
         /// What stood in the way.
         why: String,
+        /// No other mode is reached before a restart.
+        is_failed: bool,
     },
     /// `--loop` without a file to loop over.
     #[error("--loop needs --fuse: the loop device is made over the file there")]
