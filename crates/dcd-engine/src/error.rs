@@ -94,7 +94,7 @@ pub enum OpenError {
         id: Uuid,
     },
     /// A device failed while it was read or written.
-    #[error("{device:?} failed at byte {offset}: {error}")]
+    #[error("{device} failed at byte {offset}: {error}")]
     Io {
         /// Which device.
         device: Device,

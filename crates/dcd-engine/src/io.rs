@@ -12,6 +12,7 @@
 //! 5. [`Input::Timeout`] comes after every [`IoDone`] that is there already: what has not ended by
 //!    then may be given up.
 
+use std::fmt;
 use std::ops::Range;
 
 pub use dcd_block::errors::{
@@ -374,6 +375,19 @@ pub enum Device {
     /// The medium of the tier in front of the log, where it is not memory: of
     /// [`TieredEngine`](crate::TieredEngine).
     Nvram,
+}
+
+impl fmt::Display for Device {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Device::CacheDisk => f.write_str("the cache-disk"),
+            Device::DataDisk => f.write_str("the data-disk"),
+            Device::Member(member) => write!(f, "member {} of the volume", member.0),
+            Device::Leg(_) => f.write_str("a leg of the cache-disk"),
+            Device::Witness => f.write_str("the witness"),
+            Device::Nvram => f.write_str("the memory in front of the log"),
+        }
+    }
 }
 
 /// Something wanted of a device.

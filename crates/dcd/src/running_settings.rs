@@ -114,8 +114,13 @@ impl RunningSettings {
         let mode_asked = self.mode_asked + u64::from(asks_for_mode);
         let is_remote = |settings: &Settings| settings.ack == Some(AckArgument::Remote);
         if is_remote(&before) != is_remote(&wanted) {
-            let hint = "start dcd again with it";
-            return Err(refusal(Code::NeedsRestart, "ack=remote takes a restart to change", hint));
+            let (error, hint) = match is_remote(&wanted) {
+                true => ("ack=remote takes a restart", "start dcd again with it"),
+                false => {
+                    ("ack is remote, and another takes a restart", "start dcd again with that")
+                }
+            };
+            return Err(refusal(Code::NeedsRestart, error, hint));
         }
         if is_remote(&wanted) && wanted.engine_config().destage_policy != DestagePolicyKind::Ordered
         {
@@ -487,6 +492,20 @@ mod tests {
         book.set(&wanted("max-delay= full-timeout="), &mut |_| Ok(())).unwrap();
         assert_eq!(values(&book, "max-delay"), ("50ms".into(), SettingOrigin::Flag));
         assert_eq!(values(&book, "full-timeout"), ("5s".into(), SettingOrigin::File));
+    }
+
+    #[test]
+    fn what_takes_a_restart_is_told_the_right_way_round() {
+        let refused = |flags: &str, words| {
+            let mut book = RunningSettings::new(None, self::flags(flags), Settings::default());
+            let mut never = |_| panic!("nothing is handed over");
+            let failure = book.set(&wanted(words), &mut never).unwrap_err();
+            (failure.code.unwrap(), failure.error)
+        };
+        let told = refused("ack=remote destage-policy=ordered", "ack=memory");
+        assert_eq!(told, (Code::NeedsRestart, "ack is remote, and another takes a restart".into()));
+        let told = refused("destage-policy=ordered", "ack=remote");
+        assert_eq!(told, (Code::NeedsRestart, "ack=remote takes a restart".into()));
     }
 
     #[test]

@@ -4,6 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use dcd_engine::error::VolumeOpenError;
+use dcd_engine::io::IoError;
 use dcd_engine::legs::choose::LegsError;
 use dcd_engine::nvram::durable::NvramOpenError;
 use dcd_engine::units::BLOCK_SIZE;
@@ -556,7 +557,7 @@ fn nvram_hint(error: &NvramError) -> String {
     };
     match source {
         NvramOpenError::Size { .. } => {
-            "give it another size (truncate -s 64M FILE), from 1 MiB to 64 GiB; only while it is empty, behind a \
+            "give it another size (truncate -s 64M FILE), at most 64 GiB; only while it is empty, behind a \
              stop in order"
                 .into()
         }
@@ -622,8 +623,13 @@ fn open_hint(error: &OpenError) -> Option<String> {
         OpenError::NeedsMembers => "give each member as a --data-disk".into(),
         OpenError::HasNoMembers => "give its one --data-disk; `dcd inspect` shows which".into(),
         OpenError::Volume(error) => return volume_hint(error),
+        OpenError::Io { device, error: IoError::NoSpace, .. } => {
+            format!(
+                "make room where {device} lies (df; a sparse file takes room as it is written), and start again"
+            )
+        }
         OpenError::Io { device, .. } => {
-            format!("the {device:?} has errors (see dmesg); copy it before trying again")
+            format!("{device} has errors (see dmesg); copy it before trying again")
         }
         OpenError::Checkpoint { is_detached: true, .. } => {
             "nothing depends on it any more: `dcd detach --wipe` goes on with a wipe that was ended, `dcd create` makes \
@@ -734,6 +740,16 @@ mod tests {
         };
         assert!(read_only("data-disk").contains("can be served with --read-only"));
         assert!(read_only("cache-disk").contains("writes to the cache-disk with --read-only, too"));
+        let full = OpenError::Io {
+            device: dcd_engine::io::Device::CacheDisk,
+            offset: 0,
+            error: IoError::NoSpace,
+        };
+        assert!(full.to_string().starts_with("the cache-disk failed at byte 0"), "{full}");
+        assert!(open_hint(&full).unwrap().starts_with("make room where the cache-disk lies"));
+        let size = NvramOpenError::Size { found: 4096 };
+        let nvram = nvram_hint(&NvramError::Open { path: "n".into(), source: size });
+        assert!(!nvram.contains("from 1 MiB"), "{nvram}");
         let stop = |past_the_log| {
             let (operation, source) = ("shut down in order", RequestError::Io);
             ServeError::Stop { operation, source, past_the_log }.hint().unwrap()

@@ -252,6 +252,17 @@ fn recorded(uuid: String, record: &PairRecord, user: Option<u32>) -> Option<Cach
     })
 }
 
+/// The first of several disks, and how many more: a volume with spares has many, and would make each
+/// line as long. `--json` has all.
+fn first_of(disks: &str) -> String {
+    let mut names = disks.split(", ");
+    let first = names.next().unwrap_or_default();
+    match names.count() {
+        0 => first.to_owned(),
+        more => format!("{first} +{more}"),
+    }
+}
+
 /// As people read it.
 pub(super) fn describe(caches: &[Cache], paint: Paint) -> String {
     let mut table = Table::new(&[
@@ -282,7 +293,7 @@ pub(super) fn describe(caches: &[Cache], paint: Paint) -> String {
             cache.state.words().into(),
             dirty,
             or_dash(&cache.cache_disk),
-            or_dash(&cache.data_disk),
+            cache.data_disk.as_deref().map_or("-".into(), first_of),
             cache.process.map_or("-".into(), |process| process.to_string()),
             control,
             cache.frontends.join(" "),
@@ -298,4 +309,16 @@ pub(super) fn describe(caches: &[Cache], paint: Paint) -> String {
         }
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::first_of;
+
+    #[test]
+    fn of_many_disks_the_first_is_shown() {
+        assert_eq!(first_of("/dev/sdb"), "/dev/sdb");
+        assert_eq!(first_of("slow:d,read=8ms"), "slow:d,read=8ms");
+        assert_eq!(first_of("/dev/sdb, /dev/sdc, /dev/sdd"), "/dev/sdb +2");
+    }
 }
