@@ -75,6 +75,8 @@ pub(crate) struct Allocator {
     fresh: HashMap<u64, Attributes>,
     /// Files that blocks are kept for, who got some last at the end.
     growing: VecDeque<u64>,
+    /// There was no room, and no file has gone since: nobody gets more than he asks for.
+    is_tight: bool,
 }
 
 impl Allocator {
@@ -173,8 +175,14 @@ impl Allocator {
         }
     }
 
+    /// A file is gone: what was had for it is for any, as is what it had.
+    pub(crate) fn file_is_gone(&mut self, file: u64) {
+        self.is_tight = false;
+        self.has_grown(file);
+    }
+
     /// What was had for the file is for any.
-    pub(crate) fn has_grown(&mut self, file: u64) {
+    fn has_grown(&mut self, file: u64) {
         let before = self.growing.len();
         self.growing.retain(|other| *other != file);
         if self.growing.len() == before {
@@ -234,7 +242,7 @@ impl<D: BlockDevice> FileSystem<D> {
                     return Err(FsError::Alone);
                 }
                 let result = match self.reclaim()? {
-                    true => self.try_allocate(wanted, None),
+                    true => self.try_allocate(wanted, growing),
                     false => Err(error),
                 };
                 match (result, need) {
@@ -288,6 +296,7 @@ impl<D: BlockDevice> FileSystem<D> {
         wanted: &[Allocation],
         growing: Option<Growing>,
     ) -> FsResult<Vec<u64>> {
+        let growing = growing.filter(|_| !self.allocator.is_tight);
         let contents = wanted.last().map(|it| it.attributes);
         let growing_of = |it: &Allocation| growing.filter(|_| Some(it.attributes) == contents);
         let mut found: Vec<Option<u64>> =
@@ -362,6 +371,7 @@ impl<D: BlockDevice> FileSystem<D> {
 
     /// Frees all that can be freed. Whether there was anything.
     fn reclaim(&mut self) -> FsResult<bool> {
+        self.allocator.is_tight = true;
         let has_waiting = self.allocator.waiting() > 0;
         if !has_waiting && self.pointers.to_delete() == 0 && self.pointers.running() == 0 {
             return Ok(false);

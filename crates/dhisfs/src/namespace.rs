@@ -439,7 +439,7 @@ impl<D: BlockDevice> FileSystem<D> {
         self.pages.remove(inode, 0..u64::MAX);
         self.directories.forget(inode);
         self.growth.gone(inode);
-        self.allocator.has_grown(inode);
+        self.allocator.file_is_gone(inode);
         for block in self.metadata.owned_by(inode) {
             self.forget(block);
         }

@@ -93,6 +93,11 @@ fn blocks_that_were_had_in_vain_are_not_lost() {
     }
     let free = fs.free_blocks().unwrap();
     assert!(free.usable < 5, "{free:?} behind {blocks} blocks");
+    // With room again it goes on.
+    fs.unlink(root, b"old0.log").unwrap();
+    fs.sync().unwrap();
+    let logs = four_logs(&mut fs, "more", 20);
+    assert!(logs.iter().all(|log| pieces(&mut fs, *log) <= 20));
     check(&mut fs);
     assert_eq!(fs.read(small[1], 0, 8192).unwrap(), [2; 8192]);
     let mut device = fs.unmount().unwrap();
