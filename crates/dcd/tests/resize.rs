@@ -147,7 +147,7 @@ fn a_kill_at_any_moment_leaves_one_size_or_the_other() {
 fn a_shrink_can_be_cancelled_and_never_waits_for_ever() {
     let site = Site::with("24M", VOLUME, CREATE);
     let data = "faulty:d,control=faults";
-    let flags = "--quiet --idle-max 1h --idle-min 1h --drain-timeout 3s --dirty-high 95";
+    let flags = "--quiet --idle-max 1h --idle-min 1h --drain-timeout 8s --dirty-high 95";
     let daemon = site.serve_disks("c", data, flags);
     let mut client = Client::connect(&site.socket());
     // More than the smaller log holds.
