@@ -93,8 +93,10 @@ pub fn fit(
             .map_err(|problem| reader.refused(&request, &problem))?;
         requests.push(request);
     }
-    if requests.len() < 2 {
-        return Err(TraceError::Empty { path: trace.to_owned() }.into());
+    match requests.len() {
+        0 => return Err(TraceError::Empty { path: trace.to_owned() }.into()),
+        1 => return Err(StudyError::OneRequest { path: trace.to_owned() }),
+        _ => {}
     }
     watcher.begin("fitting", Counted::Rounds);
     let is_over = watcher.is_over();

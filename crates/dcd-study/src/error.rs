@@ -57,6 +57,20 @@ pub enum StudyError {
     /// Requests in memory: none.
     #[error("there are no requests")]
     NoRequests,
+    /// Nothing can be fitted to half of a request.
+    #[error("{}: the trace has 1 request, and at least 2 are needed", path.display())]
+    OneRequest {
+        /// The trace.
+        path: PathBuf,
+    },
+    /// Thresholds of a memory that do not go together.
+    #[error("--low: expected at most --high, {high} %, found {low} %")]
+    LowAboveHigh {
+        /// Where cleaning begins.
+        high: u8,
+        /// Where it would end.
+        low: u8,
+    },
     /// A load that is too long for a bound.
     #[error(transparent)]
     Bound(#[from] dcd_sim::bound::TooLong),
@@ -145,9 +159,11 @@ impl StudyError {
     /// A word for programs, which stays.
     pub fn code(&self) -> &'static str {
         match self {
-            StudyError::FlagNeeds { .. } => "setting",
+            StudyError::FlagNeeds { .. } | StudyError::LowAboveHigh { .. } => "setting",
             StudyError::Profile(_) => "profile",
-            StudyError::Trace(_) | StudyError::NoRequests => "trace",
+            StudyError::Trace(_) | StudyError::NoRequests | StudyError::OneRequest { .. } => {
+                "trace"
+            }
             StudyError::Replay { .. } | StudyError::Request { .. } => "request",
             StudyError::Workload(_) => "workload",
             StudyError::Setup(_) => "setup",
@@ -191,6 +207,12 @@ impl StudyError {
             ),
             StudyError::TraceStore { hint, .. } => hint.clone(),
             StudyError::EmptyShard => Some("give fewer shards".into()),
+            StudyError::OneRequest { .. } => {
+                Some("one half is fitted to, the other says how near it is: measure more".into())
+            }
+            StudyError::LowAboveHigh { .. } => Some(
+                "cleaning begins at --high and ends at --low: the same is one threshold".into(),
+            ),
             StudyError::NoRequests | StudyError::Cancelled => None,
         }
     }

@@ -34,6 +34,8 @@ mod laboratory;
 mod lost_list;
 #[cfg(feature = "lab")]
 mod modelled_drive;
+#[cfg(feature = "lab")]
+mod new_file;
 mod output;
 #[cfg(feature = "lab")]
 mod page_file;

@@ -114,7 +114,36 @@ fn a_profile_is_fitted_to_what_was_measured_and_says_how_near_it_is() {
     folder.dcd("disk fit --disk hp-97560 --trace none.csv").fails(1, "none.csv", "--trace");
     std::fs::write(folder.path("one.csv"), format!("{CLOSED}0,R,Miss,4096,8,1,0\n")).unwrap();
     let one = folder.dcd("disk fit --disk hp-97560 --trace one.csv");
-    one.fails(1, "one.csv: the trace has no requests", "");
+    one.fails(1, "one.csv: the trace has 1 request, and at least 2 are needed", "measure more");
+    std::fs::write(folder.path("none.csv"), CLOSED).unwrap();
+    let none = folder.dcd("disk fit --disk hp-97560 --trace none.csv");
+    none.fails(1, "none.csv: the trace has no requests", "");
+}
+
+/// Not even the trace, if its name is given twice; told before anything is fitted.
+#[test]
+fn a_fitted_profile_takes_the_place_of_nothing() {
+    let folder = Folder::new();
+    std::fs::write(folder.path("t.csv"), "my notes").unwrap();
+    std::os::unix::fs::symlink("nothing", folder.path("link.toml")).unwrap();
+    for name in ["t.csv", "link.toml"] {
+        let line = format!("disk fit --disk sata-ssd --trace t.csv --output {name}");
+        let wanted = format!("cannot create {name}: File exists");
+        folder.dcd(&line).fails(1, &wanted, "nothing is overwritten: choose another name");
+    }
+    assert_eq!(std::fs::read_to_string(folder.path("t.csv")).unwrap(), "my notes");
+    assert!(!folder.path("nothing").exists());
+}
+
+#[test]
+fn there_is_no_share_of_nothing() {
+    let folder = Folder::new();
+    let rows = "0,R,Miss,4096,8,0,0\n1,R,Miss,9096,8,0,0\n";
+    std::fs::write(folder.path("t.csv"), format!("{CLOSED}{rows}")).unwrap();
+    let told = folder.dcd("disk validate --disk hp-97560 --trace t.csv").ok();
+    assert!(told.ends_with(" ms, - of the mean\n"), "{told}");
+    let told = folder.dcd("disk fit --disk hp-97560 --trace t.csv").ok();
+    assert!(!told.contains("inf"), "{told}");
 }
 
 #[test]

@@ -450,6 +450,9 @@ impl CacheArguments {
         if let Some((flag, needs, _)) = misplaced.into_iter().find(|(.., is_wrong)| *is_wrong) {
             return Err(StudyError::FlagNeeds { flag, needs });
         }
+        if let Some(low) = self.low.filter(|low| *low > self.high()) {
+            return Err(StudyError::LowAboveHigh { high: self.high(), low });
+        }
         let nvram = self.nvram.map(|bytes| NvramSetup {
             config: NvramConfig {
                 capacity_blocks: bytes / BLOCK_SIZE,

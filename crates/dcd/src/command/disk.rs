@@ -1,5 +1,7 @@
 //! `dcd disk`: the disk models, and how well they do against drives that were measured.
 
+use std::fs::File;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
@@ -7,12 +9,14 @@ use dcd_sim::disk::profile::{self, Profile, ProfileError};
 use dcd_sim::disk::profiles;
 use dcd_sim::disk::summary::Summary;
 use dcd_sim::fit::Fit;
+use dcd_sim::trace::is_standard;
 use dcd_sim::validate::Demerit;
 use dcd_study::disk;
 use serde_json::Value;
 
 use crate::error::CommandError;
 use crate::error::lab::LabError;
+use crate::new_file::not_there;
 use crate::output::{Align, Paint, Table};
 use crate::progress::ProgressWatcher;
 use crate::stdout::{print, print_json};
@@ -91,8 +95,8 @@ pub struct FitArguments {
     /// CSV, as for `dcd disk validate`.
     #[arg(long, value_name = "FILE")]
     trace: PathBuf,
-    /// Write the profile with the numbers that were found there; - for standard output, and nothing
-    /// else.
+    /// Write the profile with the numbers that were found there, to a file that must not exist; -
+    /// for standard output, and nothing else.
     #[arg(long, value_name = "FILE")]
     output: Option<PathBuf>,
     /// Take so many requests of the trace.
@@ -181,18 +185,29 @@ fn in_words(demerit: &Demerit) -> String {
         "requests                {}\n\
          mean service time       {:.3} ms\n\
          of the real drive       {:.3} ms\n\
-         demerit                 {:.3} ms, {:.2} % of the mean\n",
+         demerit                 {:.3} ms, {} of the mean\n",
         demerit.requests,
         demerit.mean_ms,
         demerit.measured_mean_ms,
         demerit.demerit_ms,
-        demerit.percent()
+        percent(demerit)
     )
+}
+
+/// Of a drive that takes no time at all there is no share.
+fn percent(demerit: &Demerit) -> String {
+    match demerit.percent() {
+        percent if percent.is_finite() => format!("{percent:.2} %"),
+        _ => "-".into(),
+    }
 }
 
 fn fit(arguments: &FitArguments) -> Result<(), CommandError> {
     let FitArguments { disk: name, trace, output, requests, seed, json } = arguments;
     let mut profile = Profile::load(name)?;
+    if let Some(output) = output.as_deref().filter(|output| !is_standard(output)) {
+        not_there(output)?;
+    }
     let fit = disk::fit(&mut profile, trace, *requests, *seed, &mut ProgressWatcher::default())?;
     if let Some(output) = output {
         let mut text = profile::text_of(name)?;
@@ -202,10 +217,15 @@ fn fit(arguments: &FitArguments) -> Result<(), CommandError> {
         }
         // With all of them: a median alone may be more than what the slowest hundredth was.
         Profile::parse(output, &text)?;
-        if output.as_os_str() == "-" {
+        if is_standard(output) {
             return print(&text);
         }
-        std::fs::write(output, text).map_err(CommandError::file("write", output))?;
+        let mut file = File::create_new(output).map_err(CommandError::file("create", output))?;
+        file.write_all(text.as_bytes()).map_err(|error| {
+            // Half a profile may look like a whole one.
+            let _ = std::fs::remove_file(output);
+            CommandError::file("write", output)(error)
+        })?;
     }
     match json {
         true => print_json(&disk::fit_facts(&fit, name, trace)),
@@ -234,8 +254,8 @@ fn fit_words(fit: &Fit) -> String {
         halves.row(vec![
             name.into(),
             after.requests.to_string(),
-            format!("{:.2} %", before.percent()),
-            format!("{:.2} %", after.percent()),
+            percent(&before),
+            percent(&after),
             format!("{:.3} ms", after.mean_ms),
             format!("{:.3} ms", after.measured_mean_ms),
         ]);

@@ -23,6 +23,7 @@ use serde_json::json;
 use super::object_traces::ObjectTraces;
 use crate::error::CommandError;
 use crate::error::lab::LabError;
+use crate::new_file::{is_there, not_there};
 use crate::output::count;
 use crate::progress::ProgressWatcher;
 use crate::stdout::{print, print_json};
@@ -48,8 +49,7 @@ pub fn run(arguments: &SweepArguments) -> Result<(), CommandError> {
     match arguments.merge.as_slice() {
         [] => simulate(arguments, &sweep, &mut rows)?,
         _ if rows.rows > 0 => {
-            let source = std::io::ErrorKind::AlreadyExists.into();
-            return Err(CommandError::file("create", &row_path)(source));
+            return Err(is_there(&row_path));
         }
         parts => merge(parts, &mut rows, labels).inspect_err(|_| {
             // There is no row in it.
@@ -108,10 +108,7 @@ fn rows_beside(path: &Path) -> Result<PathBuf, CommandError> {
     if !cfg!(feature = "parquet") {
         return Err(CommandError::Lab(LabError::NoParquet { path: path.to_owned() }));
     }
-    if path.exists() {
-        let source = std::io::ErrorKind::AlreadyExists.into();
-        return Err(CommandError::file("create", path)(source));
-    }
+    not_there(path)?;
     let mut name = path.as_os_str().to_owned();
     name.push(".part.csv");
     Ok(name.into())
