@@ -16,7 +16,7 @@ from ._progress import Progress, ProgressCallback
 from ._settings import words
 from ._trace import TraceLike, resolve
 
-_TEXT_COLUMNS = ("load", "disk", "policy", "groups_at_once", "hot_zone", "destage", "sequences", "error")
+_TEXT_COLUMNS = ("load", "disk", "policy", "groups_at_once", "hot_zone", "destage", "sequences", "settings", "error")
 
 
 def _with_load(trace: TraceLike, settings: Mapping[str, Any]) -> tuple[dict[str, Any], _dcd.Requests | None]:

@@ -80,6 +80,9 @@ def test_wrong_shards(trace: Path) -> None:
     refused([*tables, tables[0]], ["tables 0 and 2 both have the row", "each shard once"])
     refused([*tables, dcd.sweep(trace, **grid)], ["tables 0 and 2 both have the row"])
     refused(tables, ["table 0: this row is not of this sweep"], disk="wd-4tb")
+    # No column tells these.
+    refused(tables, ["table 0: this row is not of this sweep"], seed=1)
+    refused(tables, ["table 0: this row is not of this sweep"], device=None)
     refused(tables, ["1 of 6 rows are missing", "nvram_bytes=2097152"], nvram=[*grid["nvram"], "2m"])
     refused(tables, ["5 of 10 rows are missing"], cache_disk=["64M", None])
     refused([tables[0].drop_columns(["disk_writes"]), tables[1]], ["table 0: these are not the columns"])

@@ -257,6 +257,78 @@ fn a_sweep_overwrites_nothing_and_tells_what_failed() {
     assert!(rows.lines().nth(2).unwrap().ends_with(','), "{rows}");
 }
 
+/// What decides a row and is no column of its own is in the column `settings`.
+#[test]
+fn rows_of_another_sweep_are_not_its_own() {
+    let folder = folder_with_trace();
+    let profile = |name: &str| {
+        let text = folder.dcd(&format!("disk show {name}")).ok();
+        std::fs::write(folder.path("own.toml"), text).unwrap();
+    };
+    profile("hp-97560");
+    let line = "sweep --trace t.csv --disk own.toml --nvram 64k,128k";
+    for kind in ["csv", "json"] {
+        folder.dcd(&format!("{line} --out one.{kind}")).ok();
+        folder.dcd(&format!("{line} --shard 0/2 --out part0.{kind}")).ok();
+        let text = std::fs::read_to_string(folder.path(&format!("one.{kind}"))).unwrap();
+        let first = if kind == "csv" { 2 } else { 1 };
+        let refused = |more: &str| {
+            let wanted = format!("one.{kind}:{first}: this is no row of this sweep");
+            folder.dcd(&format!("{line} {more} --out one.{kind}")).fails(1, &wanted, "settings");
+            folder.dcd(&format!("{line} {more} --shard 1/2 --out part1.{kind}")).ok();
+            let parts = format!("part1.{kind} part0.{kind}");
+            let merge = folder.dcd(&format!("{line} {more} --merge {parts} --out all.{kind}"));
+            merge.fails(1, &format!("part0.{kind}:{first}: this is no row"), "settings");
+            assert!(!folder.path(&format!("all.{kind}")).exists());
+            std::fs::remove_file(folder.path(&format!("part1.{kind}"))).unwrap();
+        };
+        refused("--seed 7");
+        refused("--device 0");
+        profile("hp-2200a");
+        refused("");
+        profile("hp-97560");
+        folder.dcd(&format!("{line} --out one.{kind}")).ok();
+        let again = std::fs::read_to_string(folder.path(&format!("one.{kind}"))).unwrap();
+        assert_eq!(again, text);
+    }
+}
+
+/// Neither is read until memory is full, nor waited for.
+#[test]
+fn files_of_rows_are_files() {
+    let folder = folder_with_trace();
+    let line = "sweep --trace t.csv --disk hp-97560 --nvram 64k";
+    let made = std::process::Command::new("mkfifo").arg(folder.path("pipe.csv")).status().unwrap();
+    assert!(made.success());
+    std::os::unix::fs::symlink("/dev/zero", folder.path("zero.csv")).unwrap();
+    for name in ["pipe.csv", "zero.csv"] {
+        folder.dcd(&format!("{line} --out {name}")).fails(1, "expected a file, found", "");
+        let merge = folder.dcd(&format!("{line} --merge {name} --out all.csv"));
+        merge.fails(1, &format!("cannot read {name}: expected a file, found"), "");
+        let merge = folder.dcd(&format!("advise --disk hp-97560 --merge {name}"));
+        merge.fails(1, &format!("cannot read {name}: expected a file, found"), "");
+    }
+    // A line without an end.
+    let large = std::fs::File::create(folder.path("large.csv")).unwrap();
+    large.set_len(1 << 40).unwrap();
+    folder.dcd(&format!("{line} --out large.csv")).fails(1, "large.csv:1: this is no row", "");
+    let merge = folder.dcd(&format!("{line} --merge large.csv --out all.csv"));
+    merge.fails(1, "large.csv:1: this is no row", "");
+    let merge = folder.dcd("advise --disk hp-97560 --merge large.csv");
+    merge.fails(1, "cannot read large.csv: the file is longer than", "");
+    assert_eq!(large.metadata().unwrap().len(), 1 << 40);
+}
+
+#[test]
+fn cleaning_does_not_end_above_where_it_begins() {
+    let folder = folder_with_trace();
+    let line = "simulate --trace t.csv --disk hp-97560 --nvram 64k";
+    for flags in ["--high 10 --low 20", "--low 95"] {
+        folder.dcd(&format!("{line} {flags}")).fails(1, "--low: expected at most --high", "--high");
+    }
+    folder.dcd(&format!("{line} --high 10")).ok();
+}
+
 /// Shards have all rows, each once, and together they are the file of one sweep, byte for byte.
 #[test]
 fn shards_of_a_sweep_make_one() {
@@ -275,7 +347,11 @@ fn shards_of_a_sweep_make_one() {
         assert_eq!(read(&format!("all.{kind}")), read(&format!("one.{kind}")));
         // In any order, and never over something.
         let turned = parts.iter().rev().cloned().collect::<Vec<_>>().join(" ");
-        folder.dcd(&format!("{line} --merge {turned} --out all.{kind}")).fails(1, "create", "");
+        folder.dcd(&format!("{line} --merge {turned} --out all.{kind}")).fails(
+            1,
+            &format!("cannot create all.{kind}: File exists"),
+            "nothing is overwritten: choose another name",
+        );
         // A shard that was interrupted, is missing, or there twice.
         let part = read(&parts[2]);
         std::fs::write(folder.path(&parts[2]), &part[..part.len() - 10]).unwrap();

@@ -9,6 +9,7 @@ use dcd_sim::replay::Pace;
 use dcd_sim::sweep::Point;
 
 use super::arguments::{GridArguments, OrNone};
+use super::fingerprint::fingerprint;
 use crate::StudyError;
 use crate::simulate::{CacheArguments, NvramPolicyArgument, SequencesArgument};
 
@@ -134,6 +135,9 @@ pub fn points(arguments: &GridArguments) -> Result<Vec<Point>, StudyError> {
     // Low thresholds above the high one, settings of the detector where nothing is to be found.
     let mut known = BTreeSet::new();
     points.retain(|point| known.insert(point.labels.clone()));
+    for point in &mut points {
+        point.labels.push(("settings", fingerprint(arguments, point)));
+    }
     Ok(points)
 }
 

@@ -3,10 +3,12 @@
 //! ```text
 //! arguments.rs   the settings
 //! grid.rs        their combinations
+//! fingerprint.rs what decides a row and is no column
 //! results.rs     what comes of one, as columns of a row
 //! ```
 
 mod arguments;
+mod fingerprint;
 mod grid;
 mod results;
 

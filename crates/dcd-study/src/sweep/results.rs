@@ -30,8 +30,17 @@ pub const RESULTS: [&str; 21] = [
     "error",
 ];
 /// Columns that are text, whatever it looks like.
-const TEXTS: [&str; 8] =
-    ["load", "disk", "policy", "groups_at_once", "hot_zone", "destage", "sequences", "error"];
+const TEXTS: [&str; 9] = [
+    "load",
+    "disk",
+    "policy",
+    "groups_at_once",
+    "hot_zone",
+    "destage",
+    "sequences",
+    "settings",
+    "error",
+];
 
 /// Values by name; empty: none.
 pub type Labels = Vec<(&'static str, String)>;
@@ -106,5 +115,6 @@ mod tests {
         assert_eq!(value("stretch", "0.5"), json!(0.5));
         assert_eq!(value("hot_zone", "25"), json!("25"));
         assert_eq!(value("reads", ""), Value::Null);
+        assert_eq!(value("settings", "12345678901234e5"), json!("12345678901234e5"));
     }
 }

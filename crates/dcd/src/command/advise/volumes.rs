@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use dcd_daemon::process::small_file;
 use dcd_sim::advise::page::{BEGINNING, page};
 use dcd_sim::advise::recommendation::Verdict;
 use dcd_sim::advise::row::RowFacts;
@@ -24,6 +25,9 @@ use crate::output::{Align, Paint, Table, count};
 use crate::page_file::PageFile;
 use crate::progress::ProgressWatcher;
 use crate::stdout::{print, print_json};
+
+/// More than a shard of thousands of volumes tells.
+const SHARD_BYTES_MAX: u64 = 256 << 20;
 
 /// What the table tells of one of them, and of which shards make one table.
 #[derive(Serialize, Deserialize)]
@@ -108,8 +112,9 @@ pub(super) fn merge(arguments: &AdviseArguments) -> Result<(), CommandError> {
     let mut of = None;
     for path in &arguments.merge {
         let no_shard = || CommandError::Lab(LabError::NoAdviceShard { path: path.clone() });
-        let text = std::fs::read_to_string(path).map_err(CommandError::file("read", path))?;
-        let json: Value = serde_json::from_str(&text).map_err(|_| no_shard())?;
+        let bytes = small_file::read(path, SHARD_BYTES_MAX);
+        let bytes = bytes.map_err(CommandError::file("read", path))?;
+        let json: Value = serde_json::from_slice(&bytes).map_err(|_| no_shard())?;
         for told in json["volumes"].as_array().ok_or_else(no_shard)? {
             let line: Line =
                 serde_json::from_value(told["line"].clone()).map_err(|_| no_shard())?;

@@ -1,11 +1,13 @@
 //! The rows of all shards of a sweep together.
 
 use std::collections::BTreeMap;
+use std::fs::OpenOptions;
+use std::io::BufReader;
 use std::path::{Path, PathBuf};
 
 use dcd_study::sweep::Labels;
 
-use super::rows::RowFile;
+use super::rows::{LINE_BYTES_MAX, RowFile, open_file, read_line};
 use crate::error::CommandError;
 use crate::error::lab::LabError;
 
@@ -19,18 +21,24 @@ pub fn merge(parts: &[PathBuf], to: &mut RowFile, labels: &[Labels]) -> Result<(
         labels.iter().enumerate().map(|(row, labels)| (to.prefix(labels), row)).collect();
     let mut found: Vec<Option<(String, &Path)>> = vec![None; labels.len()];
     for part in parts {
-        let text = std::fs::read_to_string(part).map_err(CommandError::file("read", part))?;
+        let error = || CommandError::file("read", part);
+        let file = open_file(OpenOptions::new().read(true), part).map_err(error())?;
+        let (mut reader, mut line) = (BufReader::new(file), String::new());
         let header = to.header(&labels[0]);
-        for (number, line) in text.split_inclusive('\n').enumerate() {
+        let mut number = 0;
+        while read_line(&mut reader, &mut line).map_err(error())? {
+            number += 1;
+            let is_longer = line.len() as u64 > LINE_BYTES_MAX;
             // The last row of one that was interrupted.
-            let Some(line) = line.strip_suffix('\n') else { continue };
-            if number == 0 && header.as_deref() == Some(line) {
+            let Some(line) = line.strip_suffix('\n').or(is_longer.then_some(&line)) else { break };
+            if number == 1 && header.as_deref() == Some(line) {
                 continue;
             }
             // Of all that are not behind it in order only the last can be how it begins.
             let place = places.range(..=line.to_owned()).next_back();
-            let Some((_, row)) = place.filter(|(prefix, _)| line.starts_with(*prefix)) else {
-                let (path, line) = (part.clone(), number + 1);
+            let place = place.filter(|(prefix, _)| line.starts_with(*prefix) && !is_longer);
+            let Some((_, row)) = place else {
+                let (path, line) = (part.clone(), number);
                 return Err(CommandError::Lab(LabError::OtherSweep { path, line }));
             };
             if let Some((_, first)) = &found[*row] {

@@ -3,11 +3,13 @@
 //! whose it is.
 
 use std::fs::{File, OpenOptions};
-use std::io::{BufRead, BufReader, Seek, SeekFrom, Write};
+use std::io::{self, BufRead, BufReader, ErrorKind, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use dcd_sim::sweep::Outcome;
 use dcd_study::sweep::{Labels, RESULTS, results, value};
+use rustix::fs::OFlags;
 use serde_json::{Map, Value};
 
 use super::arguments::ResultFormat;
@@ -41,6 +43,30 @@ fn fields(line: &str) -> Vec<String> {
     fields
 }
 
+/// More than any row has.
+pub(super) const LINE_BYTES_MAX: u64 = 64 << 10;
+
+/// Opens a file. What has no end, or is waited for, is none.
+pub(super) fn open_file(options: &mut OpenOptions, path: &Path) -> io::Result<File> {
+    // A pipe would be waited for.
+    let flags = OFlags::NONBLOCK | OFlags::NOCTTY;
+    let file = options.custom_flags(flags.bits() as i32).open(path)?;
+    match file.metadata()?.is_file() {
+        true => Ok(file),
+        false => {
+            let what = "expected a file, found a directory, a device, a pipe or a socket";
+            Err(io::Error::new(ErrorKind::InvalidInput, what))
+        }
+    }
+}
+
+/// Reads a line, with its end; of one that is too long to be a row only the beginning, without.
+/// Whether there was one.
+pub(super) fn read_line(from: &mut impl BufRead, line: &mut String) -> io::Result<bool> {
+    line.clear();
+    Ok(from.take(LINE_BYTES_MAX + 1).read_line(line)? > 0)
+}
+
 /// The file of rows.
 pub struct RowFile {
     path: PathBuf,
@@ -58,15 +84,15 @@ impl RowFile {
         labels: &[Labels],
     ) -> Result<RowFile, CommandError> {
         let error = |action| CommandError::file(action, path);
-        let open =
-            OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path);
-        let file = open.map_err(error("open"))?;
+        let mut options = OpenOptions::new();
+        let open = options.read(true).write(true).create(true).truncate(false);
+        let file = open_file(open, path).map_err(error("open"))?;
         let mut rows = RowFile { path: path.to_owned(), file, format, rows: 0 };
         let header = rows.header(&labels[0]);
         let mut reader = BufReader::new(&rows.file);
         let (mut end, mut lines, mut line) = (0, 0, String::new());
         let header_lines = usize::from(header.is_some());
-        while reader.read_line(&mut line).map_err(error("read"))? > 0 && line.ends_with('\n') {
+        while read_line(&mut reader, &mut line).map_err(error("read"))? && line.ends_with('\n') {
             let text = line.trim_end();
             let fits = match (&header, lines) {
                 (Some(header), 0) => text == header,
@@ -82,11 +108,11 @@ impl RowFile {
             }
             lines += 1;
             end += line.len() as u64;
-            line.clear();
         }
         // Something else that has no end of line is not ours to cut off.
-        if lines == 0 && !line.is_empty() {
-            return Err(CommandError::Lab(LabError::OtherSweep { path: path.to_owned(), line: 1 }));
+        if (lines == 0 && !line.is_empty()) || line.len() as u64 > LINE_BYTES_MAX {
+            let line = lines + 1;
+            return Err(CommandError::Lab(LabError::OtherSweep { path: path.to_owned(), line }));
         }
         rows.file.set_len(end).map_err(error("shorten"))?;
         rows.file.seek(SeekFrom::Start(end)).map_err(error("read"))?;
