@@ -211,6 +211,32 @@ fn a_converted_trace_is_the_same_and_overwrites_nothing() {
     );
     folder.dcd("trace convert bad.csv out.csv").fails(1, "bad.csv:2:1: t_us: expected a time", "");
     assert!(!folder.path("out.csv").exists(), "half a trace is left");
+    // One that nothing could read.
+    std::fs::write(folder.path("header.csv"), "t_us,op,off,len\n").unwrap();
+    for left in ["t.csv --device 77", "header.csv"] {
+        let convert = folder.dcd(&format!("trace convert {left} out.csv"));
+        convert.fails(1, "csv: the trace has no requests", "does --device leave any?");
+        assert!(!folder.path("out.csv").exists(), "a trace of nothing is left");
+    }
+}
+
+/// What is written is told to programs as an object; where it is on stdout, nothing is beside it.
+#[test]
+fn what_was_written_is_told_as_json() {
+    let folder = folder_with(&[("t.csv", CSV), ("one.csv", "t_us,op,off,len\n1,W,0,512\n")]);
+    for (line, wanted) in [
+        ("trace convert t.csv c.csv", serde_json::json!({ "requests": 6, "trace": "c.csv" })),
+        (
+            "trace generate uniform,requests=7 g.csv",
+            serde_json::json!({ "requests": 7, "trace": "g.csv" }),
+        ),
+        ("trace plot t.csv --out p.svg", serde_json::json!({ "requests": 6, "file": "p.svg" })),
+    ] {
+        assert_eq!(json(&folder.dcd(&format!("{line} --json")).ok()), wanted);
+    }
+    assert_eq!(folder.dcd("trace convert t.csv - --json").ok(), CSV);
+    let one = folder.dcd("trace plot one.csv --out one.html").ok();
+    assert_eq!(one, "1 request in one.html\n");
 }
 
 /// More disks than may be open at once, whose requests come in turn.

@@ -21,11 +21,12 @@ use dcd_sim::trace::{Request, TraceError, TraceFormat, TraceReader, is_standard}
 use dcd_study::load::{TraceInputArguments, for_each_of_trace, name};
 use file::TraceFile;
 use replay::ReplayOptions;
+use serde_json::json;
 
 use super::workload::generate;
 use crate::command::trace::arguments::{TraceArguments, TraceWhat};
 use crate::error::CommandError;
-use crate::output::{Align, Paint, Table};
+use crate::output::{Align, Paint, Table, count, wants_json};
 use crate::page_file::{PageFile, PlotFile};
 use crate::progress::ProgressWatcher;
 use crate::stdout::{print, print_json};
@@ -129,7 +130,12 @@ fn plot(
     if is_standard(&out.path) {
         return Ok(());
     }
-    print(&format!("{} requests in {}\n", summary.requests, out.path.display()))
+    if wants_json() {
+        let file = out.path.display().to_string();
+        return print_json(&json!({ "requests": summary.requests, "file": file }));
+    }
+    let requests = count(summary.requests, "request");
+    print(&format!("{requests} in {}\n", out.path.display()))
 }
 
 fn in_words(summary: &TraceSummary, format: TraceFormat) -> String {
@@ -268,6 +274,23 @@ pub fn percentile_cells(name: &str, percentiles: &Percentiles) -> Vec<String> {
 
 fn convert(path: &Path, input: &TraceInputArguments, out: &Path) -> Result<(), CommandError> {
     let (mut trace, _guard) = TraceFile::create_guarded(out)?;
-    for_each_request(path, input, "converting", |_, request| trace.write(request))?;
-    trace.finish()
+    let mut requests = 0;
+    for_each_request(path, input, "converting", |_, request| {
+        requests += 1;
+        trace.write(request)
+    })?;
+    if requests == 0 {
+        // Nothing reads a trace without any.
+        return Err(TraceError::Empty { path: path.to_owned() }.into());
+    }
+    trace.finish()?;
+    tell_written(out, requests)
+}
+
+/// Tells programs what was written; people see the file.
+pub fn tell_written(out: &Path, requests: u64) -> Result<(), CommandError> {
+    match wants_json() && !is_standard(out) {
+        true => print_json(&json!({ "requests": requests, "trace": out.display().to_string() })),
+        false => Ok(()),
+    }
 }

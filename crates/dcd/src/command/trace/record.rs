@@ -19,6 +19,7 @@ use serde_json::json;
 use super::file::TraceFile;
 use crate::error::CommandError;
 use crate::error::lab::LabError;
+use crate::output::count;
 use crate::progress::{Progress, Unit};
 use crate::stdout::{print, print_json};
 
@@ -42,7 +43,7 @@ impl Recorded {
         let Recorded { requests, lost } = *self;
         if is_standard(out) {
             // The trace is on stdout.
-            eprintln!("dcd: {requests} requests, {lost} were lost");
+            eprintln!("dcd: {}, {lost} were lost", count(requests, "request"));
             return Ok(());
         }
         if as_json {
@@ -53,7 +54,7 @@ impl Recorded {
             0 => String::new(),
             lost => format!("; {lost} were lost: there was no room for them"),
         };
-        print(&format!("{requests} requests in {}{lost}\n", out.display()))
+        print(&format!("{} in {}{lost}\n", count(requests, "request"), out.display()))
     }
 }
 
