@@ -289,6 +289,7 @@ fn a_volume_with_few_pointers_is_full_and_nothing_else() {
     let served = folder.serve(&serve);
     let made = folder.dcd(&format!("dhisfs mkfs {sockets}"));
     assert!(made.stderr.contains("room for 3000 pointers"), "{}", made.stderr);
+    assert!(made.stderr.contains("\ndcd: hint: for all of it"), "{}", made.stderr);
     assert!(made.stderr.contains("dcd volume set --pointers 1"), "{}", made.stderr);
     made.ok();
 

@@ -10,7 +10,11 @@ use serde_json::Value;
 #[test]
 fn running_daemons_are_shown() {
     let folder = Folder::new();
-    folder.dcd("top --sockets .").fails(6, "no control sockets in .", "give the --control socket");
+    folder.dcd("top --sockets .").fails(
+        6,
+        "no control sockets (NAME.ctl) in .",
+        "give the --control socket",
+    );
     folder.dcd("top gone --sockets .").fails(6, "gone is no control socket", "");
     folder.disk("d", 64 << 20);
     folder.dcd("create --cache-disk c --cache-size 16M --data-disk d").ok();

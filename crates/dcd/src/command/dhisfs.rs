@@ -257,7 +257,7 @@ fn warn_of_few_pointers(device: &mut Device) -> Result<(), CommandError> {
         bytes(geometry.blocks),
     );
     eprintln!(
-        "hint: for all of it, now or later: `dcd volume set --pointers {}`",
+        "dcd: hint: for all of it, now or later: `dcd volume set --pointers {}`",
         pointers_for(geometry.blocks)
     );
     Ok(())

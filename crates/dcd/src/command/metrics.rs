@@ -25,7 +25,7 @@ pub struct MetricsArguments {
     /// Which.
     #[command(flatten)]
     pub cache: RunningCache,
-    /// Where services have their control sockets.
+    /// Where services have their control sockets, as NAME.ctl; others are not looked at.
     #[arg(long, value_name = "DIRECTORY", default_value = crate::daemons::DIRECTORY)]
     pub sockets: PathBuf,
 }

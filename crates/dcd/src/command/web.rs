@@ -41,7 +41,7 @@ pub struct WebArguments {
     /// port, only root and your own user at a socket.
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:9466")]
     pub http: HttpAddress,
-    /// Where services have their control sockets.
+    /// Where services have their control sockets, as NAME.ctl; others are not looked at.
     #[arg(long, value_name = "DIRECTORY", default_value = daemons::DIRECTORY)]
     pub sockets: PathBuf,
 }

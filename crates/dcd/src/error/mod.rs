@@ -783,14 +783,14 @@ pub enum CommandError {
         source: std::io::Error,
     },
     /// There is nothing to watch.
-    #[error("no control sockets in {}", directory.display())]
+    #[error("no control sockets (NAME.ctl) in {}", directory.display())]
     NoDaemons {
         /// Where services have their control sockets.
         directory: PathBuf,
     },
     /// No running dcd is meant by that.
     #[error(
-        "{} is no control socket, and no dcd with one in {} has that name or serves that",
+        "{} is no control socket, and no dcd with one (NAME.ctl) in {} has that name or serves that",
         named.display(), directory.display()
     )]
     NoSuchDaemon {

@@ -55,7 +55,7 @@ pub struct TopArguments {
     /// Print a line of JSON for each daemon and interval.
     #[arg(long)]
     pub json: bool,
-    /// Where services have their control sockets.
+    /// Where services have their control sockets, as NAME.ctl; others are not looked at.
     #[arg(long, value_name = "DIRECTORY", default_value = crate::daemons::DIRECTORY)]
     pub sockets: PathBuf,
 }
