@@ -66,7 +66,7 @@ mod tests {
         assert_eq!(first, row(line));
         let (name, settings) = first.last().unwrap();
         assert_eq!((*name, settings.len()), ("settings", 16));
-        for other in ["--seed 1", "--device 0", "--format csv", "--passes 4"] {
+        for other in ["--seed 1", "--device 0", "--format csv", "--passes 5"] {
             assert_ne!(first, row(&format!("{line} {other}")), "{other}");
         }
         // Other values of what is spanned are other rows, and not other settings.
