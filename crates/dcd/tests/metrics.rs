@@ -83,7 +83,7 @@ fn a_daemon_is_found_by_its_name_and_by_what_it_serves() {
     assert_eq!(value(&text, "dcd_one_disk"), value(&text, "dcd_one_disk"));
     folder.dcd("metrics sdc --sockets run").fails(
         6,
-        "no dcd with one in run has that name",
+        "no dcd with one (NAME.ctl) in run has that name",
         "--control",
     );
     folder.dcd("metrics d --sockets run").fails(6, "has that name or serves that", "");
