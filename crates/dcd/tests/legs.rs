@@ -885,7 +885,11 @@ fn a_witness_fails_goes_and_comes() {
     site.dcd("cache-disk remove-witness --control ctl").ok();
     assert_eq!(witness(&site).1, "taken-out");
     std::fs::write(site.path("full"), vec![7; 80 << 10]).unwrap();
-    site.dcd("cache-disk add-witness full --control ctl").fails(1, "", "");
+    site.dcd("cache-disk add-witness full --control ctl").fails(
+        1,
+        "full is to become the witness",
+        "dd if=",
+    );
     assert!(std::fs::read(site.path("full")).unwrap() == vec![7; 80 << 10]);
     site.dcd("cache-disk add-witness new --control ctl").ok();
     until("the new one has a say", || votes(&site));

@@ -71,12 +71,14 @@ pub enum NewLegError {
     #[error(transparent)]
     Device(#[from] DeviceError),
     /// Something is on it.
-    #[error("{} is to become a leg, and {content}", path.display())]
+    #[error("{} is to become {role}, and {content}", path.display())]
     InUse {
         /// The disk.
         path: PathBuf,
         /// What.
         content: String,
+        /// A leg, or the witness.
+        role: &'static str,
     },
     /// It is the data-disk of a cache.
     #[error(transparent)]
@@ -114,7 +116,8 @@ pub(crate) fn check_blank(disk: &DeviceFile) -> Result<(), NewLegError> {
     PairBook::check_no_cache(disk, None)?;
     match content_of(disk)? {
         Some(content) => {
-            Err(NewLegError::InUse { path: disk.path().to_owned(), content: content.to_string() })
+            let path = disk.path().to_owned();
+            Err(NewLegError::InUse { path, content: content.to_string(), role: "a leg" })
         }
         None => Ok(()),
     }
@@ -141,6 +144,7 @@ pub(crate) fn check_former_leg(disk: &DeviceFile, cache: Uuid) -> Result<(), New
         Some(what) => Err(NewLegError::InUse {
             path: disk.path().to_owned(),
             content: Content::Known(what).to_string(),
+            role: "a leg",
         }),
         None => Ok(()),
     }
@@ -329,7 +333,12 @@ pub fn new_witness(path: &Path) -> Result<DeviceFile, NewLegError> {
     }
     let file = DeviceFile::open(path)?;
     check_size(&file, WITNESS_BYTES)?;
-    check_blank(&file)?;
+    check_blank(&file).map_err(|error| match error {
+        NewLegError::InUse { path, content, .. } => {
+            NewLegError::InUse { path, content, role: "the witness" }
+        }
+        other => other,
+    })?;
     Ok(file)
 }
 

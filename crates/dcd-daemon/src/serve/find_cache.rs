@@ -275,7 +275,7 @@ fn look_at_witness(
 ) -> Result<(Option<Disk>, Option<LegLabel>), ServeError> {
     let Some(disk) = witness else { return Ok((None, None)) };
     let no_witness = |error: NewLegError| match error {
-        NewLegError::InUse { path, content } => ServeError::NotAWitness { path, what: content },
+        NewLegError::InUse { path, content, .. } => ServeError::NotAWitness { path, what: content },
         NewLegError::Short { path, expected, found } => {
             let what = format!("has {found} bytes, a witness needs {expected}");
             ServeError::NotAWitness { path, what }
