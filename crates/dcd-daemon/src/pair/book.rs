@@ -261,6 +261,10 @@ impl PairProblem {
             PairProblem::HasCache { cache, is_missing: true, .. } => {
                 format!("; if it is gone for good: dcd list --forget {cache}")
             }
+            // The data-disk itself says so, and no record that could be forgotten.
+            PairProblem::HasCache { path, place, .. } if place.as_os_str().is_empty() => {
+                format!("; if that is gone for good: setfattr -x {ATTRIBUTE} {}", quoted(path))
+            }
             _ => String::new(),
         };
         self.detach_hint() + &forget
@@ -680,13 +684,13 @@ impl PairBook {
     }
 }
 
-/// What a disk is for a cache that holds no log: the memory in front of it, unless that was ended in
-/// order, or its witness. What cannot be read is found out by who reads.
+/// What a disk is for a cache that holds no log: the memory in front of it, unless that was ended
+/// in order, or its witness. Of two copies one is enough.
 fn part_of(disk: &DeviceFile) -> Option<(&'static str, Uuid)> {
-    let copies = NVRAM_HEAD_OFFSETS.map(|offset| disk.read_at(offset, NVRAM_HEAD_BYTES));
-    if let [Ok(first), Ok(second)] = &copies
-        && let Ok(head) = NvramHead::newest([first.bytes(), second.bytes()])
-    {
+    // A copy that cannot be read is none.
+    let copies = NVRAM_HEAD_OFFSETS.map(|offset| disk.read_at(offset, NVRAM_HEAD_BYTES).ok());
+    let copies = copies.each_ref().map(|copy| copy.as_ref().map_or(&[][..], |copy| copy.bytes()));
+    if let Ok(head) = NvramHead::newest(copies) {
         return Some((MEMORY, head.cache));
     }
     let label = read_leg_label(disk).ok()?.ok()?;
