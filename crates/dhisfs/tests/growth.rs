@@ -74,7 +74,7 @@ fn logs_that_grow_beside_each_other_lie_in_few_pieces() {
     assert!(with <= 8 && without > 40, "{with} pieces, and {without} when nothing is projected");
 }
 
-/// What was had for a file that stays small, or goes, is for others; and it is no reason to be full.
+/// What was had for a file that stays small, or goes, is for others, and no reason to be full.
 #[test]
 fn blocks_that_were_had_in_vain_are_not_lost() {
     let mut fs = mounted_so(true);

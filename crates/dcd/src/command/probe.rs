@@ -43,9 +43,10 @@ pub const CONFIGURATIONS: &str = "/etc/dcd";
 /// A cache-disk or data-disk of a service, under whatever name (a loop device over it, a partition,
 /// what is mapped on it), and whether the two are attached: then what is on the data-disk alone may
 /// be old. A data-disk of no service is known by the record of pairs of this host. Of a cache-disk
-/// that several caches share, all of them. Of the witness of a cache on two, whether its word counts
-/// as its legs are. The memory in front of a log (--nvram), unless that was ended in order. Reads only, locks nothing, and with --udev waits for no other disk: udev asks it
-/// of every disk, and is told what the disks and the settings say.
+/// that several caches share, all of them. Of the witness of a cache on two, whether its word
+/// counts as its legs are. The memory in front of a log (--nvram), unless that was ended in order.
+/// Reads only, locks nothing, and with --udev waits for no other disk: udev asks it of every disk,
+/// and is told what the disks and the settings say.
 ///
 /// With --all: whether a cache of any service may hold what its data-disk does not. It looks at the
 /// settings of each, at the disks that they name, and at the daemons that run. What cannot be known

@@ -252,8 +252,8 @@ fn recorded(uuid: String, record: &PairRecord, user: Option<u32>) -> Option<Cach
     })
 }
 
-/// The first of several disks, and how many more: a volume with spares has many, and would make each
-/// line as long. `--json` has all.
+/// The first of several disks, and how many more: a volume with spares has many, and would make
+/// each line as long. `--json` has all.
 fn first_of(disks: &str) -> String {
     let mut names = disks.split(", ");
     let first = names.next().unwrap_or_default();

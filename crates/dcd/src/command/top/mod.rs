@@ -29,8 +29,8 @@ use crate::stdout::{print, print_json_line};
 ///
 /// Requests and their response times in the last interval, the ring of segments, dirty data, how
 /// fast it is destaged and when it will be gone, members of volumes. Arrows choose among several
-/// daemons, q quits. Where stdout is no terminal, one picture is printed as plain text. Where none of
-/// the daemons that are named answers, it fails as `dcd status` does.
+/// daemons, q quits. Where stdout is no terminal, one picture is printed as plain text. Where none
+/// of the daemons that are named answers, it fails as `dcd status` does.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
