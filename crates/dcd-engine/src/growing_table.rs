@@ -11,6 +11,25 @@ use zerocopy::FromZeros;
 /// Entries of a chunk: so many that it is memory of its own, which nothing has touched.
 const CHUNK: usize = 1 << 18;
 
+/// Bytes from which on [`untouched_zeroes`] are memory of their own.
+const UNTOUCHED_FROM_BYTES: usize = 16 << 10;
+/// So much is, with any allocator that is known.
+const UNTOUCHED_BYTES: usize = 256 << 10;
+
+/// So many zeroes. What has some pages is asked for as so large a piece that it is memory that
+/// nothing has touched: from a heap it would be filled with zeroes, page by page, at each opening
+/// of a cache in which nothing is.
+pub(crate) fn untouched_zeroes<T: FromZeros>(len: usize) -> Vec<T> {
+    let bytes = len * size_of::<T>();
+    let capacity = match bytes >= UNTOUCHED_FROM_BYTES {
+        true => len.max(UNTOUCHED_BYTES / size_of::<T>()),
+        false => len,
+    };
+    let mut zeroes = T::new_vec_zeroed(capacity).expect("there is memory");
+    zeroes.truncate(len);
+    zeroes
+}
+
 /// The table. All entries are zero at first.
 pub(crate) struct GrowingTable<T> {
     first: Vec<T>,
@@ -21,8 +40,7 @@ pub(crate) struct GrowingTable<T> {
 impl<T: FromZeros> GrowingTable<T> {
     /// So many entries.
     pub(crate) fn new(len: usize) -> GrowingTable<T> {
-        let first = T::new_vec_zeroed(len).expect("there is memory");
-        GrowingTable { first, more: Vec::new(), len }
+        GrowingTable { first: untouched_zeroes(len), more: Vec::new(), len }
     }
 
     /// How many there are.

@@ -2,6 +2,8 @@
 //! each word that has one, and so on. Walking those in use costs a few steps for each, however
 //! large the table is.
 
+use crate::growing_table::untouched_zeroes;
+
 /// Bits of a word.
 const BITS: usize = u64::BITS as usize;
 
@@ -10,6 +12,9 @@ pub struct UsedPlaces {
     /// The first has a bit for each place, each further one a bit for each word of the one before;
     /// the last is one word.
     levels: Vec<Vec<u64>>,
+    /// What a word is in which no bit has been changed, and each word is kept with its bits
+    /// exchanged by this: all zero at first, so that nothing is touched, also where all are in use.
+    untouched: u64,
     /// Words that were looked at, for tests.
     #[cfg(test)]
     steps: std::cell::Cell<usize>,
@@ -18,12 +23,13 @@ pub struct UsedPlaces {
 impl UsedPlaces {
     /// None of so many places.
     pub fn new(places: usize) -> UsedPlaces {
-        let mut levels = vec![vec![0; places.div_ceil(BITS).max(1)]];
+        let mut levels = vec![untouched_zeroes(places.div_ceil(BITS).max(1))];
         while let Some(below) = levels.last().map(Vec::len).filter(|words| *words > 1) {
-            levels.push(vec![0; below.div_ceil(BITS)]);
+            levels.push(untouched_zeroes(below.div_ceil(BITS)));
         }
         UsedPlaces {
             levels,
+            untouched: 0,
             #[cfg(test)]
             steps: std::cell::Cell::new(0),
         }
@@ -31,17 +37,24 @@ impl UsedPlaces {
 
     /// All of so many places.
     pub fn all(places: usize) -> UsedPlaces {
-        let mut all = UsedPlaces::new(places);
+        let mut all = UsedPlaces { untouched: u64::MAX, ..UsedPlaces::new(places) };
         let mut used = places;
-        for words in &mut all.levels {
-            let (whole, rest) = (used / BITS, used % BITS);
-            words[..whole].fill(u64::MAX);
-            if rest > 0 {
-                words[whole] = (1 << rest) - 1;
-            }
-            used = used.div_ceil(BITS);
+        for level in 0..all.levels.len() {
+            // What is behind the last place of a level is in no use; only its last word has such.
+            let last = all.levels[level].len() - 1;
+            all.set_word(level, last, ones(used - last * BITS));
+            used = last + usize::from(used > last * BITS);
         }
         all
+    }
+
+    /// A word of a level: a bit for each that is in use.
+    fn word(&self, level: usize, at: usize) -> Option<u64> {
+        self.levels[level].get(at).map(|word| word ^ self.untouched)
+    }
+
+    fn set_word(&mut self, level: usize, at: usize, word: u64) {
+        self.levels[level][at] = word ^ self.untouched;
     }
 
     /// There are so many places from now on, if that is more; none of the new ones is in use.
@@ -49,13 +62,13 @@ impl UsedPlaces {
         let mut words = places.div_ceil(BITS).max(1);
         for level in &mut self.levels {
             let len = level.len().max(words);
-            level.resize(len, 0);
+            level.resize(len, self.untouched);
             words = len.div_ceil(BITS);
         }
         while let Some(below) = self.levels.last().filter(|words| words.len() > 1) {
-            let mut level = vec![0u64; below.len().div_ceil(BITS)];
-            for (at, _) in below.iter().enumerate().filter(|(_, word)| **word != 0) {
-                level[at / BITS] |= 1 << (at % BITS);
+            let mut level = vec![self.untouched; below.len().div_ceil(BITS)];
+            for (at, _) in below.iter().enumerate().filter(|(_, word)| **word != self.untouched) {
+                level[at / BITS] ^= 1 << (at % BITS);
             }
             self.levels.push(level);
         }
@@ -63,7 +76,7 @@ impl UsedPlaces {
 
     /// Bytes of memory.
     pub fn memory_bytes(&self) -> usize {
-        self.levels.iter().map(|words| words.capacity() * size_of::<u64>()).sum()
+        self.levels.iter().map(|words| words.len() * size_of::<u64>()).sum()
     }
 
     /// The place is in use. Tells whether it was not.
@@ -72,11 +85,10 @@ impl UsedPlaces {
             return false;
         }
         let mut at = place;
-        for words in &mut self.levels {
-            let word = &mut words[at / BITS];
-            let was_empty = *word == 0;
-            *word |= 1 << (at % BITS);
-            if !was_empty {
+        for level in 0..self.levels.len() {
+            let word = self.levels[level][at / BITS] ^ self.untouched;
+            self.set_word(level, at / BITS, word | 1 << (at % BITS));
+            if word != 0 {
                 break;
             }
             at /= BITS;
@@ -87,10 +99,10 @@ impl UsedPlaces {
     /// It is not.
     pub fn remove(&mut self, place: usize) {
         let mut at = place;
-        for words in &mut self.levels {
-            let word = &mut words[at / BITS];
-            *word &= !(1 << (at % BITS));
-            if *word != 0 {
+        for level in 0..self.levels.len() {
+            let word = (self.levels[level][at / BITS] ^ self.untouched) & !(1 << (at % BITS));
+            self.set_word(level, at / BITS, word);
+            if word != 0 {
                 return;
             }
             at /= BITS;
@@ -99,7 +111,7 @@ impl UsedPlaces {
 
     /// Whether the place is in use; one that there is not is not.
     pub fn contains(&self, place: usize) -> bool {
-        let word = self.levels[0].get(place / BITS);
+        let word = self.word(0, place / BITS);
         word.is_some_and(|word| word & (1 << (place % BITS)) != 0)
     }
 
@@ -121,10 +133,10 @@ impl UsedPlaces {
     /// The first in use that is not below `place`.
     fn first_from(&self, place: usize) -> Option<usize> {
         let mut at = place;
-        for (level, words) in self.levels.iter().enumerate() {
+        for level in 0..self.levels.len() {
             #[cfg(test)]
             self.steps.set(self.steps.get() + 1);
-            let rest = words.get(at / BITS)? & (u64::MAX << (at % BITS));
+            let rest = self.word(level, at / BITS)? & (u64::MAX << (at % BITS));
             if rest != 0 {
                 let found = at / BITS * BITS + rest.trailing_zeros() as usize;
                 return Some(self.descend(level, found));
@@ -140,9 +152,14 @@ impl UsedPlaces {
         self.levels[..level].iter().rev().fold(bit, |word, words| {
             #[cfg(test)]
             self.steps.set(self.steps.get() + 1);
-            word * BITS + words[word].trailing_zeros() as usize
+            word * BITS + (words[word] ^ self.untouched).trailing_zeros() as usize
         })
     }
+}
+
+/// The lowest bits, so many.
+fn ones(bits: usize) -> u64 {
+    u64::MAX.checked_shr((BITS - bits) as u32).unwrap_or(0)
 }
 
 #[cfg(test)]
@@ -165,10 +182,14 @@ mod tests {
         #[test]
         fn agrees_with_a_set(
             size in 1usize..10_000,
+            all in any::<bool>(),
+            larger in 0usize..10_000,
             operations in prop::collection::vec((any::<bool>(), 0usize..10_000), 1..100),
         ) {
-            let mut used = UsedPlaces::new(size);
-            let mut model = BTreeSet::new();
+            let mut used = if all { UsedPlaces::all(size) } else { UsedPlaces::new(size) };
+            let mut model: BTreeSet<usize> = (0..if all { size } else { 0 }).collect();
+            used.grow(larger);
+            let size = size.max(larger);
             for (insert, place) in operations {
                 let place = place % size;
                 match insert {
@@ -183,6 +204,9 @@ mod tests {
     #[test]
     fn one_that_has_grown_is_like_one_that_was_made_so_large() {
         for (size, larger) in [(1, 64), (64, 65), (65, 4097), (5000, 1 << 19), (70, 70), (9, 3)] {
+            let mut all = UsedPlaces::all(size);
+            all.grow(larger);
+            assert!(all.iter().eq(0..size), "{size} {larger}");
             let mut used = UsedPlaces::new(size);
             used.insert(size - 1);
             used.insert(0);

@@ -406,10 +406,10 @@ impl Engine {
         match &self.mode.stage {
             // A start has just ended.
             Stage::Resting
-                if self.may_switch()
-                    && self.wants_past()
+                if self.wants_past()
                     && !self.is_passing_by()
-                    && !self.windows.is_keeping() =>
+                    && !self.windows.is_keeping()
+                    && self.may_switch() =>
             {
                 Some(self.now.after(Duration(1)))
             }

@@ -31,6 +31,41 @@ pub(super) struct Pace {
     /// Between the high and the low mark.
     above_marks: bool,
     writes_since_small: u32,
+    /// The threshold computed last: asked for twice behind each input, its divisions were a
+    /// fortieth of all that a 4 KiB write takes.
+    quiet: Quiet,
+}
+
+/// How long it must be quiet, and what that was computed from.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+struct QuietOf {
+    segments_with_data: u32,
+    segments: u32,
+    longest: Duration,
+    shortest: Duration,
+}
+
+#[derive(Clone, Copy)]
+struct Quiet {
+    of: QuietOf,
+    threshold: Duration,
+}
+
+impl QuietOf {
+    /// Falls exponentially from the longest at an empty cache to the shortest at a full one.
+    fn threshold(self) -> Duration {
+        let (max, min) = (self.longest.0, self.shortest.0);
+        let percent = u64::from(self.segments_with_data) * 100 / u64::from(self.segments);
+        // Whole-number steps of one percent keep every platform at the same result.
+        let mut threshold = max;
+        let ratio = max / min.max(1);
+        let halvings = u64::from(u64::BITS - ratio.saturating_sub(1).leading_zeros());
+        let shift = halvings * percent / 100;
+        let within = (halvings * percent) % 100;
+        threshold >>= shift;
+        threshold -= threshold * within / 200;
+        Duration(threshold.clamp(min, max))
+    }
 }
 
 /// Whether a destage write may start.
@@ -52,6 +87,7 @@ impl Pace {
             next_write_at: Time::ZERO,
             above_marks: false,
             writes_since_small: 0,
+            quiet: Quiet { of: QuietOf::default(), threshold: Duration(0) },
         }
     }
 
@@ -111,20 +147,23 @@ impl Engine {
         u64::from(counts.buffered + counts.dirty) * 100 / total
     }
 
-    /// Quiet time that starts a destage: falls exponentially from the longest at an empty cache to
-    /// the shortest at a full one.
+    /// Quiet time that starts a destage.
     pub(super) fn idle_threshold(&self) -> Duration {
-        let (max, min) = (self.config.idle_threshold_max.0, self.config.idle_threshold_min.0);
-        let percent = self.utilisation_percent();
-        // Whole-number steps of one percent keep every platform at the same result.
-        let mut threshold = max;
-        let ratio = max / min.max(1);
-        let halvings = u64::from(u64::BITS - ratio.saturating_sub(1).leading_zeros());
-        let shift = halvings * percent / 100;
-        let within = (halvings * percent) % 100;
-        threshold >>= shift;
-        threshold -= threshold * within / 200;
-        Duration(threshold.clamp(min, max))
+        let of = self.quiet_of();
+        match self.pace.quiet.of == of {
+            true => self.pace.quiet.threshold,
+            false => of.threshold(),
+        }
+    }
+
+    fn quiet_of(&self) -> QuietOf {
+        let counts = self.log.segments.counts();
+        QuietOf {
+            segments_with_data: counts.buffered + counts.dirty,
+            segments: self.log.segments.limit(),
+            longest: self.config.idle_threshold_max,
+            shortest: self.config.idle_threshold_min,
+        }
     }
 
     /// Destaging may not wait for quiet.
@@ -143,6 +182,14 @@ impl Engine {
             || self.resize.wants_destage()
             || self.someone_waits_for_destaging()
             || self.purge_waits_for_destaging()
+    }
+
+    /// Keeps the threshold at hand for this turn.
+    pub(super) fn watch_quiet(&mut self) {
+        let of = self.quiet_of();
+        if self.pace.quiet.of != of {
+            self.pace.quiet = Quiet { of, threshold: of.threshold() };
+        }
     }
 
     /// Keeps track of the marks. They count what destaging can bring down: an empty segment waits

@@ -3,6 +3,7 @@
 
 use std::ops::Range;
 
+use crate::growing_table::untouched_zeroes;
 use crate::units::Line;
 
 /// Regions, at most: four bytes each, which nothing touches where nothing is.
@@ -29,7 +30,7 @@ impl Regions {
         while disk_lines >> shift >= REGIONS_MAX {
             shift += 1;
         }
-        Regions { shift, counts: vec![0; (disk_lines >> shift) as usize + 1] }
+        Regions { shift, counts: untouched_zeroes((disk_lines >> shift) as usize + 1) }
     }
 
     /// The data-disk has so many lines now, which are not fewer.
@@ -41,7 +42,7 @@ impl Regions {
 
     /// The same without any lines.
     pub(crate) fn emptied(&self) -> Regions {
-        Regions { shift: self.shift, counts: vec![0; self.counts.len()] }
+        Regions { shift: self.shift, counts: untouched_zeroes(self.counts.len()) }
     }
 
     /// Lines of a region, and how many lines of each are in the table.

@@ -255,6 +255,7 @@ impl Engine {
 
     pub(super) fn advance_destage(&mut self) -> bool {
         self.watch_marks();
+        self.watch_quiet();
         // Here, because a batch that is looked at below is nowhere else meanwhile.
         self.destage.a_bypass_waits = self.a_bypass_waits_for_destaging();
         self.watch_stuck();
