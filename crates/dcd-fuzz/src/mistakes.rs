@@ -39,6 +39,8 @@ pub enum Runs {
     TieredVolumes,
     /// The same with tiers of devices.
     VolumesOfClasses,
+    /// The same with replicas of what is hot and mostly read.
+    VolumesWithReplicas,
     /// Volumes where one thing happens again and again: a chain of events which other runs hardly
     /// ever have.
     FocusedVolumes,

@@ -131,6 +131,10 @@ pub struct VolumeUse {
     pub checkpoints: u64,
     /// Extents that were moved.
     pub extents_moved: u64,
+    /// Copies of extents on faster devices that were made.
+    pub replicas_made: u64,
+    /// Pieces that were read there.
+    pub replica_reads: u64,
     /// Lines that a start has written again.
     pub lines_redone: u64,
     /// Lines that were repaired.
@@ -154,6 +158,8 @@ impl VolumeUse {
     pub fn ended(&mut self, counters: &VolumeCounters) {
         self.checkpoints += counters.checkpoints;
         self.extents_moved += counters.extents_moved;
+        self.replicas_made += counters.replicas_made;
+        self.replica_reads += counters.replica_reads;
         self.lines_redone += counters.lines_redone;
         self.lines_repaired += counters.lines_repaired;
         self.lines_lost += counters.lines_lost;
@@ -194,6 +200,8 @@ impl VolumeUse {
         self.writes_lost += other.writes_lost;
         self.checkpoints += other.checkpoints;
         self.extents_moved += other.extents_moved;
+        self.replicas_made += other.replicas_made;
+        self.replica_reads += other.replica_reads;
         self.lines_redone += other.lines_redone;
         self.lines_repaired += other.lines_repaired;
         self.lines_lost += other.lines_lost;

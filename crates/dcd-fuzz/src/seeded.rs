@@ -173,6 +173,7 @@ impl Case {
             Runs::Returning => &[VolumeKind::Raid5, VolumeKind::Raid1],
             Runs::TieredVolumes => &[VolumeKind::Tiered],
             Runs::VolumesOfClasses => &[VolumeKind::Classes],
+            Runs::VolumesWithReplicas => &[VolumeKind::Replicas],
             Runs::FocusedVolumes => &[VolumeKind::Tiered, VolumeKind::Raid0],
         };
         let turns = kinds.len() as u64;

@@ -24,6 +24,9 @@ pub struct VolumeReport {
     pub extents_mapped: u64,
     /// Extents that are to be moved to another set.
     pub migrations_waiting: u64,
+    /// Copies of extents on faster devices.
+    #[serde(default)]
+    pub replicas: u64,
     /// Lines of 4 KiB that were on RAID 0 and on a disk that was replaced: reads of them fail until
     /// they are written.
     pub raid0_lines_lost: u64,
@@ -135,6 +138,7 @@ impl VolumeReport {
             extent_bytes: config.extent_bytes,
             extents_mapped: status.extents_mapped,
             migrations_waiting: status.moves_waiting,
+            replicas: status.replicas,
             raid0_lines_lost: status.raid0_lines_lost,
             redundant_lines_lost: status.redundant_lines_lost,
             log_held_bytes: u64::from(share.segments) * share.segment_bytes,
@@ -240,7 +244,7 @@ report_of! {
     VolumeCountersReport of VolumeCounters {
         member_reads, member_writes, member_write_bytes, stripe_jobs, journal_records, journal_bytes, checkpoints,
         records_replayed, lines_redone, lines_bad, lines_repaired, lines_lost, extents_mapped, extents_unmapped,
-        extents_moved, moves_failed, moves_without_room, members_failed, members_rebuilt, members_caught_up, members_replaced, spares_used, scrubs_ended, scrubs_found, scrubs_not_compared,
+        extents_moved, moves_failed, moves_without_room, replicas_made, replicas_given_up, replicas_bad, replica_reads, members_failed, members_rebuilt, members_caught_up, members_replaced, spares_used, scrubs_ended, scrubs_found, scrubs_not_compared,
         blocks_allocated, blocks_freed, pages_unreadable, twin_checkpoints,
     }
 }

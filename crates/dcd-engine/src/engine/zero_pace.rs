@@ -11,6 +11,10 @@ use crate::units::{Duration, LINE_SIZE};
 
 /// What is asked for first: 256 KiB.
 const START_LINES: u64 = 64;
+/// As long as a round takes no longer than this, it is not made smaller than [`START_LINES`]: what
+/// is left is what a round takes whatever is in it, a flush above all, and a thousand rounds take
+/// it a thousand times.
+const ROUND_MAX: Duration = Duration::from_secs(8);
 /// The longest piece that any disk is asked for, by `io_timeout`: one that suddenly must write, and
 /// writes no slower than this, does it in time.
 const BYTES_PER_SECOND_SUDDEN: u64 = 20 << 20;
@@ -33,10 +37,14 @@ impl ZeroPace {
 
     /// So many lines, all that were on their way together, took so long.
     fn took(&mut self, lines: u64, took: Duration, target: Duration, lines_max: u64) {
-        if took > target {
+        let is_full = lines > self.lines / 2;
+        if took <= ROUND_MAX && self.lines < START_LINES {
+            self.lines = if is_full { (self.lines * 2).min(START_LINES) } else { self.lines };
+        } else if took > target {
             let by_speed = u128::from(lines) * u128::from(target.0) / u128::from(took.0);
-            self.lines = (by_speed as u64).min(self.lines / 2);
-        } else if took.0 <= target.0 / 4 && lines > self.lines / 2 {
+            let fewest = if took <= ROUND_MAX { START_LINES } else { 1 };
+            self.lines = (by_speed as u64).min(self.lines / 2).max(fewest);
+        } else if took.0 <= target.0 / 4 && is_full {
             self.lines *= 2;
         }
         self.lines = self.lines.clamp(1, lines_max);
@@ -123,11 +131,32 @@ mod tests {
         assert!(pieces < 120, "{pieces}");
     }
 
+    /// What a round takes whatever is in it: with a line in each, thousands would take hours.
     #[test]
-    fn however_slow_the_disk_a_piece_is_one_line_at_least() {
+    fn a_round_that_costs_much_by_itself_is_no_reason_for_small_ones() {
+        for cost in [Duration::from_millis(300), Duration::from_secs(5)] {
+            for target in [TARGET, TARGET_BESIDE_READS] {
+                let (mut pace, mut left, mut rounds) = (ZeroPace::new(), 6000, 0);
+                while left > 0 {
+                    let lines = pace.lines.min(left);
+                    pace.took(lines, Duration(cost.0 + lines * 1_000_000), target, MOST);
+                    (left, rounds) = (left - lines, rounds + 1);
+                }
+                assert!(rounds < 100, "{rounds} rounds of {cost:?}, {target:?}");
+            }
+        }
+        // One that shrank because it was given up is as before soon.
+        let mut pace = ZeroPace { lines: 1 };
+        (0..10).for_each(|_| pace.took(pace.lines, Duration::from_secs(2), TARGET, MOST));
+        assert_eq!(pace.lines, START_LINES);
+    }
+
+    #[test]
+    fn however_slow_the_disk_a_round_ends() {
         let mut pace = ZeroPace::new();
-        let (_, pieces) = zero(&mut pace, 100, 1);
-        assert!(pieces > 20, "{pieces}");
+        let (longest, pieces) = zero(&mut pace, 1000, 1);
+        assert!(pieces > 50, "{pieces}");
+        assert!(longest <= Duration::from_secs(START_LINES), "{longest:?}");
         for _ in 0..20 {
             pace.gave_up();
         }

@@ -19,7 +19,7 @@ use std::ops::Range;
 use super::attributes::Attributes;
 use super::config::VolumeConfig;
 use super::free_map::FreeMap;
-use super::placement::{Placement, RaidLevel, TIERS, Tier};
+use super::placement::{DeviceClass, Placement, RaidLevel, TIERS, Tier};
 use super::raid::SetLine;
 use super::sparse_table::SparseTable;
 use crate::units::LINE_SIZE;
@@ -229,6 +229,15 @@ impl SetMap {
         let was_taken = self.free.give_back(extent);
         self.temporary_free += u64::from(was_taken && self.is_temporary(extent));
         was_taken
+    }
+
+    fn is_for_replicas(&self) -> bool {
+        self.tier == Tier { level: RaidLevel::Raid0, class: DeviceClass::Fast }
+    }
+
+    /// Free places that replicas leave.
+    fn kept_from_replicas(&self) -> u64 {
+        (self.temporary_start / 8).max(1)
     }
 
     /// The free place at `start` or the first behind it that can be used; without `start` the
@@ -485,6 +494,34 @@ impl Extents {
         let now = entry.place.map(|place| self.part_of(place));
         let parts = self.parts_for(entry.attributes, placement);
         parts.into_iter().flatten().take_while(move |part| now.is_some_and(|now| now != *part))
+    }
+
+    /// Room for a replica: on a RAID 0 set of fast devices, outside of the region for temporary
+    /// data, and only as long as an eighth of that is left to what has its place there.
+    pub(super) fn find_for_replica(&self) -> Option<FoundPlace> {
+        let sets = self.sets.iter().enumerate();
+        let mut roomy = sets.filter(|(_, set)| {
+            set.is_for_replicas() && set.room(Region::Ordinary) > set.kept_from_replicas()
+        });
+        roomy.find_map(|(index, set)| {
+            let extent = set.find(Region::Ordinary, None, |_| true)?;
+            let place = Place { set: index as u8, extent };
+            Some(FoundPlace { place, region: Region::Ordinary, start: None })
+        })
+    }
+
+    /// A set that has less room than is to be left to what has its place there.
+    pub(super) fn crowded_by_replicas(&self) -> impl Iterator<Item = u8> + '_ {
+        let sets = self.sets.iter().enumerate();
+        let crowded = sets.filter(|(_, set)| {
+            set.is_for_replicas() && set.room(Region::Ordinary) < set.kept_from_replicas()
+        });
+        crowded.map(|(index, _)| index as u8)
+    }
+
+    /// Whether an extent that is where it is would be read faster from a replica.
+    pub(super) fn is_slow(&self, place: Place) -> bool {
+        self.sets[usize::from(place.set)].tier.class == DeviceClass::Slow
     }
 
     /// Whether another extent could be there.

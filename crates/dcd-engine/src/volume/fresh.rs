@@ -51,6 +51,11 @@ impl Fresh {
         }
     }
 
+    /// Whether its place is not durable yet.
+    pub(super) fn is_known(&self, extent: ExtentIndex) -> bool {
+        self.extents.contains_key(&extent)
+    }
+
     /// How often it was doubted; 0: it is not.
     pub(super) fn doubts(&self, extent: ExtentIndex) -> u32 {
         self.extents.get(&extent).map_or(0, |fresh| fresh.doubts)

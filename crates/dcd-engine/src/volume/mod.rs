@@ -35,6 +35,7 @@ mod paths;
 pub mod placement;
 pub(crate) mod pointers;
 pub mod raid;
+mod replicas;
 mod scrubs;
 pub mod spares;
 mod sparse_table;
@@ -254,6 +255,7 @@ pub struct Volume {
     checkpoint: checkpoint::Checkpointing,
     opening: Option<Box<open::Opening>>,
     migration: migrate::Migration,
+    replicas: replicas::Replicas,
     more_pointers: Option<more_pointers::MorePointers>,
     growing: Option<Box<grow::Growing>>,
     last_growth: Option<GrowthStatus>,
@@ -346,6 +348,7 @@ impl Volume {
             checkpoint: checkpoint::Checkpointing::new(area.pages(), has_twin),
             opening: Some(Box::new(open::Opening::new(infos))),
             migration: migrate::Migration::default(),
+            replicas: replicas::Replicas::default(),
             more_pointers: None,
             growing: None,
             last_growth: None,
@@ -411,6 +414,7 @@ impl Volume {
     pub(crate) fn input_came(&mut self) {
         self.repair.input_came();
         self.migration.input_came();
+        self.replicas.input_came();
     }
 
     /// What counts of the time, and whether all that has ended is known.
@@ -550,6 +554,7 @@ impl Volume {
             let mut moved = self.advance_writes();
             moved |= self.advance_jobs();
             moved |= self.advance_migration();
+            moved |= self.advance_replicas();
             moved |= self.advance_scrubs();
             moved |= self.advance_repair();
             moved |= self.advance_replacement();
@@ -582,7 +587,8 @@ impl Volume {
         let late = self.lateness_wake_up();
         let others = [self.migration_wake_up(), self.checkpoint_wake_up(), self.jobs_wake_up()];
         let (spares, repair) = (self.spares.wake_up(self.now), self.repair.wake_up(self.now));
-        let more = [late, self.twin_wake_up(), self.scrubs_wake_up(), spares, repair];
+        let replicas = self.replicas_wake_up();
+        let more = [late, self.twin_wake_up(), self.scrubs_wake_up(), spares, repair, replicas];
         others.into_iter().chain(more).flatten().min()
     }
 
@@ -599,6 +605,7 @@ impl Volume {
             && self.jobs.is_empty()
             && self.journal.is_idle()
             && self.migration.is_idle()
+            && !self.is_a_replica_due()
             && self.more_pointers.is_none()
             && self.growing.is_none()
             && self.sum_pages.is_idle()

@@ -39,6 +39,13 @@ pub struct VolumeCounters {
     pub extents_moved: u64,
     pub moves_failed: u64,
     pub moves_without_room: u64,
+    pub replicas_made: u64,
+    /// For room, for a change, or because something is not well.
+    pub replicas_given_up: u64,
+    /// Found to be something else than what was copied, or not to be read.
+    pub replicas_bad: u64,
+    /// Pieces of reads that replicas have served.
+    pub replica_reads: u64,
     pub members_failed: u64,
     pub members_rebuilt: u64,
     /// Of them, those that got what they had missed, and no more.
@@ -127,6 +134,8 @@ pub struct VolumeStatus {
     pub extents_mapped: u64,
     /// Extents that should be elsewhere.
     pub moves_waiting: u64,
+    /// Copies of extents on faster devices. They do not count as used room.
+    pub replicas: u64,
     /// Lines of RAID 0 sets that a disk took along which was replaced: they cannot be read until
     /// they are written.
     pub raid0_lines_lost: u64,
@@ -243,11 +252,18 @@ impl Volume {
         })
     }
 
+    /// Replicas make room for others, so they take none.
+    fn room_of_set(&self, set: u8) -> SetRoom {
+        let mut room = self.extents.set_status(set);
+        room.used -= self.replicas.on_set(set);
+        room
+    }
+
     /// A picture of it.
     pub fn status(&self) -> VolumeStatus {
         let set = |(index, set): (usize, &SetConfig)| SetStatus {
             tier: set.tier(),
-            room: self.extents.set_status(index as u8),
+            room: self.room_of_set(index as u8),
         };
         VolumeStatus {
             members: self.member_statuses().map(|(_, member)| member).collect(),
@@ -263,6 +279,7 @@ impl Volume {
             extent_bytes: self.header.config.extent_bytes,
             extents_mapped: self.extents.extents_mapped(),
             moves_waiting: self.migration.waiting(),
+            replicas: self.replicas.len(),
             raid0_lines_lost: self.lost.count(),
             redundant_lines_lost: self.redundant_lost,
             log_share: self.log_share,
@@ -272,6 +289,7 @@ impl Volume {
                 + self.checksums.memory_bytes()
                 + self.pointers.memory_bytes()
                 + self.lost.memory_bytes()
+                + self.replicas.memory_bytes()
                 + self.checkpoint.map.memory_bytes(),
             counters: self.counters,
             has_failed: self.journal.error.is_some(),

@@ -47,16 +47,19 @@ pub enum VolumeKind {
     Tiered,
     /// RAID 1 and 0 on devices of two classes each, and hints.
     Classes,
+    /// RAID 5 on slow devices and RAID 0 on fast ones, with hints that ask for replicas.
+    Replicas,
 }
 
 impl VolumeKind {
     /// All.
-    pub const ALL: [VolumeKind; 5] = [
+    pub const ALL: [VolumeKind; 6] = [
         VolumeKind::Raid0,
         VolumeKind::Raid1,
         VolumeKind::Raid5,
         VolumeKind::Tiered,
         VolumeKind::Classes,
+        VolumeKind::Replicas,
     ];
 
     /// As the command line names it.
@@ -67,6 +70,7 @@ impl VolumeKind {
             VolumeKind::Raid5 => "raid5",
             VolumeKind::Tiered => "tiered",
             VolumeKind::Classes => "classes",
+            VolumeKind::Replicas => "replicas",
         }
     }
 
@@ -80,13 +84,14 @@ impl VolumeKind {
             VolumeKind::Raid5 => &[(Raid5, Slow)],
             VolumeKind::Tiered => &[(Raid1, Slow), (Raid5, Slow), (Raid0, Slow)],
             VolumeKind::Classes => &[(Raid1, Fast), (Raid0, Slow), (Raid1, Slow), (Raid0, Fast)],
+            VolumeKind::Replicas => &[(Raid5, Slow), (Raid0, Fast)],
         };
         tiers.iter().map(|(level, class)| Tier { level: *level, class: *class }).collect()
     }
 
     /// Whether what is said of blocks decides where they are.
     pub fn has_tiers(self) -> bool {
-        matches!(self, VolumeKind::Tiered | VolumeKind::Classes)
+        matches!(self, VolumeKind::Tiered | VolumeKind::Classes | VolumeKind::Replicas)
     }
 }
 

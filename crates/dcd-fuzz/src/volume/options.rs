@@ -394,7 +394,9 @@ impl VolumeOptions {
 fn draw_config(random: &mut Random, kind: VolumeKind) -> VolumeConfig {
     // Members, and copies of RAID 1.
     let (members, copies) = match kind {
-        VolumeKind::Raid0 | VolumeKind::Raid5 => (3 + random.below(4) as usize, 1),
+        VolumeKind::Raid0 | VolumeKind::Raid5 | VolumeKind::Replicas => {
+            (3 + random.below(4) as usize, 1)
+        }
         VolumeKind::Raid1 => random.pick(&[(3, 3), (4, 2), (6, 2), (6, 3)]),
         VolumeKind::Tiered | VolumeKind::Classes => random.pick(&[(3, 3), (4, 2), (4, 2), (6, 2)]),
     };

@@ -3,6 +3,7 @@
 use dcd_engine::units::{BLOCK_SIZE, MemberIndex};
 use dcd_engine::volume::attributes::{AttributeChange, Attributes};
 use dcd_engine::volume::format::root::MemberState;
+use dcd_engine::volume::placement::DeviceClass;
 use dcd_engine::{
     Lba, LbaRange, Operation, RequestError, VolumeAnswer, VolumeError, VolumeRequest,
 };
@@ -34,6 +35,11 @@ impl VolumeRun {
 
     /// Attributes that do not contradict each other.
     fn draw_attributes(&self, random: &mut Random) -> Attributes {
+        let fast = self.options.config.sets.iter().filter(|set| set.class == DeviceClass::Fast);
+        let has_fast = fast.clone().next().is_some();
+        if has_fast && fast.clone().all(|set| !set.level.is_redundant()) && random.one_in(2) {
+            return Attributes::IMPORTANT.or(Attributes::HOT).or(Attributes::READ_MOST);
+        }
         let pick = |random: &mut Random, choices: [Attributes; 3]| random.pick(&choices);
         let none = Attributes::NONE;
         let kind = pick(random, [none, Attributes::IMPORTANT, Attributes::TEMPORARY]);

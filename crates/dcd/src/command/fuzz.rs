@@ -576,6 +576,8 @@ struct Summary {
     leg_lines_rotted: u64,
     volume_checkpoints: u64,
     extents_moved: u64,
+    replicas_made: u64,
+    replica_reads: u64,
     lines_redone: u64,
     lines_repaired: u64,
     lines_given_up: u64,
@@ -668,6 +670,8 @@ impl Summary {
             crash_points_degraded: report.volume.crash_points_degraded,
             volume_checkpoints: report.volume.checkpoints,
             extents_moved: report.volume.extents_moved,
+            replicas_made: report.volume.replicas_made,
+            replica_reads: report.volume.replica_reads,
             lines_redone: report.volume.lines_redone,
             lines_repaired: report.volume.lines_repaired,
             lines_given_up: report.volume.lines_lost,
@@ -736,6 +740,8 @@ impl Summary {
         row("  crash points degraded", self.crash_points_degraded);
         row("  checkpoints of volumes", self.volume_checkpoints);
         row("  extents moved", self.extents_moved);
+        row("  replicas made", self.replicas_made);
+        row("  reads of replicas", self.replica_reads);
         row("  lines written again by starts", self.lines_redone);
         row("  lines repaired", self.lines_repaired);
         row("  lines given up, rightly", self.lines_given_up);

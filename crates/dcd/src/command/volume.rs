@@ -623,6 +623,10 @@ pub fn panel(report: &VolumeReport, paint: Paint) -> String {
         0 => String::new(),
         waiting => format!(", {} to be moved", count(waiting, "extent")),
     };
+    let replicas = match report.replicas {
+        0 => String::new(),
+        replicas => format!(", {} of hot data on fast devices", size(replicas)),
+    };
     let work = match &report.work {
         None => String::new(),
         Some(work) => {
@@ -675,7 +679,7 @@ pub fn panel(report: &VolumeReport, paint: Paint) -> String {
         pointers => format!("; {pointers} of {} pointers", report.pointers_max),
     };
     format!(
-        "volume of {}, {state}: {} placed{waiting}{pointers}; {} of memory\n{lost}{}{}{}\n{}{work}{growth}",
+        "volume of {}, {state}: {} placed{waiting}{replicas}{pointers}; {} of memory\n{lost}{}{}{}\n{}{work}{growth}",
         format_size(report.volume_bytes),
         size(report.extents_mapped),
         format_size(report.memory_bytes),

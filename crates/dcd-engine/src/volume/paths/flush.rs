@@ -81,16 +81,23 @@ impl Volume {
         self.flushes.result = None;
         // An extent that is being written for the first time has no place yet, as far as anybody
         // was told.
-        self.flushes.extents = self
-            .uncommitted_extents
-            .keys()
-            .map(|extent| {
+        // What the journal has already is not written again: of a block that was freed it has the
+        // place until its zeroes are durable, and thousands may be on their way.
+        let is_known = |extent: &ExtentIndex, known: u64, place: Option<Place>| {
+            !self.queued_extents.contains_key(extent)
+                && self.packed_for_journal(*extent, place) == known
+        };
+        let wanted = self.uncommitted_extents.iter();
+        self.flushes.extents = wanted
+            .map(|(extent, known)| {
                 let place = self.extents.get(*extent).place;
                 let packed = self.packed_for_journal(*extent, place);
                 let is_queued = self.queued_extents.get(extent) == Some(&packed);
                 let is_written = !self.writes.is_new(*extent) && self.fresh.doubts(*extent) == 0;
-                (*extent, place.filter(|_| is_queued || is_written))
+                (*extent, *known, place.filter(|_| is_queued || is_written))
             })
+            .filter(|(extent, known, place)| !is_known(extent, *known, *place))
+            .map(|(extent, _, place)| (extent, place))
             .collect();
         self.flushes.found = self.lost.found();
         self.flushes.pointers = self.uncommitted_pointers.keys().copied().collect();

@@ -13,23 +13,47 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::super::checksums::LineSum;
 use super::super::extents::{Entry, ExtentIndex, Part, Place};
 use super::super::{Upper, UpperId, Volume};
 use super::journal::Then;
 use super::repair::PAUSE;
 use crate::buffer::Buffer;
 use crate::io::IoError;
-use crate::units::{Duration, Time};
+use crate::units::{Duration, LINE_SIZE, Time};
 
 /// So many extents are looked at behind each input: of a large volume there are millions.
 const LOOKED_AT_ONCE_MAX: usize = 2048;
 
 /// Where a move stands.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 enum State {
-    Reading { extent: ExtentIndex, to: Place },
-    Writing { extent: ExtentIndex, to: Place },
-    Committing { extent: ExtentIndex },
+    Reading {
+        extent: ExtentIndex,
+        to: Place,
+        aim: Aim,
+    },
+    Writing {
+        extent: ExtentIndex,
+        to: Place,
+    },
+    /// Of a replica, with the checksums of its lines.
+    WritingReplica {
+        extent: ExtentIndex,
+        to: Place,
+        sums: Box<[LineSum]>,
+    },
+    Committing {
+        extent: ExtentIndex,
+    },
+}
+
+/// What an extent is read for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Aim {
+    Move,
+    /// It stays where it is, too (replicate.rs).
+    Replica,
 }
 
 /// Extents that should be elsewhere.
@@ -76,6 +100,7 @@ impl Volume {
         if self.extents.is_misplaced(entry, &self.header.config.placement) {
             self.migration.waiting.insert(extent);
         }
+        self.look_at_replica(extent);
     }
 
     /// The next of those that nobody has looked at; whether there was one.
@@ -97,7 +122,8 @@ impl Volume {
         if self.migration.unseen_from.is_some() {
             return Some(self.now.after(PAUSE));
         }
-        let waits = self.migration.state.is_none() && !self.migration.waiting.is_empty();
+        let waits = self.migration.state.is_none()
+            && (!self.migration.waiting.is_empty() || self.is_a_replica_due());
         (waits && self.migration.not_before > self.now).then_some(self.migration.not_before)
     }
 
@@ -134,7 +160,11 @@ impl Volume {
                 && !self.writes.is_new(*extent)
                 && self.fresh.doubts(*extent) == 0
         };
-        let Some(extent) = self.migration.waiting.iter().copied().find(ready) else { return false };
+        let Some(extent) = self.migration.waiting.iter().copied().find(ready) else {
+            let Some((extent, to)) = self.next_replica() else { return false };
+            self.start_move(extent, to, Aim::Replica);
+            return true;
+        };
         self.migration.waiting.remove(&extent);
         let entry = self.extents.get(extent);
         let placement = &self.header.config.placement;
@@ -145,14 +175,18 @@ impl Volume {
             self.wait_for_room(extent);
             return true;
         };
+        self.start_move(extent, to, Aim::Move);
+        true
+    }
+
+    fn start_move(&mut self, extent: ExtentIndex, to: Place, aim: Aim) {
         self.place_changed(to, true);
         self.writes.moving = Some(extent);
-        self.migration.state = Some(State::Reading { extent, to });
+        self.migration.state = Some(State::Reading { extent, to, aim });
         let extent_bytes = self.header.config.extent_bytes;
         let id = self.own_upper(Buffer::zeroed(extent_bytes as usize), false);
         self.read(id, u64::from(extent.0) * extent_bytes);
         self.piece_done(id, Ok(()));
-        true
     }
 
     fn own_upper(&mut self, buffer: Buffer, fua: bool) -> UpperId {
@@ -170,11 +204,22 @@ impl Volume {
     ) {
         let state = self.migration.state.take().expect("an extent is being moved");
         match (state, result, buffer) {
-            (State::Reading { extent, to }, Ok(()), Some(buffer)) => {
-                self.migration.state = Some(State::Writing { extent, to });
-                let id = self.own_upper(buffer, true);
+            (State::Reading { extent, to, aim }, Ok(()), Some(buffer)) => {
+                self.migration.state = Some(match aim {
+                    Aim::Move => State::Writing { extent, to },
+                    Aim::Replica => {
+                        let lines = buffer.bytes().chunks(LINE_SIZE as usize);
+                        let sums = lines.map(LineSum::of).collect();
+                        State::WritingReplica { extent, to, sums }
+                    }
+                });
+                let id = self.own_upper(buffer, aim == Aim::Move);
                 self.write_whole_extent(id, extent, to);
                 self.piece_done(id, Ok(()));
+            }
+            (State::WritingReplica { extent, to, sums }, Ok(()), _) => {
+                self.replica_written(extent, to, sums);
+                self.end_move();
             }
             // Step 3.
             (State::Writing { extent, to }, Ok(()), _) => {
@@ -184,9 +229,15 @@ impl Volume {
                 self.commit_place(extent, Then::Moved);
             }
             // What cannot be read stays, with its errors; what cannot be written has its old place.
-            (State::Reading { extent, to } | State::Writing { extent, to }, ..) => {
+            (
+                State::Reading { to, .. }
+                | State::Writing { to, .. }
+                | State::WritingReplica { to, .. },
+                ..,
+            ) => {
                 self.give_place_back(to);
-                self.end_move(extent, false);
+                self.counters.moves_failed += 1;
+                self.end_move();
             }
             (State::Committing { .. }, ..) => unreachable!("it has been written"),
         }
@@ -196,25 +247,24 @@ impl Volume {
         let Some(State::Committing { extent }) = self.migration.state.take() else {
             unreachable!("an extent is being moved")
         };
-        self.end_move(extent, result.is_ok());
+        match result {
+            Ok(()) => self.counters.extents_moved += 1,
+            Err(_) => self.counters.moves_failed += 1,
+        }
+        self.end_move();
+        // What it is may have changed meanwhile.
+        if result.is_ok() {
+            self.queue_if_misplaced(extent);
+        }
     }
 
-    fn end_move(&mut self, extent: ExtentIndex, is_moved: bool) {
+    fn end_move(&mut self) {
         self.writes.moving = None;
         let bytes = self.header.config.extent_bytes;
-        if is_moved {
-            self.counters.extents_moved += 1;
-        } else {
-            self.counters.moves_failed += 1;
-        }
         let rate = self.header.config.migrate_bytes_per_second_max;
         if rate > 0 {
             let pause = u128::from(bytes) * 1_000_000_000 / u128::from(rate);
             self.migration.not_before = self.now.after(Duration(pause as u64));
-        }
-        // What it is may have changed meanwhile.
-        if is_moved {
-            self.queue_if_misplaced(extent);
         }
     }
 }

@@ -15,6 +15,7 @@ mod plan;
 pub(super) mod read;
 pub(super) mod repair;
 pub(super) mod replace;
+mod replicate;
 pub(super) mod requests;
 pub(super) mod scrub;
 mod spare;

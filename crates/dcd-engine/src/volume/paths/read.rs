@@ -1,6 +1,8 @@
 //! Reads.
 //!
 //! ```text
+//! 0. An extent that has a copy on faster devices is read there (replicate.rs); what is not as it
+//!    was copied goes on with step 1.
 //! 1. For each extent: not mapped, being written for the first time, or not known to be zeroes on
 //!    the disk (fresh.rs): zeroes. Lost with a disk that was replaced (lost.rs): an error.
 //! 2. Else pieces that lie together on a member, all at once, from the copy that is least busy,
@@ -39,6 +41,8 @@ pub(in crate::volume) struct Piece {
     pub(in crate::volume) set: u8,
     /// The extent that the lines belong to has this place while they are read.
     place: Place,
+    /// It is a copy of this extent, and this is not its own place.
+    replica_of: Option<ExtentIndex>,
     stripe: u64,
     row: u32,
     column: u32,
@@ -56,14 +60,47 @@ impl Volume {
         while at < offset + length {
             let extent = self.extent_of(at);
             let end = ((at / extent_bytes + 1) * extent_bytes).min(offset + length);
-            let place = self.extents.get(extent).place;
-            if let Some(place) = place.filter(|_| !self.writes.is_new(extent)) {
-                self.read_extent(upper, extent, place, at..end, (at - offset) as usize);
-            } else {
-                self.put_zeroes(upper, (at - offset) as usize..(end - offset) as usize);
+            let in_buffer = (at - offset) as usize;
+            match self.replica_of(extent) {
+                Some(replica) => self.read_replica(upper, extent, replica, at..end, in_buffer),
+                None => self.read_in_place(upper, extent, at..end, in_buffer),
             }
             at = end;
         }
+    }
+
+    /// From its own place, if it has one.
+    pub(super) fn read_in_place(
+        &mut self,
+        upper: UpperId,
+        extent: ExtentIndex,
+        range: std::ops::Range<u64>,
+        offset: usize,
+    ) {
+        let place = self.extents.get(extent).place;
+        match place.filter(|_| !self.writes.is_new(extent)) {
+            Some(place) => self.read_extent(upper, extent, place, range, offset),
+            None => {
+                let length = (range.end - range.start) as usize;
+                self.put_zeroes(upper, offset..offset + length);
+            }
+        }
+    }
+
+    /// From a copy of it on faster devices (replicate.rs).
+    fn read_replica(
+        &mut self,
+        upper: UpperId,
+        extent: ExtentIndex,
+        replica: Place,
+        range: std::ops::Range<u64>,
+        offset: usize,
+    ) {
+        let extent_bytes = self.header.config.extent_bytes;
+        let first = range.start % extent_bytes / LINE_SIZE;
+        let lines = (range.end - range.start) / LINE_SIZE;
+        let first = SetLine(replica.first_line(extent_bytes).0 + first);
+        self.read_lines(upper, replica, Some(extent), first, lines, offset);
     }
 
     fn put_zeroes(&mut self, upper: UpperId, range: std::ops::Range<usize>) {
@@ -105,7 +142,7 @@ impl Volume {
                     upper.result = Err(IoError::Failed);
                 }
                 Known::OnMembers => {
-                    self.read_lines(upper, place, SetLine(base + line), lines, at);
+                    self.read_lines(upper, place, None, SetLine(base + line), lines, at);
                 }
             }
             line += lines;
@@ -116,6 +153,7 @@ impl Volume {
         &mut self,
         upper: UpperId,
         place: Place,
+        replica_of: Option<ExtentIndex>,
         first: SetLine,
         lines: u64,
         offset: usize,
@@ -129,6 +167,7 @@ impl Volume {
             let piece = Piece {
                 set,
                 place,
+                replica_of,
                 stripe: at.stripe,
                 row: at.unit,
                 column: at.line_in_unit,
@@ -148,7 +187,7 @@ impl Volume {
         self.hold_sums_of_piece(piece);
     }
 
-    fn end_piece(&mut self, piece: &Piece, result: Result<(), IoError>) {
+    pub(super) fn end_piece(&mut self, piece: &Piece, result: Result<(), IoError>) {
         self.release_sums_of_piece(piece);
         self.drop_reader(piece.place);
         self.piece_done(piece.upper, result);
@@ -171,6 +210,11 @@ impl Volume {
         // Who is late is not asked where the others can tell.
         let is_asked_late =
             place.is_some_and(|place| self.members.get(layout.member(place)).is_late);
+        if let Some(extent) = piece.replica_of
+            && (is_asked_late || place.is_none())
+        {
+            return self.replica_read(piece, extent, Err(IoError::Gone), None);
+        }
         if is_asked_late && layout.level() == RaidLevel::Raid5 {
             return self.read_under_lock(piece);
         }
@@ -194,6 +238,9 @@ impl Volume {
         result: Result<(), IoError>,
         buffer: Option<Buffer>,
     ) {
+        if let Some(extent) = piece.replica_of {
+            return self.replica_read(piece, extent, result, buffer);
+        }
         let is_raid0 = self.layout(piece.set).level() == RaidLevel::Raid0;
         let buffer = match (result, buffer) {
             (Ok(()), Some(buffer)) if is_raid0 || self.has_sums(&piece, buffer.bytes()) => buffer,
@@ -214,7 +261,7 @@ impl Volume {
     }
 
     /// Copies lines of a piece, from its line `first` on, to where they are wanted.
-    fn put(&mut self, piece: Piece, first: u32, bytes: &[u8]) {
+    pub(super) fn put(&mut self, piece: Piece, first: u32, bytes: &[u8]) {
         let upper = self.uppers.get_mut(&piece.upper).expect("under way");
         let buffer = upper.buffer.as_mut().expect("of a read").bytes_mut();
         let at = piece.buffer_offset + first as usize * LINE_SIZE as usize;
@@ -263,6 +310,18 @@ impl Piece {
 
     pub(super) fn stripe(&self) -> u64 {
         self.stripe
+    }
+
+    pub(super) fn place(&self) -> Place {
+        self.place
+    }
+
+    pub(super) fn upper(&self) -> UpperId {
+        self.upper
+    }
+
+    pub(super) fn buffer_offset(&self) -> usize {
+        self.buffer_offset
     }
 
     pub(super) fn columns(&self) -> std::ops::Range<u32> {

@@ -133,6 +133,7 @@ impl Volume {
                 change: change(at, end - at),
             };
             let extent = self.extent_of(at);
+            self.change_comes(extent);
             self.uppers.get_mut(&upper).expect("under way").pieces += 1;
             self.writes.waiting.entry(extent).or_default().push_back(part);
             at = end;
@@ -301,7 +302,13 @@ impl Volume {
     /// A place for an extent, where all of it can be written; the level falls back if that is
     /// nowhere on the wanted one.
     fn find_place(&mut self, attributes: Attributes, near: Option<Place>) -> Option<Place> {
-        let found = self.look_for_place(attributes, near)?;
+        let found = loop {
+            match self.look_for_place(attributes, near) {
+                Some(found) => break found,
+                None if self.give_a_replica_up() => {}
+                None => return None,
+            }
+        };
         let place = self.extents.take(found);
         self.place_changed(place, true);
         Some(place)
@@ -494,8 +501,10 @@ impl Volume {
 }
 
 impl Volume {
-    /// Writes all lines of an extent to a place that is not its own yet.
+    /// Writes all lines of an extent to a place that is not its own yet; durable, if it is to
+    /// become that.
     pub(super) fn write_whole_extent(&mut self, upper: UpperId, extent: ExtentIndex, place: Place) {
+        let fua = self.uppers[&upper].fua;
         let lines: BTreeMap<u32, Source> = (0..self.extent_lines() as u32)
             .map(|line| (line, Source::Upper(upper, line as usize * LINE_SIZE as usize)))
             .collect();
@@ -511,7 +520,7 @@ impl Volume {
             chunks_left,
             is_new: false,
             doubts: 0,
-            fua: true,
+            fua,
             result: Ok(()),
         };
         self.writes.ops.insert(op, write);

@@ -1,0 +1,202 @@
+//! Replicas: made, read, and given up.
+//!
+//! ```text
+//! 1. An extent that is hot and mostly read, whose place is on slow devices, is read and written
+//!    to a free place of a RAID 0 set of fast ones, as one that is moved (migrate.rs). Changes of
+//!    it wait meanwhile.
+//! 2. Nothing is recorded: the place counts as taken in memory alone.
+//!      Crash at any moment: its place is free, and the extent is where it was.
+//! 3. Reads go there. What has not the checksum that it had in step 1, or cannot be read, is read
+//!    from the extent's own place, and the replica is given up.
+//! 4. A change of the extent gives it up before the change begins; it is made anew later.
+//! ```
+//! Replicas are for days on which all is well: while a member is away, replaced or rebuilt, or the
+//! volume grows, they are given up and none is made. An eighth of a set is left to what has its
+//! place there, and more of them go when that is used.
+
+use std::ops::Range;
+
+use super::super::Volume;
+use super::super::attributes::Attributes;
+use super::super::checksums::LineSum;
+use super::super::extents::{ExtentIndex, Place};
+use super::super::raid::Location;
+use super::read::Piece;
+use super::repair::PAUSE;
+use crate::buffer::Buffer;
+use crate::io::IoError;
+use crate::units::{LINE_SIZE, Time};
+
+impl Volume {
+    /// Notes an extent that should have a replica, or should have none.
+    pub(in crate::volume) fn look_at_replica(&mut self, extent: ExtentIndex) {
+        if self.is_to_be_replicated(extent) {
+            self.replicas.want(extent);
+        } else {
+            let place = self.replicas.forget(extent);
+            self.give_replica_up(place);
+        }
+    }
+
+    fn is_to_be_replicated(&self, extent: ExtentIndex) -> bool {
+        let entry = self.extents.get(extent);
+        let is_read = entry.attributes.contains(Attributes::HOT.or(Attributes::READ_MOST));
+        let is_slow = entry.place.is_some_and(|place| self.extents.is_slow(place));
+        is_read && is_slow && !entry.is_dying
+    }
+
+    /// Step 4.
+    pub(in crate::volume) fn change_comes(&mut self, extent: ExtentIndex) {
+        if !self.replicas.is_unused() {
+            let place = self.replicas.changed(self.now, extent);
+            self.give_replica_up(place);
+        }
+    }
+
+    fn give_replica_up(&mut self, place: Option<Place>) {
+        if let Some(place) = place {
+            self.counters.replicas_given_up += 1;
+            self.free_place(place);
+        }
+    }
+
+    /// One makes room for what has no place at all.
+    pub(super) fn give_a_replica_up(&mut self) -> bool {
+        let Some(extent) = self.replicas.next_to_go(None) else { return false };
+        let place = self.replicas.forget(extent);
+        self.give_replica_up(place);
+        true
+    }
+
+    fn all_is_well(&self) -> bool {
+        self.away() == 0
+            && self.lost.count() == 0
+            && self.replacement.is_none()
+            && self.growing.is_none()
+            && !self.repair.is_under_way()
+    }
+
+    /// The next extent that is to be copied, and where to.
+    pub(super) fn next_replica(&mut self) -> Option<(ExtentIndex, Place)> {
+        if !self.replicas.is_any_waiting() || !self.all_is_well() {
+            return None;
+        }
+        let found = self.extents.find_for_replica()?;
+        loop {
+            let (writes, fresh) = (&self.writes, &self.fresh);
+            let is_ready = |extent| !writes.is_wanted(extent) && !fresh.is_known(extent);
+            let extent = self.replicas.take_waiting(is_ready)?;
+            // What it is, or where, may have changed.
+            if self.is_to_be_replicated(extent) {
+                return Some((extent, self.extents.take(found)));
+            }
+        }
+    }
+
+    /// Whether there is one to be copied, and nothing but time in the way.
+    pub(in crate::volume) fn is_a_replica_due(&self) -> bool {
+        self.replicas.is_any_waiting()
+            && self.all_is_well()
+            && self.extents.find_for_replica().is_some()
+    }
+
+    /// Step 2.
+    pub(super) fn replica_written(&mut self, extent: ExtentIndex, to: Place, sums: Box<[LineSum]>) {
+        // A change has waited for the copy.
+        if self.writes.is_wanted(extent) || !self.is_to_be_replicated(extent) {
+            self.replicas.rest(self.now, extent);
+            return self.give_place_back(to);
+        }
+        self.replicas.insert(extent, to, sums);
+        self.counters.replicas_made += 1;
+    }
+
+    /// Gives up what has to make room, or is of no use now.
+    pub(in crate::volume) fn advance_replicas(&mut self) -> bool {
+        if self.replicas.is_unused() {
+            return false;
+        }
+        while let Some(extent) = self.replicas.take_rested(self.now) {
+            self.look_at_replica(extent);
+        }
+        let mut moved = false;
+        while let Some((extent, is_well)) = self.next_to_go() {
+            let place = self.replicas.forget(extent);
+            self.give_replica_up(place);
+            if !is_well {
+                // It is made anew when all is well.
+                self.replicas.want(extent);
+            }
+            moved = true;
+        }
+        moved
+    }
+
+    /// The next replica that has to go, and whether it makes room for others.
+    fn next_to_go(&mut self) -> Option<(ExtentIndex, bool)> {
+        if !self.all_is_well() {
+            return self.replicas.next_to_go(None).map(|extent| (extent, false));
+        }
+        let replicas = &self.replicas;
+        let set = self.extents.crowded_by_replicas().find(|set| replicas.on_set(*set) > 0)?;
+        self.replicas.next_to_go(Some(set)).map(|extent| (extent, true))
+    }
+
+    /// Where reads of an extent go, if not to its own place.
+    pub(super) fn replica_of(&self, extent: ExtentIndex) -> Option<Place> {
+        self.replicas.place(extent)
+    }
+
+    /// Step 3.
+    pub(super) fn replica_read(
+        &mut self,
+        piece: Piece,
+        extent: ExtentIndex,
+        result: Result<(), IoError>,
+        buffer: Option<Buffer>,
+    ) {
+        let first = self.first_line_of(&piece);
+        let buffer = buffer.filter(|buffer| {
+            let lines = buffer.bytes().chunks(LINE_SIZE as usize).map(LineSum::of);
+            result.is_ok() && self.replicas.is_right(extent, piece.place(), first as usize, lines)
+        });
+        if let Some(buffer) = buffer {
+            self.counters.replica_reads += 1;
+            self.put(piece, 0, buffer.bytes());
+            return self.end_piece(&piece, Ok(()));
+        }
+        if self.replicas.place(extent) == Some(piece.place()) {
+            self.counters.replicas_bad += 1;
+            let place = self.replicas.changed(self.now, extent);
+            self.give_replica_up(place);
+        }
+        self.read_own_place(&piece, extent, first);
+        self.end_piece(&piece, Ok(()));
+    }
+
+    /// Line of its extent that a piece of a replica begins with.
+    fn first_line_of(&self, piece: &Piece) -> u64 {
+        let location = Location {
+            stripe: piece.stripe(),
+            unit: piece.row(),
+            line_in_unit: piece.columns().start,
+        };
+        let line = self.layout(piece.place().set).line_of(location);
+        line.0 - piece.place().first_line(self.header.config.extent_bytes).0
+    }
+
+    fn read_own_place(&mut self, piece: &Piece, extent: ExtentIndex, first: u64) {
+        let start = u64::from(extent.0) * self.header.config.extent_bytes + first * LINE_SIZE;
+        let lines = piece.columns().len() as u64;
+        let range: Range<u64> = start..start + lines * LINE_SIZE;
+        self.read_in_place(piece.upper(), extent, range, piece.buffer_offset());
+    }
+
+    pub(in crate::volume) fn replicas_wake_up(&self) -> Option<Time> {
+        let has_useless = self.replicas.len() > 0 && !self.all_is_well();
+        match has_useless {
+            true => Some(self.now.after(PAUSE)),
+            false => self.replicas.wake_up(),
+        }
+    }
+}
