@@ -2,12 +2,13 @@
 //! that do.
 //!
 //! 1. The volume frees blocks, and their discard goes through the log like any other.
-//! 2. A flush, a drain or the end waits for those that were made before: who freed the blocks has
-//!    been answered.
+//! 2. A flush or a drain waits for those that were made before: who freed the blocks has been
+//!    answered. The end of dcd does not wait for those that wait for room.
 //! 3. When they are durable the volume may make it durable that the blocks are free.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+use super::volume::BehindCommit;
 use super::{Engine, Phase};
 use crate::io::{Operation, Request, RequestError, RequestId};
 use crate::units::LbaRange;
@@ -92,7 +93,7 @@ impl Engine {
         self.write_zeroes(Owner::Volume(number), range, true, false);
     }
 
-    /// A flush, a drain or the end, behind the discards of blocks that were freed before: who freed
+    /// A flush or a drain, behind the discards of blocks that were freed before: who freed
     /// them has been answered, and one that waits for room in the log is in no record yet (C2).
     pub(super) fn carry_out_behind_discards(&mut self, request: Request) {
         if matches!(request.operation, Operation::Flush)
@@ -101,14 +102,35 @@ impl Engine {
             return self.reply(request.id, Err(error), None);
         }
         let made = self.discards.made;
-        match self.discards.under_way.is_empty() {
+        // An end waits for nothing that waits for room: those blocks are found by the next
+        // collection.
+        let is_end = matches!(request.operation, Operation::Shutdown);
+        match self.discards.under_way.is_empty() || is_end {
             true => self.carry_out_with_discards(made, request),
             false => self.discards.waiting.push_back((made, request)),
         }
     }
 
+    /// A drain that has not begun, because it waits for discards or for the tables of the volume,
+    /// will not.
+    pub(super) fn cancel_waiting_drain(&mut self, drain: RequestId) {
+        let waiting = self.discards.waiting.len();
+        self.discards.waiting.retain(|(_, request)| request.id != drain);
+        let was_waiting = self.discards.waiting.len() < waiting;
+        let behind = self.behind_commits.get_mut(&drain);
+        let behind = behind.filter(|it| matches!(it, BehindCommit::CarryOut(Operation::Drain)));
+        let is_behind = behind.map(|it| *it = BehindCommit::Nothing).is_some();
+        if was_waiting || is_behind {
+            self.reply(drain, Err(RequestError::Cancelled), None);
+        }
+    }
+
     /// `made`: so many discards were acknowledged before.
     fn carry_out_with_discards(&mut self, made: u64, request: Request) {
+        if self.close.is_some() {
+            // An end has come meanwhile.
+            return self.reply(request.id, Err(RequestError::ShuttingDown), None);
+        }
         if self.below.has_changes_for_journal() && matches!(request.operation, Operation::Flush) {
             self.discards.flushes.insert(request.id, made);
         }

@@ -560,6 +560,7 @@ impl Engine {
             Operation::CancelDrain { drain } => {
                 self.end_drains(RequestError::Cancelled, |id| id == drain);
                 self.cancel_passing_drain(drain);
+                self.cancel_waiting_drain(drain);
                 self.reply(request.id, Ok(()), None);
             }
             Operation::Sequence(SequenceRequest::Save) => self.save_copies(request.id),

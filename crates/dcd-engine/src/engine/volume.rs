@@ -18,6 +18,8 @@ pub(super) enum BehindCommit {
     CarryOut(Operation),
     /// It has been.
     Reply,
+    /// It was cancelled, and has been answered.
+    Nothing,
     /// The cache is being closed.
     Close,
 }
@@ -200,6 +202,7 @@ impl Engine {
             (BehindCommit::CarryOut(_) | BehindCommit::Reply, result) => {
                 self.reply(id, result, None);
             }
+            (BehindCommit::Nothing, _) => {}
             // Blocks that are not free in the tables are freed by the next collection.
             (BehindCommit::Close, _) => self.close_tables(),
         }

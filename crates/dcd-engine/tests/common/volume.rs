@@ -20,7 +20,7 @@ use dcd_engine::volume::placement::{DeviceClass, Placement, RaidLevel};
 use dcd_engine::volume::{GrowthEnd, Volume, VolumeParts};
 use dcd_engine::{
     Buffer, Device, Duration, Engine, EngineConfig, Geometry, GrowRefusal, Input, Io, IoDone,
-    IoError, IoOperation, Lba, LbaRange, Operation, Output, Phase, Request, RequestError,
+    IoError, IoOperation, Lba, LbaRange, Limits, Operation, Output, Phase, Request, RequestError,
     RequestId, Superblock, Time, Uuid, VolumeAnswer, VolumeRequest,
 };
 use dcd_testkit::{carry_out, ended, range_of, read_into_used};
@@ -59,6 +59,8 @@ pub struct Bench {
     pub spare_after: Duration,
     /// From the next start on.
     pub volume_memory_bytes: u64,
+    /// From the next start on.
+    pub zero_ranges_max: usize,
     /// What of the cache-disk cannot be read.
     pub bad_cache: Range<u64>,
     /// Seconds since 1970, at each start.
@@ -173,6 +175,7 @@ impl Bench {
             scrub_every: Duration(0),
             spare_after: Duration(0),
             volume_memory_bytes: EngineConfig::default().volume_memory_bytes,
+            zero_ranges_max: Limits::MOST.zero_ranges,
             bad_cache: 0..0,
             calendar: None,
             held: None,
@@ -221,6 +224,7 @@ impl Bench {
             scrub_every: self.scrub_every,
             spare_after: self.spare_after,
             volume_memory_bytes: self.volume_memory_bytes,
+            limits: Limits { zero_ranges: self.zero_ranges_max, ..Limits::MOST },
             ..EngineConfig::default()
         };
         let memory = Engine::segment_memory_size(&superblock.geometry, &config);
@@ -405,6 +409,7 @@ impl Bench {
             scrub_every: self.scrub_every,
             spare_after: self.spare_after,
             volume_memory_bytes: self.volume_memory_bytes,
+            zero_ranges_max: self.zero_ranges_max,
             bad_cache: self.bad_cache.clone(),
             calendar: self.calendar,
             held: None,
