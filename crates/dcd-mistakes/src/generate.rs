@@ -98,6 +98,7 @@ fn variant(runs: &str) -> &'static str {
         "tiered" => "Runs::TieredVolumes",
         "focused" => "Runs::FocusedVolumes",
         "classes" => "Runs::VolumesOfClasses",
+        "replicas" => "Runs::VolumesWithReplicas",
         "stumbling" => "Runs::StumblingVolumes",
         "unlogged" => "Runs::UnloggedVolumes",
         "rotting" => "Runs::RottingVolumes",

@@ -11,6 +11,7 @@ pub const RUNS: &[&str] = &[
     "tiered",
     "focused",
     "classes",
+    "replicas",
     "stumbling",
     "unlogged",
     "rotting",
