@@ -135,6 +135,8 @@ pub struct VolumeUse {
     pub replicas_made: u64,
     /// Pieces that were read there.
     pub replica_reads: u64,
+    /// Reads of what was read ahead along pointers.
+    pub ahead_reads: u64,
     /// Lines that a start has written again.
     pub lines_redone: u64,
     /// Lines that were repaired.
@@ -160,6 +162,7 @@ impl VolumeUse {
         self.extents_moved += counters.extents_moved;
         self.replicas_made += counters.replicas_made;
         self.replica_reads += counters.replica_reads;
+        self.ahead_reads += counters.ahead_reads;
         self.lines_redone += counters.lines_redone;
         self.lines_repaired += counters.lines_repaired;
         self.lines_lost += counters.lines_lost;
@@ -202,6 +205,7 @@ impl VolumeUse {
         self.extents_moved += other.extents_moved;
         self.replicas_made += other.replicas_made;
         self.replica_reads += other.replica_reads;
+        self.ahead_reads += other.ahead_reads;
         self.lines_redone += other.lines_redone;
         self.lines_repaired += other.lines_repaired;
         self.lines_lost += other.lines_lost;

@@ -372,6 +372,8 @@ pub const METRICS: &[Metric] = &[
     volume!("dcd_volume_replicas", Gauge, None, "Copies of extents on faster devices.", replicas),
     volume!("dcd_volume_replica_reads", Counter, None, "Reads that copies on faster devices have served.", counters.replica_reads),
     volume!("dcd_volume_bad_replicas", Counter, None, "Copies on faster devices that were not what was copied: read from their own place, and made anew.", counters.replicas_bad),
+    volume!("dcd_volume_ahead_extents", Counter, None, "Extents that were read because what was read points to them.", counters.extents_read_ahead),
+    volume!("dcd_volume_ahead_reads", Counter, None, "Reads that these have served, from memory.", counters.ahead_reads),
     volume!("dcd_volume_failed_members", Counter, None, "Members that have failed.", counters.members_failed),
     volume!("dcd_volume_rebuilt_members", Counter, None, "Members that were rebuilt.", counters.members_rebuilt),
     volume!("dcd_volume_caught_up_members", Counter, None, "Of them, those that got what they had missed while they were away, and no more.", counters.members_caught_up),

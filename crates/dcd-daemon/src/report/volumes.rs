@@ -244,7 +244,7 @@ report_of! {
     VolumeCountersReport of VolumeCounters {
         member_reads, member_writes, member_write_bytes, stripe_jobs, journal_records, journal_bytes, checkpoints,
         records_replayed, lines_redone, lines_bad, lines_repaired, lines_lost, extents_mapped, extents_unmapped,
-        extents_moved, moves_failed, moves_without_room, replicas_made, replicas_given_up, replicas_bad, replica_reads, members_failed, members_rebuilt, members_caught_up, members_replaced, spares_used, scrubs_ended, scrubs_found, scrubs_not_compared,
+        extents_moved, moves_failed, moves_without_room, replicas_made, replicas_given_up, replicas_bad, replica_reads, extents_read_ahead, ahead_reads, members_failed, members_rebuilt, members_caught_up, members_replaced, spares_used, scrubs_ended, scrubs_found, scrubs_not_compared,
         blocks_allocated, blocks_freed, pages_unreadable, twin_checkpoints,
     }
 }

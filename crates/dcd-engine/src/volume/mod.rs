@@ -16,6 +16,7 @@
 //!
 //! A volume reads and writes whole lines of 4 KiB; that is its logical block.
 
+mod ahead;
 pub mod away;
 pub(crate) mod checksums;
 pub mod config;
@@ -172,16 +173,25 @@ struct IoUnderWay {
     started: Time,
 }
 
-/// An I/O of the engine, or of the path that moves extents.
+/// An I/O of the engine, or of a path that reads or writes whole extents.
 struct Upper {
-    /// `None`: of the latter.
-    id: Option<IoId>,
+    owner: UpperOwner,
     /// Of a read: filled piece by piece. Of a write: what is written.
     buffer: Option<Buffer>,
     /// Pieces that have not ended, and one while they are being started.
     pieces: u32,
     fua: bool,
     result: Result<(), IoError>,
+}
+
+/// Whose it is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum UpperOwner {
+    Engine(IoId),
+    /// The path that moves extents.
+    Move,
+    /// The one that reads them ahead.
+    Ahead,
 }
 
 /// Names an [`Upper`].
@@ -256,6 +266,7 @@ pub struct Volume {
     opening: Option<Box<open::Opening>>,
     migration: migrate::Migration,
     replicas: replicas::Replicas,
+    ahead: ahead::Ahead,
     more_pointers: Option<more_pointers::MorePointers>,
     growing: Option<Box<grow::Growing>>,
     last_growth: Option<GrowthStatus>,
@@ -349,6 +360,7 @@ impl Volume {
             opening: Some(Box::new(open::Opening::new(infos))),
             migration: migrate::Migration::default(),
             replicas: replicas::Replicas::default(),
+            ahead: ahead::Ahead::default(),
             more_pointers: None,
             growing: None,
             last_growth: None,
@@ -431,13 +443,20 @@ impl Volume {
         self.scrubs.note_asked(now);
         let id = UpperId(self.next_upper);
         self.next_upper += 1;
-        let mut upper =
-            Upper { id: Some(io.id), buffer: None, pieces: 1, fua: false, result: Ok(()) };
+        let mut upper = Upper {
+            owner: UpperOwner::Engine(io.id),
+            buffer: None,
+            pieces: 1,
+            fua: false,
+            result: Ok(()),
+        };
         match io.operation {
             IoOperation::Read { offset, buffer } => {
+                let length = buffer.len() as u64;
                 upper.buffer = Some(buffer);
                 self.uppers.insert(id, upper);
                 self.read(id, offset);
+                self.follow_pointers(offset, length);
                 self.piece_done(id, Ok(()));
             }
             IoOperation::Write { offset, data: IoData::Owned(buffer), fua } => {
@@ -569,6 +588,7 @@ impl Volume {
             // Last, because the others say what is to be written.
             moved |= self.advance_journal();
             moved |= self.end_uppers();
+            moved |= self.advance_following();
             if !moved {
                 break;
             }
@@ -696,12 +716,13 @@ impl Volume {
         self.scrubs.note_asked(self.now);
         for id in std::mem::take(&mut self.ended) {
             let upper = self.uppers.remove(&id).expect("it ends once");
-            let Upper { id, result, buffer, .. } = upper;
-            match id {
-                Some(id) => {
+            let Upper { owner, result, buffer, .. } = upper;
+            match owner {
+                UpperOwner::Engine(id) => {
                     self.outputs.push_back(VolumeOutput::Done(IoDone { id, result, buffer }));
                 }
-                None => self.migration_upper_ended(result, buffer),
+                UpperOwner::Move => self.migration_upper_ended(result, buffer),
+                UpperOwner::Ahead => self.read_ahead_ended(result, buffer),
             }
         }
         true

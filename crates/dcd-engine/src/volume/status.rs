@@ -46,6 +46,10 @@ pub struct VolumeCounters {
     pub replicas_bad: u64,
     /// Pieces of reads that replicas have served.
     pub replica_reads: u64,
+    /// Extents that were read because what was read points to them.
+    pub extents_read_ahead: u64,
+    /// Reads that these have served.
+    pub ahead_reads: u64,
     pub members_failed: u64,
     pub members_rebuilt: u64,
     /// Of them, those that got what they had missed, and no more.
@@ -290,6 +294,7 @@ impl Volume {
                 + self.pointers.memory_bytes()
                 + self.lost.memory_bytes()
                 + self.replicas.memory_bytes()
+                + self.ahead.memory_bytes()
                 + self.checkpoint.map.memory_bytes(),
             counters: self.counters,
             has_failed: self.journal.error.is_some(),

@@ -578,6 +578,7 @@ struct Summary {
     extents_moved: u64,
     replicas_made: u64,
     replica_reads: u64,
+    ahead_reads: u64,
     lines_redone: u64,
     lines_repaired: u64,
     lines_given_up: u64,
@@ -672,6 +673,7 @@ impl Summary {
             extents_moved: report.volume.extents_moved,
             replicas_made: report.volume.replicas_made,
             replica_reads: report.volume.replica_reads,
+            ahead_reads: report.volume.ahead_reads,
             lines_redone: report.volume.lines_redone,
             lines_repaired: report.volume.lines_repaired,
             lines_given_up: report.volume.lines_lost,
@@ -742,6 +744,7 @@ impl Summary {
         row("  extents moved", self.extents_moved);
         row("  replicas made", self.replicas_made);
         row("  reads of replicas", self.replica_reads);
+        row("  reads of what was read ahead", self.ahead_reads);
         row("  lines written again by starts", self.lines_redone);
         row("  lines repaired", self.lines_repaired);
         row("  lines given up, rightly", self.lines_given_up);

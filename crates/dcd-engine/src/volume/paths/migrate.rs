@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::super::checksums::LineSum;
 use super::super::extents::{Entry, ExtentIndex, Part, Place};
-use super::super::{Upper, UpperId, Volume};
+use super::super::{Upper, UpperId, UpperOwner, Volume};
 use super::journal::Then;
 use super::repair::PAUSE;
 use crate::buffer::Buffer;
@@ -184,15 +184,15 @@ impl Volume {
         self.writes.moving = Some(extent);
         self.migration.state = Some(State::Reading { extent, to, aim });
         let extent_bytes = self.header.config.extent_bytes;
-        let id = self.own_upper(Buffer::zeroed(extent_bytes as usize), false);
-        self.read(id, u64::from(extent.0) * extent_bytes);
+        let id = self.own_upper(UpperOwner::Move, Buffer::zeroed(extent_bytes as usize), false);
+        self.read_past_memory(id, u64::from(extent.0) * extent_bytes);
         self.piece_done(id, Ok(()));
     }
 
-    fn own_upper(&mut self, buffer: Buffer, fua: bool) -> UpperId {
+    pub(super) fn own_upper(&mut self, owner: UpperOwner, buffer: Buffer, fua: bool) -> UpperId {
         let id = UpperId(self.next_upper);
         self.next_upper += 1;
-        let upper = Upper { id: None, buffer: Some(buffer), pieces: 1, fua, result: Ok(()) };
+        let upper = Upper { owner, buffer: Some(buffer), pieces: 1, fua, result: Ok(()) };
         self.uppers.insert(id, upper);
         id
     }
@@ -213,7 +213,7 @@ impl Volume {
                         State::WritingReplica { extent, to, sums }
                     }
                 });
-                let id = self.own_upper(buffer, aim == Aim::Move);
+                let id = self.own_upper(UpperOwner::Move, buffer, aim == Aim::Move);
                 self.write_whole_extent(id, extent, to);
                 self.piece_done(id, Ok(()));
             }

@@ -3,6 +3,7 @@
 pub(super) mod believe;
 pub(super) mod checkpoint;
 pub(super) mod flush;
+mod follow;
 mod fragmented;
 pub(super) mod grow;
 pub(super) mod job;

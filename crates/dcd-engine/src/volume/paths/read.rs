@@ -53,19 +53,32 @@ pub(in crate::volume) struct Piece {
 }
 
 impl Volume {
+    /// What was read ahead comes from memory (follow.rs), the rest from the members.
     pub(in crate::volume) fn read(&mut self, upper: UpperId, offset: u64) {
+        self.read_extents(upper, offset, true);
+    }
+
+    /// All from the members.
+    pub(super) fn read_past_memory(&mut self, upper: UpperId, offset: u64) {
+        self.read_extents(upper, offset, false);
+    }
+
+    fn read_extents(&mut self, upper: UpperId, offset: u64, may_be_ahead: bool) {
         let length = self.uppers[&upper].buffer.as_ref().expect("of a read").len() as u64;
         let extent_bytes = self.header.config.extent_bytes;
         let mut at = offset;
         while at < offset + length {
             let extent = self.extent_of(at);
             let end = ((at / extent_bytes + 1) * extent_bytes).min(offset + length);
-            let in_buffer = (at - offset) as usize;
-            match self.replica_of(extent) {
-                Some(replica) => self.read_replica(upper, extent, replica, at..end, in_buffer),
-                None => self.read_in_place(upper, extent, at..end, in_buffer),
-            }
+            let (range, in_buffer) = (at..end, (at - offset) as usize);
             at = end;
+            if may_be_ahead && self.read_from_memory(upper, extent, &range, in_buffer) {
+                continue;
+            }
+            match self.replica_of(extent) {
+                Some(replica) => self.read_replica(upper, extent, replica, range, in_buffer),
+                None => self.read_in_place(upper, extent, range, in_buffer),
+            }
         }
     }
 

@@ -133,6 +133,7 @@ impl Volume {
                 change: change(at, end - at),
             };
             let extent = self.extent_of(at);
+            self.ahead.changed(extent);
             self.change_comes(extent);
             self.uppers.get_mut(&upper).expect("under way").pieces += 1;
             self.writes.waiting.entry(extent).or_default().push_back(part);
