@@ -19,7 +19,7 @@
 use super::super::checksums::{Checksums, LineSum};
 use super::super::extents::{ExtentIndex, Place};
 use super::super::placement::RaidLevel;
-use super::super::raid::SetLine;
+use super::super::raid::{Location, SetLine};
 use super::super::{Purpose, UpperId, Volume};
 use super::job::ChunkKey;
 use super::sums::Sums;
@@ -41,8 +41,9 @@ pub(in crate::volume) struct Piece {
     pub(in crate::volume) set: u8,
     /// The extent that the lines belong to has this place while they are read.
     place: Place,
-    /// It is a copy of this extent, and this is not its own place.
-    replica_of: Option<ExtentIndex>,
+    extent: ExtentIndex,
+    /// It is a copy of the extent, and this is not its own place.
+    is_replica: bool,
     stripe: u64,
     row: u32,
     column: u32,
@@ -83,7 +84,7 @@ impl Volume {
     }
 
     /// From its own place, if it has one.
-    pub(super) fn read_in_place(
+    fn read_in_place(
         &mut self,
         upper: UpperId,
         extent: ExtentIndex,
@@ -113,7 +114,7 @@ impl Volume {
         let first = range.start % extent_bytes / LINE_SIZE;
         let lines = (range.end - range.start) / LINE_SIZE;
         let first = SetLine(replica.first_line(extent_bytes).0 + first);
-        self.read_lines(upper, replica, Some(extent), first, lines, offset);
+        self.read_lines(upper, replica, (extent, true), first, lines, offset);
     }
 
     fn put_zeroes(&mut self, upper: UpperId, range: std::ops::Range<usize>) {
@@ -155,7 +156,7 @@ impl Volume {
                     upper.result = Err(IoError::Failed);
                 }
                 Known::OnMembers => {
-                    self.read_lines(upper, place, None, SetLine(base + line), lines, at);
+                    self.read_lines(upper, place, (extent, false), SetLine(base + line), lines, at);
                 }
             }
             line += lines;
@@ -166,7 +167,7 @@ impl Volume {
         &mut self,
         upper: UpperId,
         place: Place,
-        replica_of: Option<ExtentIndex>,
+        (extent, is_replica): (ExtentIndex, bool),
         first: SetLine,
         lines: u64,
         offset: usize,
@@ -180,7 +181,8 @@ impl Volume {
             let piece = Piece {
                 set,
                 place,
-                replica_of,
+                extent,
+                is_replica,
                 stripe: at.stripe,
                 row: at.unit,
                 column: at.line_in_unit,
@@ -223,10 +225,8 @@ impl Volume {
         // Who is late is not asked where the others can tell.
         let is_asked_late =
             place.is_some_and(|place| self.members.get(layout.member(place)).is_late);
-        if let Some(extent) = piece.replica_of
-            && (is_asked_late || place.is_none())
-        {
-            return self.replica_read(piece, extent, Err(IoError::Gone), None);
+        if piece.is_replica && (is_asked_late || place.is_none()) {
+            return self.replica_read(piece, Err(IoError::Gone), None);
         }
         if is_asked_late && layout.level() == RaidLevel::Raid5 {
             return self.read_under_lock(piece);
@@ -234,7 +234,7 @@ impl Volume {
         let Some(place) = place else {
             return match layout.level() {
                 // Nobody else has it.
-                RaidLevel::Raid0 => self.end_piece(&piece, Err(IoError::Gone)),
+                RaidLevel::Raid0 => self.piece_read(piece, Err(IoError::Gone), None),
                 RaidLevel::Raid1 | RaidLevel::Raid5 => self.read_under_lock(piece),
             };
         };
@@ -251,17 +251,43 @@ impl Volume {
         result: Result<(), IoError>,
         buffer: Option<Buffer>,
     ) {
-        if let Some(extent) = piece.replica_of {
-            return self.replica_read(piece, extent, result, buffer);
+        if piece.is_replica {
+            return self.replica_read(piece, result, buffer);
         }
         let is_raid0 = self.layout(piece.set).level() == RaidLevel::Raid0;
         let buffer = match (result, buffer) {
             (Ok(()), Some(buffer)) if is_raid0 || self.has_sums(&piece, buffer.bytes()) => buffer,
+            // Its lines are elsewhere by now, or nowhere: what this disk does not give is no loss.
+            (Err(_), _) if is_raid0 && self.has_left(&piece) => {
+                self.read_in_place_of(&piece);
+                return self.end_piece(&piece, Ok(()));
+            }
             (Err(error), _) if is_raid0 => return self.end_piece(&piece, Err(error)),
             _ => return self.read_under_lock(piece),
         };
         self.put(piece, 0, buffer.bytes());
         self.end_piece(&piece, Ok(()));
+    }
+
+    /// Whether the extent of a piece has another place by now, or none.
+    fn has_left(&self, piece: &Piece) -> bool {
+        self.extents.get(piece.extent).place != Some(piece.place)
+    }
+
+    /// Line of its extent that a piece begins with.
+    pub(super) fn first_line_of(&self, piece: &Piece) -> u64 {
+        let Piece { set, stripe, row, column, .. } = *piece;
+        let location = Location { stripe, unit: row, line_in_unit: column };
+        let line = self.layout(set).line_of(location);
+        line.0 - piece.place.first_line(self.header.config.extent_bytes).0
+    }
+
+    /// The lines of a piece, from where they are now.
+    pub(super) fn read_in_place_of(&mut self, piece: &Piece) {
+        let first = self.first_line_of(piece) * LINE_SIZE;
+        let start = u64::from(piece.extent.0) * self.header.config.extent_bytes + first;
+        let range = start..start + u64::from(piece.lines) * LINE_SIZE;
+        self.read_in_place(piece.upper, piece.extent, range, piece.buffer_offset);
     }
 
     fn has_sums(&self, piece: &Piece, bytes: &[u8]) -> bool {
@@ -329,12 +355,8 @@ impl Piece {
         self.place
     }
 
-    pub(super) fn upper(&self) -> UpperId {
-        self.upper
-    }
-
-    pub(super) fn buffer_offset(&self) -> usize {
-        self.buffer_offset
+    pub(super) fn extent(&self) -> ExtentIndex {
+        self.extent
     }
 
     pub(super) fn columns(&self) -> std::ops::Range<u32> {

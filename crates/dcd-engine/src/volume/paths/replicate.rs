@@ -14,13 +14,10 @@
 //! volume grows, they are given up and none is made. An eighth of a set is left to what has its
 //! place there, and more of them go when that is used.
 
-use std::ops::Range;
-
 use super::super::Volume;
 use super::super::attributes::Attributes;
 use super::super::checksums::LineSum;
 use super::super::extents::{ExtentIndex, Place};
-use super::super::raid::Location;
 use super::read::Piece;
 use super::repair::PAUSE;
 use crate::buffer::Buffer;
@@ -151,11 +148,10 @@ impl Volume {
     pub(super) fn replica_read(
         &mut self,
         piece: Piece,
-        extent: ExtentIndex,
         result: Result<(), IoError>,
         buffer: Option<Buffer>,
     ) {
-        let first = self.first_line_of(&piece);
+        let (extent, first) = (piece.extent(), self.first_line_of(&piece));
         let buffer = buffer.filter(|buffer| {
             let lines = buffer.bytes().chunks(LINE_SIZE as usize).map(LineSum::of);
             result.is_ok() && self.replicas.is_right(extent, piece.place(), first as usize, lines)
@@ -170,26 +166,8 @@ impl Volume {
             let place = self.replicas.changed(self.now, extent);
             self.give_replica_up(place);
         }
-        self.read_own_place(&piece, extent, first);
+        self.read_in_place_of(&piece);
         self.end_piece(&piece, Ok(()));
-    }
-
-    /// Line of its extent that a piece of a replica begins with.
-    fn first_line_of(&self, piece: &Piece) -> u64 {
-        let location = Location {
-            stripe: piece.stripe(),
-            unit: piece.row(),
-            line_in_unit: piece.columns().start,
-        };
-        let line = self.layout(piece.place().set).line_of(location);
-        line.0 - piece.place().first_line(self.header.config.extent_bytes).0
-    }
-
-    fn read_own_place(&mut self, piece: &Piece, extent: ExtentIndex, first: u64) {
-        let start = u64::from(extent.0) * self.header.config.extent_bytes + first * LINE_SIZE;
-        let lines = piece.columns().len() as u64;
-        let range: Range<u64> = start..start + lines * LINE_SIZE;
-        self.read_in_place(piece.upper(), extent, range, piece.buffer_offset());
     }
 
     pub(in crate::volume) fn replicas_wake_up(&self) -> Option<Time> {
