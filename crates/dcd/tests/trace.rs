@@ -384,32 +384,60 @@ fn a_name_that_is_no_text_is_told_as_well_as_it_can_be() {
     }
 }
 
-/// Half a trace would look like a whole one; also when its input is a pipe that says nothing.
-#[test]
-fn a_conversion_that_is_cancelled_leaves_nothing() {
+/// A conversion whose input is a pipe that says no more after the trace above, when it has begun.
+fn stuck(folder: &Folder, verb: &str, out: &str) -> std::process::Child {
     use std::io::Write;
-    let folder = Folder::new();
     let mut child = std::process::Command::new(env!("CARGO_BIN_EXE_dcd"))
-        .args(["trace", "convert", "/dev/stdin", "out.csv", "--format", "csv"])
+        .args(["trace", verb, "/dev/stdin", out, "--format", "csv"])
         .current_dir(folder.path(""))
         .stdin(std::process::Stdio::piped())
         .stderr(std::process::Stdio::piped())
         .spawn()
         .unwrap();
     child.stdin.as_mut().unwrap().write_all(CSV.as_bytes()).unwrap();
+    let has_begun = || [out, &format!("{out}.part")].iter().any(|it| folder.path(it).exists());
     for _ in 0..2000 {
-        if folder.path("out.csv").exists() {
+        if has_begun() {
             break;
         }
         std::thread::sleep(std::time::Duration::from_millis(5));
     }
-    let pid = rustix::process::Pid::from_child(&child);
-    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
-    // The pipe is still open: it is the signal that ends it.
-    let _pipe = child.stdin.take();
-    let outcome = common::Outcome::of("trace convert", child.wait_with_output().unwrap());
-    outcome.fails(7, "out.csv: cancelled before its end", "again");
-    assert!(!folder.path("out.csv").exists());
+    assert!(has_begun(), "{verb} makes no {out}");
+    child
+}
+
+/// Half a trace would look like a whole one; also when its input is a pipe that says nothing.
+#[test]
+fn a_conversion_that_is_cancelled_leaves_nothing() {
+    let folder = Folder::new();
+    for (verb, out) in [("convert", "out.csv"), ("split", "out")] {
+        let mut child = stuck(&folder, verb, out);
+        let pid = rustix::process::Pid::from_child(&child);
+        rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+        // The pipe is still open: it is the signal that ends it.
+        let _pipe = child.stdin.take();
+        let outcome = common::Outcome::of("trace", child.wait_with_output().unwrap());
+        outcome.fails(7, &format!("{out}: cancelled before its end"), "again");
+        assert_eq!(std::fs::read_dir(folder.path("")).unwrap().count(), 0, "{verb} leaves {out}");
+    }
     folder.dcd("trace generate uniform,requests=10 whole.csv").ok();
-    assert!(folder.path("whole.csv").exists());
+    assert!(folder.path("whole.csv").exists() && !folder.path("whole.csv.part").exists());
+}
+
+/// Nobody could take it away then, but it has not the name of a whole one.
+#[test]
+fn a_trace_whose_maker_is_killed_has_not_its_name() {
+    let folder = folder_with(&[("t.csv", CSV)]);
+    for (verb, out) in [("convert", "out.csv"), ("split", "out")] {
+        let mut child = stuck(&folder, verb, out);
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(!folder.path(out).exists(), "{verb} leaves half of {out}");
+        let part = format!("{out}.part");
+        assert!(folder.path(&part).exists());
+        // It may be the only copy of something, as anything else that is there.
+        let again = folder.dcd(&format!("trace {verb} t.csv {out}"));
+        again.fails(1, &format!("cannot create {part}: File exists"), "nothing is overwritten");
+        assert!(folder.path(&part).exists() && !folder.path(out).exists());
+    }
 }

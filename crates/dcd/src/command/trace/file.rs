@@ -1,6 +1,7 @@
-//! A trace that is being written: a new file, which goes again if it does not come to its end; or
-//! the standard output.
+//! A trace that is being written: a new file, which has its name only when it is whole, and goes
+//! again if it does not come to its end; or the standard output.
 
+#[cfg(feature = "parquet")]
 use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::os::fd::AsFd;
@@ -19,13 +20,14 @@ use rustix::io::Errno;
 
 use crate::error::CommandError;
 use crate::error::lab::LabError;
+use crate::new_file::{make_part_of_file, part_is_whole, part_of};
 use crate::stdout::stdout_error;
 
 /// A trace that is being written.
 pub struct TraceFile {
     path: PathBuf,
-    /// It is to be removed if it does not come to its end: a file that was made here.
-    is_removed: bool,
+    /// It is a file that was made here: it gets its name at its end, or is removed.
+    is_part: bool,
     /// None when it has come to its end.
     writer: Option<Writer>,
 }
@@ -64,7 +66,6 @@ impl SignalGuard {
                 [PollFd::new(&received, PollFlags::IN), PollFd::new(&theirs, PollFlags::IN)];
             while poll(&mut events, None) == Err(Errno::INTR) {}
             if events[0].revents().contains(PollFlags::IN) {
-                // Half a trace would look like a whole one.
                 remove(&path);
                 let error = CommandError::Lab(LabError::TraceCancelled { path });
                 error.report();
@@ -95,7 +96,7 @@ impl TraceFile {
     /// Makes the file: Parquet if its name ends so, else CSV. `-` is the standard output.
     pub fn create(path: &Path) -> Result<TraceFile, CommandError> {
         if is_standard(path) {
-            let trace = TraceFile { path: path.to_owned(), is_removed: false, writer: None };
+            let trace = TraceFile { path: path.to_owned(), is_part: false, writer: None };
             return trace.with_csv(Box::new(std::io::stdout()));
         }
         let is_parquet = path.extension().is_some_and(|extension| extension == "parquet");
@@ -103,9 +104,9 @@ impl TraceFile {
             return Err(CommandError::Lab(LabError::NoParquet { path: path.to_owned() }));
         }
         // What is there is not overwritten: it may be the only copy of a recording.
-        let file = File::create_new(path).map_err(CommandError::file("create", path))?;
+        let file = make_part_of_file(path)?;
         // From here on the file goes when this does.
-        let trace = TraceFile { path: path.to_owned(), is_removed: true, writer: None };
+        let trace = TraceFile { path: path.to_owned(), is_part: true, writer: None };
         #[cfg(feature = "parquet")]
         if is_parquet {
             return trace.with_parquet(file);
@@ -140,7 +141,7 @@ impl TraceFile {
     pub fn create_guarded(path: &Path) -> Result<(TraceFile, SignalGuard), CommandError> {
         let remove = |path: &Path| {
             if !is_standard(path) {
-                let _ = std::fs::remove_file(path);
+                let _ = std::fs::remove_file(part_of(path));
             }
         };
         SignalGuard::over(path, remove, || TraceFile::create(path))
@@ -174,7 +175,10 @@ impl TraceFile {
             }
         };
         finished?;
-        self.is_removed = false;
+        if self.is_part {
+            part_is_whole(&self.path)?;
+            self.is_part = false;
+        }
         Ok(())
     }
 
@@ -189,9 +193,8 @@ impl TraceFile {
 
 impl Drop for TraceFile {
     fn drop(&mut self) {
-        if self.is_removed {
-            // Half a trace would look like a whole one.
-            let _ = std::fs::remove_file(&self.path);
+        if self.is_part {
+            let _ = std::fs::remove_file(part_of(&self.path));
         }
     }
 }

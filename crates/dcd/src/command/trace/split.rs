@@ -14,6 +14,7 @@ use super::file::SignalGuard;
 use super::for_each_request;
 use crate::error::CommandError;
 use crate::error::lab::LabError;
+use crate::new_file::{make_part, part_is_whole, part_of};
 use crate::output::{Align, Paint, Table, count};
 use crate::stdout::{print, print_json};
 
@@ -23,7 +24,8 @@ const OPEN_MAX: usize = 256;
 
 type OneDisk = CsvWriter<BufWriter<File>>;
 
-/// A directory with a trace for each disk. It goes again if it does not come to its end.
+/// A directory with a trace for each disk. It has its name only when all of them are whole, and goes
+/// again if it does not come to its end.
 struct Split {
     directory: PathBuf,
     open: BTreeMap<u32, OneDisk>,
@@ -41,7 +43,7 @@ pub fn run(
     if is_standard(directory) {
         return Err(CommandError::Lab(LabError::SplitToOutput));
     }
-    let remove = |directory: &Path| drop(std::fs::remove_dir_all(directory));
+    let remove = |directory: &Path| drop(std::fs::remove_dir_all(part_of(directory)));
     let (mut split, _guard) = SignalGuard::over(directory, remove, || Split::create(directory))?;
     let reader = for_each_request(path, input, "splitting", |_, request| split.write(request))?;
     if split.requests.is_empty() {
@@ -83,8 +85,7 @@ fn file_name(device: u32) -> String {
 impl Split {
     /// What is there is not overwritten, and what was made here can be taken away whole.
     fn create(directory: &Path) -> Result<Split, CommandError> {
-        let made = DirBuilder::new().create(directory);
-        made.map_err(CommandError::file("create", directory))?;
+        make_part(directory, |part| DirBuilder::new().create(part))?;
         let directory = directory.to_owned();
         Ok(Split { directory, open: BTreeMap::new(), requests: BTreeMap::new(), is_whole: false })
     }
@@ -105,7 +106,7 @@ impl Split {
 
     /// New, or where it ended.
     fn open(&self, device: u32) -> Result<OneDisk, CommandError> {
-        let path = self.directory.join(file_name(device));
+        let path = part_of(&self.directory).join(file_name(device));
         let was_there = self.requests.contains_key(&device);
         let mut options = OpenOptions::new();
         match was_there {
@@ -129,20 +130,20 @@ impl Split {
 
     fn finish(mut self) -> Result<BTreeMap<u32, u64>, CommandError> {
         self.close_all()?;
+        part_is_whole(&self.directory)?;
         self.is_whole = true;
         Ok(std::mem::take(&mut self.requests))
     }
 
     fn failed(&self, device: u32, source: std::io::Error) -> CommandError {
-        CommandError::file("write", &self.directory.join(file_name(device)))(source)
+        CommandError::file("write", &part_of(&self.directory).join(file_name(device)))(source)
     }
 }
 
 impl Drop for Split {
     fn drop(&mut self) {
         if !self.is_whole {
-            // Half a trace would look like a whole one.
-            let _ = std::fs::remove_dir_all(&self.directory);
+            let _ = std::fs::remove_dir_all(part_of(&self.directory));
         }
     }
 }
