@@ -3,7 +3,7 @@
 mod harness;
 
 use harness::nbd::Client;
-use harness::{Daemon, Folder, Site, Value, until};
+use harness::{Daemon, Folder, Site, Value, missing_rights, skipped, until};
 use rustix::process::{Signal, kill_process};
 
 const VOLUME: u64 = 8 << 20;
@@ -164,6 +164,44 @@ fn one_without_a_control_socket_was_not_killed() {
     let [cache] = found.as_slice() else { panic!("{found:?}") };
     assert!(cache["state"] == "unknown" && cache["problem"].is_null(), "{cache}");
     assert!(cache["cache"].is_string() && cache["process"] == daemon.pid().as_raw_nonzero().get());
+    daemon.stop();
+}
+
+/// It is healthy, and who may not open its socket hears whose it is.
+#[test]
+fn one_of_another_user_does_not_hang() {
+    use std::os::unix::process::CommandExt;
+    const NOBODY: u32 = 65534;
+    let dcd = || std::process::Command::new(env!("CARGO_BIN_EXE_dcd"));
+    let runs = |output: &std::process::Output| output.status.success();
+    if missing_rights("root").is_some()
+        || !dcd().arg("--version").uid(NOBODY).output().is_ok_and(|it| runs(&it))
+    {
+        return skipped("one_of_another_user_does_not_hang", "user 65534 cannot run dcd here");
+    }
+    let site = empty();
+    let daemon = make(&site, "list-h");
+    daemon.stop();
+    let control = site.path("list-h-ctl").canonicalize().unwrap_or(site.path("list-h-ctl"));
+    let daemon = site.start_line(&format!(
+        "serve --cache-disk list-h-c --data-disk list-h-d --nbd unix:list-h-sock --control {} {LAZY}",
+        control.display()
+    ));
+    let daemon = daemon.ready();
+    let list = |flag: &[&str]| {
+        let mut command = dcd();
+        command.arg("list").args(flag).env("DCD_STATE_DIRECTORY", "");
+        let output = command.uid(NOBODY).gid(NOBODY).output().unwrap();
+        assert!(runs(&output), "{output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let told: Value = serde_json::from_str(&list(&["--json"])).unwrap();
+    let is_it = |cache: &&Value| cache["control"].as_str() == control.to_str();
+    let cache = told["caches"].as_array().unwrap().iter().find(is_it).unwrap();
+    let words = |field: &str| cache[field].as_str().unwrap();
+    assert!(words("problem").contains("belongs to another user"), "{cache}");
+    assert_eq!(words("what_to_do"), "use sudo, or the user of the daemon");
+    assert!(list(&[]).contains("list-h-ctl (another user's)"));
     daemon.stop();
 }
 

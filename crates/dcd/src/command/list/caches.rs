@@ -37,6 +37,9 @@ pub(super) struct Cache {
     pub(super) problem: Option<String>,
     /// What to do about it.
     pub(super) what_to_do: Option<String>,
+    /// It is nothing for this user to ask.
+    #[serde(skip)]
+    is_of_others: bool,
 }
 
 /// How a cache is.
@@ -111,6 +114,7 @@ fn served(daemon: &Listed) -> Cache {
     let (problem, what_to_do) = match report {
         Some(report) => trouble_of(report, daemon.control.as_deref()).unzip(),
         None if daemon.control.is_none() => (None, None),
+        None if daemon.refusal.is_some() => daemon.refusal.clone().unzip(),
         None => (
             Some("the daemon does not answer".into()),
             Some(format!("is it stopped, or does a disk hang? ps {}; dmesg", daemon.process)),
@@ -129,6 +133,7 @@ fn served(daemon: &Listed) -> Cache {
         frontends: daemon.frontends.clone(),
         problem,
         what_to_do,
+        is_of_others: daemon.refusal.is_some(),
     }
 }
 
@@ -249,6 +254,7 @@ fn recorded(uuid: String, record: &PairRecord, user: Option<u32>) -> Option<Cach
         frontends: Vec::new(),
         problem,
         what_to_do,
+        is_of_others: false,
     })
 }
 
@@ -279,6 +285,7 @@ pub(super) fn describe(caches: &[Cache], paint: Paint) -> String {
     for cache in caches {
         let control = match &cache.control {
             Some(path) if cache.state == State::Served => path.display().to_string(),
+            Some(path) if cache.is_of_others => format!("{} (another user's)", path.display()),
             Some(path) => format!("{} (no answer)", path.display()),
             None => "-".into(),
         };

@@ -8,13 +8,14 @@ mod caches;
 mod forget;
 
 use std::fs;
+use std::io::ErrorKind;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 use std::time::Duration;
 
 use clap::Args;
-use dcd_daemon::control::client::{ControlClient, for_people};
+use dcd_daemon::control::client::{ControlClient, ControlError, for_people};
 use dcd_daemon::device::device_spec::DeviceSpec;
 use dcd_daemon::device::shares::{Place, directory_at, parts_locked, whole_name};
 use dcd_daemon::memory::files::{MemoryFate, MemoryFile, memory_files};
@@ -92,6 +93,9 @@ struct Listed {
     memory: Option<String>,
     #[serde(skip)]
     report: Option<StatusReport>,
+    /// Why it cannot be asked, and what to do about it, if that is not its fault.
+    #[serde(skip)]
+    refusal: Option<(String, String)>,
 }
 
 pub fn run(arguments: &ListArguments) -> Result<(), CommandError> {
@@ -290,7 +294,11 @@ fn all_processes() -> impl Iterator<Item = Process> {
 
 fn listed(process: Process) -> Listed {
     let control = control_of(&process);
-    let report = control.as_deref().and_then(ask);
+    let (report, refusal) = match control.as_deref().map(ask) {
+        Some(Ok(report)) => (Some(report), None),
+        Some(Err(error)) => (None, error.as_ref().and_then(refusal_of)),
+        None => (None, None),
+    };
     let flag = |name| value_of(&process.words, name);
     let mut listed = Listed {
         process: process.id,
@@ -302,6 +310,7 @@ fn listed(process: Process) -> Listed {
         control,
         memory: None,
         report: report.map(|report| for_people(&report)),
+        refusal,
     };
     if let Some(report) = listed.report.clone() {
         listed.memory = Some(report.memory.path).filter(|path| !path.is_empty());
@@ -348,16 +357,31 @@ fn values_of(words: &[String], name: &str) -> impl Iterator<Item = String> {
     })
 }
 
-/// What it says of itself, if it answers in time.
-fn ask(control: &Path) -> Option<StatusReport> {
+/// What it says of itself, if it answers in time. Without an error it did not.
+fn ask(control: &Path) -> Result<StatusReport, Option<ControlError>> {
     let (sender, answer) = mpsc::channel();
     let control = control.to_owned();
     // One that hangs ends with this program.
     std::thread::spawn(move || {
         let report = ControlClient::connect(&control).and_then(|mut client| client.status());
-        let _ = sender.send(report.ok());
+        let _ = sender.send(report);
     });
-    answer.recv_timeout(PATIENCE).ok().flatten()
+    match answer.recv_timeout(PATIENCE) {
+        Ok(report) => report.map_err(Some),
+        Err(_) => Err(None),
+    }
+}
+
+/// What is wrong, and what to do, where a daemon may be healthy and not be asked by this user.
+fn refusal_of(error: &ControlError) -> Option<(String, String)> {
+    let problem = match error {
+        ControlError::Connect { source, .. } if source.kind() == ErrorKind::PermissionDenied => {
+            "the daemon belongs to another user, and its control socket cannot be opened".into()
+        }
+        ControlError::Stranger { .. } => error.to_string(),
+        _ => return None,
+    };
+    Some((problem, error.hint().unwrap_or_default()))
 }
 
 #[cfg(test)]
