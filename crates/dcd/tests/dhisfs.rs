@@ -100,6 +100,11 @@ fn what_was_synced_survives_kill_9() {
     let made = folder.dcd(&format!("dhisfs mkfs {sockets}")).ok();
     assert!(made.contains("78.1 MiB"), "{made}");
     folder.dcd(&format!("dhisfs mkfs {sockets}")).fails(1, "in use", "--force");
+    // The kernel would take it, and answer everything with EIO.
+    std::fs::write(folder.path("file"), "x").unwrap();
+    let mount = folder.dcd(&format!("dhisfs mount {sockets} file"));
+    mount.fails(1, "cannot mount on file: Not a directory", "give a directory");
+    assert_eq!(std::fs::read(folder.path("file")).unwrap(), b"x");
     let rules = folder.path("rules.toml");
     std::fs::write(&rules, "[[rule]]\nmatch = [\"*.o\"]\nset = \"temporary\"\n").unwrap();
     let rules = format!("--rules {}", rules.display());

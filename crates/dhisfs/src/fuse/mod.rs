@@ -76,6 +76,7 @@ impl FuseError {
                 io::ErrorKind::NotFound => {
                     "the directory must exist, and /dev/fuse or fusermount3".into()
                 }
+                io::ErrorKind::NotADirectory => "give a directory that exists".into(),
                 io::ErrorKind::NotConnected => "unmount what is there: `fusermount3 -u`".into(),
                 _ => "use sudo, or install fusermount3".into(),
             }),
@@ -104,6 +105,10 @@ pub fn mount<D: BlockDevice + 'static>(
 ) -> Result<MountHandle<D>, FuseError> {
     let failed = |source| FuseError::Mount { directory: directory.to_owned(), source };
     clear_stale(directory);
+    // The kernel takes a file, too, and everything there ends in EIO.
+    if std::fs::metadata(directory).is_ok_and(|it| !it.is_dir()) {
+        return Err(failed(io::Error::from_raw_os_error(libc::ENOTDIR)));
+    }
     let shared = Arc::new(Shared::new(file_system, connections));
     let committer =
         Committer::start(Arc::clone(&shared), options.commit_interval).map_err(failed)?;
