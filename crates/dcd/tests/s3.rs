@@ -810,10 +810,17 @@ fn what_is_no_store_is_refused() {
     let mut bytes = fs::read(&data).unwrap();
     bytes[100] ^= 1;
     fs::write(&data, bytes).unwrap();
-    it.refused(&format!("store check {}", it.store), &["data/"]);
+    let finds_damage = || {
+        let check = it.site.dcd(&format!("store check {}", it.store));
+        assert_eq!(check.code, Some(4), "{}", check.stderr);
+        assert!(check.stderr.contains(": 1 problem: "), "{}", check.stderr);
+        assert!(check.stderr.contains("data/"), "{}", check.stderr);
+        assert!(check.stderr.contains("hint: restore these objects"), "{}", check.stderr);
+    };
+    finds_damage();
     it.refused(&format!("store copy {} --to image", it.store), &["data/", "damaged"]);
     fs::remove_file(&data).unwrap();
-    it.refused(&format!("store check {}", it.store), &["data/"]);
+    finds_damage();
     fs::write(it.site.path("bucket/volume"), "{}").unwrap();
     it.refused(&format!("store info {}", it.store), &["volume"]);
 }

@@ -264,14 +264,7 @@ fn check(store: &StoreName, snapshot: Option<&SnapshotName>) -> Result<(), Comma
     if problems.is_empty() {
         return print_done("ok\n");
     }
-    let problem = format!("{store}: {} problems: {}", problems.len(), problems.join("; "));
-    let hint = "restore these objects from versions of the bucket; what the log has is newer";
-    Err(failed(StoreFailure {
-        problem,
-        hint: Some(hint.into()),
-        is_silence: false,
-        is_lost: false,
-    }))
+    Err(CommandError::StoreDamage { store: store.to_string(), problems })
 }
 
 fn failed(failure: StoreFailure) -> CommandError {

@@ -51,6 +51,10 @@ impl CommandError {
         match self {
             #[cfg(feature = "s3")]
             CommandError::Store(failure) => failure.hint.clone(),
+            #[cfg(feature = "s3")]
+            CommandError::StoreDamage { .. } => Some(
+                "restore these objects from versions of the bucket; what the log has is newer".into(),
+            ),
             CommandError::OnlyForStores => {
                 Some("leave them out: the data-disk has a size of its own, and its cache is named by --cache-disk".into())
             }

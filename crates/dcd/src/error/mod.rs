@@ -51,7 +51,7 @@ pub mod exit_code {
     pub const COMMAND_LINE: u8 = 2;
     /// The reader of stdout went away.
     pub const READER_CLOSED: u8 = 3;
-    /// `check` found damage; `drain` or `detach` could not bring home what is damaged.
+    /// A `check` found damage; `drain` or `detach` could not bring home what is damaged.
     pub const DAMAGE: u8 = 4;
     /// `dhisfs fsck` has mended everything that was damaged. As of fsck(8).
     pub const MENDED: u8 = 1;
@@ -112,6 +112,15 @@ pub enum CommandError {
     #[cfg(feature = "s3")]
     #[error("{0}")]
     Store(dcd_daemon::device::network::StoreFailure),
+    /// Something in an object store is not as it was written.
+    #[cfg(feature = "s3")]
+    #[error("{store}: {}: {}", count(problems.len() as u64, "problem"), problems.join("; "))]
+    StoreDamage {
+        /// Its name.
+        store: String,
+        /// What is wrong.
+        problems: Vec<String>,
+    },
     /// What an object store alone can do.
     #[error("--size and --take-over are for a data-disk in an object store")]
     OnlyForStores,
@@ -870,6 +879,8 @@ impl CommandError {
             | CommandError::Lost { .. }
             | CommandError::Control(ControlError::Lost { .. })
             | CommandError::Serve(ServeError::NotDetached { .. }) => exit_code::DAMAGE,
+            #[cfg(feature = "s3")]
+            CommandError::StoreDamage { .. } => exit_code::DAMAGE,
             CommandError::ModeGivenUp { .. }
             | CommandError::Control(ControlError::Stuck { .. })
             | CommandError::Serve(ServeError::Stuck { .. }) => exit_code::STUCK,
