@@ -1,5 +1,6 @@
 //! The bucket: opening it, whether it keeps its word, and its errors in words.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -25,6 +26,8 @@ pub struct Bucket {
     name: String,
     /// On a server: what is in one of this name is copied there.
     pub(crate) on_server: Option<String>,
+    /// Where it is, in the place of a prefix.
+    directory: Option<PathBuf>,
     prefix: Path,
     pub(crate) store: Arc<dyn ObjectStore>,
     pub(crate) last_trouble: LastTrouble,
@@ -59,7 +62,9 @@ impl Bucket {
                 };
                 std::fs::read_dir(path).map_err(missing)?;
                 let store = LocalFileSystem::new_with_prefix(path).map_err(open_failed)?;
-                Ok(Bucket::of(words.clone(), Path::default(), Arc::new(store.with_fsync(true))))
+                let store = Arc::new(store.with_fsync(true));
+                let directory = path.canonicalize().ok();
+                Ok(Bucket { directory, ..Bucket::of(words.clone(), Path::default(), store) })
             }
             StoreName::Bucket { bucket, prefix } => {
                 let has_plain_endpoint =
@@ -99,6 +104,7 @@ impl Bucket {
         Bucket {
             name,
             on_server: None,
+            directory: None,
             prefix,
             store,
             last_trouble: LastTrouble::default(),
@@ -340,6 +346,57 @@ impl Bucket {
         self.put_data(object, bytes).await
     }
 
+    /// Whether a store begins with this object, of whichever format it is. What a key for one
+    /// prefix may not look at is not known.
+    async fn is_store(&self, volume: &Path) -> Result<bool, StoreFailure> {
+        let found = match self.store.get(volume).await {
+            Ok(found) => found.bytes().await,
+            Err(error) => Err(error),
+        };
+        match found {
+            Ok(bytes) => Ok(serde_json::from_slice::<Volume>(&bytes).is_ok()),
+            Err(
+                Error::NotFound { .. }
+                | Error::PermissionDenied { .. }
+                | Error::Unauthenticated { .. },
+            ) => Ok(false),
+            Err(error) => Err(self.trouble("read", volume.as_ref(), &error)),
+        }
+    }
+
+    /// The store within whose prefix it would be.
+    async fn store_around(&self) -> Result<Option<String>, StoreFailure> {
+        for above in self.directory.iter().flat_map(|directory| directory.ancestors().skip(1)) {
+            let volume = above.join("volume");
+            // No pipe of that name is waited for.
+            let bytes = volume.is_file().then(|| std::fs::read(volume).ok()).flatten();
+            if bytes.is_some_and(|bytes| serde_json::from_slice::<Volume>(&bytes).is_ok()) {
+                return Ok(Some(format!("s3+file://{}", above.display())));
+            }
+        }
+        // Nobody's prefix is empty.
+        let prefix = self.prefix.as_ref();
+        for (end, _) in prefix.match_indices('/') {
+            let above = &prefix[..end];
+            if self.is_store(&Path::from(format!("{above}/volume"))).await? {
+                let bucket = self.on_server.as_ref().map(|bucket| format!("s3://{bucket}/"));
+                return Ok(Some(format!("{}{above}", bucket.unwrap_or_default())));
+            }
+        }
+        Ok(None)
+    }
+
+    /// That no new store is made within another. One that is there is taken as it is.
+    async fn is_in_no_other(&self) -> Result<(), StoreFailure> {
+        match self.store_around().await? {
+            Some(around) if !self.is_store(&self.path("volume")).await? => Err(failure(
+                format!("{}: it would be within the store {around}", self.name),
+                OWN_PREFIX_HINT,
+            )),
+            _ => Ok(()),
+        }
+    }
+
     async fn create_as(
         &self,
         size_bytes: u64,
@@ -353,11 +410,12 @@ impl Bucket {
                 "give such a --size",
             ));
         }
+        self.is_in_no_other().await?;
         self.probe(nonce).await?;
         let list_failed = |error| self.trouble("list", "", &error);
         let prefix = (!self.prefix.as_ref().is_empty()).then_some(&self.prefix);
         let mut there = self.store.list(prefix);
-        let mut strange = None;
+        let (mut strange, mut inner) = (None, None);
         let mut is_store = false;
         while let Some(meta) = there.next().await {
             let meta = meta.map_err(list_failed)?;
@@ -367,9 +425,17 @@ impl Bucket {
             }
             // Of somebody who tries the server at this moment, or has died doing so.
             let is_probe = meta.location.filename().is_some_and(|name| name.starts_with("probe-"));
-            if !is_probe {
+            if meta.location.filename() == Some("volume") && self.is_store(&meta.location).await? {
+                inner.get_or_insert(meta.location);
+            } else if !is_probe {
                 strange.get_or_insert(meta.location);
             }
+        }
+        if let (Some(inner), false) = (&inner, is_store) {
+            return Err(failure(
+                format!("{}: another store is below it: {inner} is its beginning", self.name),
+                OWN_PREFIX_HINT,
+            ));
         }
         if let (Some(strange), false) = (&strange, is_store) {
             return Err(failure(
@@ -416,6 +482,11 @@ impl Bucket {
     }
 }
 
+/// What is below the prefix of a store belongs to that: who deletes it, or gives a key for it alone,
+/// means all of it.
+const OWN_PREFIX_HINT: &str =
+    "choose a prefix that is not within that of another store, nor around it; nothing was changed";
+
 /// All that an error knows, on one line and not too long.
 pub(crate) fn error_words(error: &dyn std::error::Error) -> String {
     let mut words = error.to_string();
@@ -433,5 +504,37 @@ pub(crate) fn error_words(error: &dyn std::error::Error) -> String {
     match clean.char_indices().nth(400) {
         Some((at, _)) => format!("{}...", &clean[..at]),
         None => clean,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use object_store::memory::InMemory;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn no_store_is_made_within_another_nor_around_it() {
+        let server: Arc<dyn ObjectStore> = Arc::new(InMemory::new());
+        let bucket = |prefix: &str| {
+            Bucket::of(format!("s3://b/{prefix}"), Path::from(prefix), Arc::clone(&server))
+        };
+        let objects = async || server.list(None).count().await;
+        assert!(bucket("a/vol").create(8192, "one").await.unwrap());
+        let before = objects().await;
+        for (prefix, wanted) in [
+            ("a/vol/sub", "s3://b/a/vol/sub: it would be within the store a/vol"),
+            ("a/vol/sub/deep", "s3://b/a/vol/sub/deep: it would be within the store a/vol"),
+            ("a", "s3://b/a: another store is below it: a/vol/volume is its beginning"),
+        ] {
+            let refused = bucket(prefix).create(8192, "two").await.unwrap_err();
+            assert_eq!(refused.problem, wanted);
+            assert_eq!(objects().await, before, "{prefix} was written");
+        }
+        // Beside it there is room, and what was made within one is there.
+        assert!(bucket("a/vol2").create(8192, "two").await.unwrap());
+        let volume = server.get(&Path::from("a/vol/volume")).await.unwrap().bytes().await.unwrap();
+        server.put(&Path::from("a/vol2/sub/volume"), volume.into()).await.unwrap();
+        assert!(!bucket("a/vol2/sub").create(8192, "three").await.unwrap());
     }
 }

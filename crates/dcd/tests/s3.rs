@@ -825,6 +825,37 @@ fn what_is_no_store_is_refused() {
     it.refused(&format!("store info {}", it.store), &["volume"]);
 }
 
+/// What is below the prefix of a store belongs to that.
+fn no_store_lies_within_another(it: &InStore) {
+    it.create("--size 4M");
+    let make = |store: &str| {
+        format!("create --cache-disk c2 --cache-size 5M --size 4M --data-disk {store}")
+    };
+    let inner = format!("{}/inner", it.store);
+    it.refused(&make(&inner), &[&format!("within the store {}", it.store), "prefix"]);
+    it.refused(&format!("store clone {} {inner}", it.store), &["within the store"]);
+    it.refused(&format!("store info {inner}"), &["object volume"]);
+    assert!(!it.site.path("c2").exists());
+    it.refused(&make(it.store.rsplit_once('/').unwrap().0), &["another store is below it"]);
+    it.site.dcd(&make(&format!("{}-beside", it.store))).ok();
+}
+
+#[test]
+fn no_store_lies_within_another_in_a_directory() {
+    let mut it = InStore::in_directory();
+    fs::create_dir_all(it.site.path("bucket/vol/inner")).unwrap();
+    fs::create_dir(it.site.path("bucket/vol-beside")).unwrap();
+    it.store += "/vol";
+    no_store_lies_within_another(&it);
+}
+
+#[test]
+fn no_store_lies_within_another_in_a_bucket() {
+    if let Some(it) = InStore::in_bucket("no_store_lies_within_another_in_a_bucket") {
+        no_store_lies_within_another(&it);
+    }
+}
+
 #[test]
 fn a_server_that_refuses_is_told_of() {
     let Some(mut it) = InStore::in_bucket("a_server_that_refuses_is_told_of") else { return };
