@@ -173,7 +173,7 @@ impl Requests {
                 ));
             }
             if offset_bytes.checked_add(size_bytes).is_none() {
-                return Err(refused("len", "the request ends beyond 2^64"));
+                return Err(refused("len", "the request ends at or beyond 2^64"));
             }
             if flags[row] & !Flags::ALL.0 != 0 {
                 return Err(refused(

@@ -111,8 +111,12 @@ pub fn copy(
         };
         failure(format!("{}: {error}", to.display()), hint)
     };
+    let is_there = || {
+        // In the words of the system, as elsewhere.
+        file_failed(rustix::io::Errno::EXIST.into())
+    };
     if to.try_exists().map_err(file_failed)? {
-        return Err(file_failed(std::io::ErrorKind::AlreadyExists.into()));
+        return Err(is_there());
     }
     // A part of it is no disk, and is not called like one, also if this is killed.
     let part = to.with_added_extension("part");
@@ -139,7 +143,7 @@ pub fn copy(
     });
     let done = copied.and_then(|copied| match to.try_exists() {
         Ok(false) => std::fs::rename(&part, to).map(|()| copied).map_err(file_failed),
-        _ => Err(file_failed(std::io::ErrorKind::AlreadyExists.into())),
+        _ => Err(is_there()),
     });
     if done.is_err() {
         let _ = std::fs::remove_file(&part);

@@ -78,7 +78,11 @@ fn help(text: &clap::Error) -> ExitCode {
     // Not `Error::exit`: it ends with 0 also when nobody could read it.
     match text.print() {
         Ok(()) => ExitCode::SUCCESS,
-        Err(_) => ExitCode::from(error::exit_code::READER_CLOSED),
+        Err(error) => {
+            let error = stdout::stdout_error(error);
+            error.report();
+            ExitCode::from(error.exit_code())
+        }
     }
 }
 

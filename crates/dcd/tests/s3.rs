@@ -819,6 +819,7 @@ fn what_is_no_store_is_refused() {
     };
     finds_damage();
     it.refused(&format!("store copy {} --to image", it.store), &["data/", "damaged"]);
+    it.refused(&format!("store copy {} --to c", it.store), &["c: File exists", "not there yet"]);
     fs::remove_file(&data).unwrap();
     finds_damage();
     fs::write(it.site.path("bucket/volume"), "{}").unwrap();

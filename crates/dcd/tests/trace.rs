@@ -298,6 +298,28 @@ fn a_trace_is_simulated_on_a_disk() {
     assert!(folder.dcd("simulate --trace t.csv --disk sata-ssd").ok().contains("reads, response"));
 }
 
+/// A full disk is no wrong word, nor a reader that has gone.
+#[test]
+fn an_output_that_takes_nothing_is_told_of() {
+    let folder = folder_with(&[("t.csv", CSV)]);
+    for line in [
+        "trace summary t.csv",
+        "trace summary t.csv --json",
+        "trace convert t.csv -",
+        "--version",
+        "trace --help",
+    ] {
+        let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_dcd"));
+        command.args(line.split(' ')).current_dir(folder.path("")).stdout(full);
+        let outcome = common::Outcome::of(line, command.output().unwrap());
+        match line.ends_with("--json") {
+            true => assert!(outcome.stderr.contains("make room where the output goes")),
+            false => outcome.fails(1, "cannot write the output: No space left", "make room where"),
+        }
+    }
+}
+
 #[test]
 fn what_is_wrong_is_told_where() {
     let folder = folder_with(&[("t.csv", CSV), ("t.spc", SPC), ("odd", "hello\n"), ("empty", "")]);
@@ -332,6 +354,13 @@ fn what_is_wrong_is_told_where() {
         1,
         "beyond.csv:3:5: address: 512 bytes at 999999999999",
         "larger disks",
+    );
+    let last = format!("t_us,op,off,len\n0,R,{},512\n", u64::MAX - 511);
+    std::fs::write(folder.path("last.csv"), last).unwrap();
+    folder.dcd("trace summary last.csv").fails(
+        1,
+        "512 bytes at 18446744073709551104 end at or",
+        "",
     );
     folder.dcd("simulate --trace t.csv --disk hp-2200a --stretch 0").fails(2, "above 0", "");
     folder.dcd("simulate --trace t.csv --disk hp-2200a --stretch 2 --closed-loop").fails(

@@ -223,7 +223,7 @@ impl Blktrace {
         let offset_bytes = sector.checked_mul(512);
         let offset_bytes = offset_bytes.filter(|at| at.checked_add(size_bytes).is_some());
         let Some(offset_bytes) = offset_bytes else {
-            let problem = format!("{size_bytes} bytes at sector {sector} end beyond 2^64");
+            let problem = format!("{size_bytes} bytes at sector {sector} end at or beyond 2^64");
             return Err(self.problem(input, 16, "sector", problem));
         };
         if size_bytes > SIZE_BYTES_MAX && operation != Operation::Discard {

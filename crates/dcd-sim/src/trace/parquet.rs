@@ -61,7 +61,7 @@ mod with {
         };
         let Row { offset_bytes, size_bytes, .. } = *row;
         if offset_bytes.checked_add(size_bytes).is_none() {
-            let problem = format!("{size_bytes} bytes at {offset_bytes} end beyond 2^64");
+            let problem = format!("{size_bytes} bytes at {offset_bytes} end at or beyond 2^64");
             return wrong("address", problem);
         }
         if size_bytes > SIZE_BYTES_MAX && operation != Operation::Discard {

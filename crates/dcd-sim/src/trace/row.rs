@@ -168,7 +168,7 @@ impl<'a> Row<'a> {
     ) -> Result<Request, TraceError> {
         let Range { field, offset_bytes, size_bytes } = *range;
         if offset_bytes.checked_add(size_bytes).is_none() {
-            let problem = format!("{size_bytes} bytes at {offset_bytes} end beyond 2^64");
+            let problem = format!("{size_bytes} bytes at {offset_bytes} end at or beyond 2^64");
             return Err(self.problem(field, "address", problem));
         }
         if size_bytes > SIZE_BYTES_MAX && operation != Operation::Discard {

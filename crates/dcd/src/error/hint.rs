@@ -31,6 +31,7 @@ impl CommandError {
             CommandError::Token(error) => Some(error.hint()),
             CommandError::NvramSettings(error) => Some(error.hint()),
             CommandError::File { action, source, .. } => file_hint(action, source),
+            CommandError::Output { source } => Some(output_hint(source).into()),
             CommandError::Geometry(error) => geometry_hint(error),
             CommandError::Pair(problem) => Some(problem.hint("--force")),
             CommandError::Dhisfs(error) => error.hint(),
@@ -389,6 +390,17 @@ fn file_hint(action: &str, error: &std::io::Error) -> Option<String> {
         _ => return None,
     };
     Some(hint.into())
+}
+
+/// What to do when nothing can be written to stdout.
+fn output_hint(error: &std::io::Error) -> &'static str {
+    use std::io::ErrorKind;
+    match error.kind() {
+        ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::FileTooLarge => {
+            "make room where the output goes (df), or send it elsewhere"
+        }
+        _ => "send the output elsewhere",
+    }
 }
 
 fn geometry_hint(error: &GeometryError) -> Option<String> {
