@@ -86,7 +86,8 @@ pub struct FuzzArguments {
     #[arg(long, conflicts_with_all = ["faults", "exhaustive"])]
     pub sweep: bool,
     /// Random runs on a volume of several members that fail, vanish, come back old and rot: raid0,
-    /// raid1, raid5, tiered, which has a set of each, or classes, with slow and fast devices.
+    /// raid1, raid5, tiered, which has a set of each, classes, with slow and fast
+    /// devices, or replicas, with hot data that is read from fast ones, too.
     #[arg(long, value_name = "KIND", value_parser = parse_volume_kind)]
     #[arg(conflicts_with_all = ["faults", "pairs", "exhaustive", "sweep"])]
     pub volume: Option<VolumeKind>,
