@@ -11,7 +11,9 @@ use dcd_engine::legs::LegsParts;
 use dcd_engine::units::{BLOCK_SIZE, LINE_SIZE, LegIndex, MemberIndex};
 use dcd_engine::volume::format::area::VolumeArea;
 use dcd_engine::volume::format::header::{VOLUME_HEADER_BYTES, VolumeHeader};
-use dcd_engine::volume::format::label::{DiskTag, LABEL_OFFSETS, MEMBER_LABEL_BYTES, MemberLabel};
+use dcd_engine::volume::format::label::{
+    DiskTag, LABEL_OFFSETS, MEMBER_LABEL_BYTES, MemberLabel, Standing,
+};
 use dcd_engine::volume::format::page::PAGE_BYTES;
 use dcd_engine::volume::format::root::MemberState;
 use dcd_engine::volume::members::MemberInfo;
@@ -329,7 +331,8 @@ impl Machine {
         let new = NewDisk { bytes: disk.len() as u64, tag: DiskTag(tag), accept_damage };
         let engine = self.running.engine.as_mut().expect("an engine runs");
         let slot = engine.replace_member(member, new)?;
-        // One that may still be asked for something is kept.
+        // One that may still be asked for something is kept, and so is one that may be what counts:
+        // in its place another disk may be given by mistake, or none.
         let running = &self.running;
         let Wreck { others, let_go, .. } = &mut self.state;
         others.retain(|other| {
@@ -341,7 +344,9 @@ impl Machine {
             };
             let is_of_others =
                 other.is_spare || other.member != member || is_let_go(&other.disk, let_go);
-            is_of_others || other.slot.is_some_and(is_asked)
+            let label = label_of(|at, bytes| other.disk.peek(at, bytes));
+            let may_count = label.is_some_and(|label| label.standing == Standing::Member);
+            is_of_others || may_count || other.slot.is_some_and(is_asked)
         });
         let slot_of_new = Some(slot.0);
         let lost = self.sets.raid0_lines(member).filter(|_| accept_damage).collect();

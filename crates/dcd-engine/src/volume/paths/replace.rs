@@ -348,6 +348,11 @@ impl Volume {
             .is_some_and(|it| matches!(it.stage, Stage::Labelling { .. } | Stage::LabelFlush))
     }
 
+    /// Whether it becomes the member, and may be it already.
+    pub(super) fn is_new_disk_being_recorded(&self) -> bool {
+        self.replacement.as_ref().is_some_and(|it| it.stage == Stage::Recording)
+    }
+
     /// Whether an end has to wait for it.
     pub(super) fn is_replacing(&self) -> bool {
         self.replacement.as_ref().is_some_and(|it| it.stage != Stage::Unknown)

@@ -694,6 +694,7 @@ impl Volume {
             || self.is_rebuilt_label_under_way()
             || self.is_new_disk_labelled();
         let is_closing = self.is_closing();
+        let is_recording = self.is_new_disk_being_recorded();
         let wanted = Twin::holders_wanted(&self.header.config);
         let candidates = self.twin_candidates();
         let twin = self.twin();
@@ -720,6 +721,15 @@ impl Volume {
             return false;
         }
         let (says, generation) = (twin.whole, twin.generation + 1);
+        // A record that names another disk for a member is on its way to those that have the twin.
+        // A crash may leave one of the new labels, on the disk that goes, and the record on the new
+        // holder alone: an import would read the one and refuse that disk, and with the other disk,
+        // whose labels do not name the holder, refuse that. One that fails is told at once: the
+        // record waits for it.
+        let only_adds = twin.told.without(says).is_none();
+        if only_adds && is_recording {
+            return false;
+        }
         let twin_label = twin.label(says, generation);
         let members: Vec<MemberIndex> = self.present_members();
         let left = members.len() as u32;
