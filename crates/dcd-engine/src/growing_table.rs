@@ -13,7 +13,7 @@ const CHUNK: usize = 1 << 18;
 
 /// Bytes from which on [`untouched_zeroes`] are memory of their own.
 const UNTOUCHED_FROM_BYTES: usize = 16 << 10;
-/// So much is, with any allocator that is known.
+/// So much is, with the allocators that are known, at the beginning of a process.
 const UNTOUCHED_BYTES: usize = 256 << 10;
 
 /// So many zeroes. What has some pages is asked for as so large a piece that it is memory that

@@ -6,7 +6,9 @@ mod bench;
 use bench::*;
 use dcd_engine::units::LINE_SIZE;
 use dcd_engine::volume::placement::RaidLevel;
-use dcd_engine::{Device, Duration, Lba, Operation, RequestError, RequestId, VolumeRequest};
+use dcd_engine::{
+    Buffer, Device, Duration, Lba, LbaRange, Operation, RequestError, RequestId, VolumeRequest,
+};
 
 /// Blocks behind a root, each of which is written; every second one is freed by [`free`].
 fn allocated(bench: &mut Bench, count: usize) -> Vec<(Lba, Lba)> {
@@ -111,4 +113,28 @@ fn an_end_does_not_wait_for_discards_without_room() {
     bench.until_idle();
     // Nothing is a root: all but what was written last.
     assert_eq!(bench.volume().status().extents_mapped, 1);
+}
+
+/// Its entry is what the journal has, and the place that it has left is free all the same.
+#[test]
+fn what_is_written_and_zeroed_before_a_flush_leaves_no_place_behind() {
+    let mut bench = Bench::new(raid5());
+    bench.bypass_threshold_bytes = LINE_SIZE;
+    bench.open(false);
+    const BYTES: u64 = 32 * (16 << 10);
+    let range = LbaRange::new(0, BYTES / 512);
+    for _ in 0..3 {
+        // Past the log, and with places that no flush has told of.
+        for start in (0..BYTES).step_by(16 << 10) {
+            let data = Buffer::copy_of(&vec![5; 16 << 10]);
+            let start = Lba(start / 512);
+            assert_eq!(bench.ask(Operation::Write { start, data }).0, Ok(()));
+        }
+        assert!(bench.volume().status().sets[0].room.used > 16);
+        assert_eq!(bench.ask(Operation::WriteZeroes { range, may_unmap: true }).0, Ok(()));
+        bench.drain();
+        bench.until_idle();
+    }
+    let status = bench.volume().status();
+    assert_eq!((status.sets[0].room.used, status.extents_mapped), (0, 0));
 }

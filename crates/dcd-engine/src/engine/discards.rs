@@ -115,7 +115,9 @@ impl Engine {
     /// will not.
     pub(super) fn cancel_waiting_drain(&mut self, drain: RequestId) {
         let waiting = self.discards.waiting.len();
-        self.discards.waiting.retain(|(_, request)| request.id != drain);
+        self.discards.waiting.retain(|(_, request)| {
+            request.id != drain || !matches!(request.operation, Operation::Drain)
+        });
         let was_waiting = self.discards.waiting.len() < waiting;
         let behind = self.behind_commits.get_mut(&drain);
         let behind = behind.filter(|it| matches!(it, BehindCommit::CarryOut(Operation::Drain)));
@@ -127,7 +129,7 @@ impl Engine {
 
     /// `made`: so many discards were acknowledged before.
     fn carry_out_with_discards(&mut self, made: u64, request: Request) {
-        if self.close.is_some() {
+        if self.close.is_some() && !matches!(request.operation, Operation::Flush) {
             // An end has come meanwhile.
             return self.reply(request.id, Err(RequestError::ShuttingDown), None);
         }

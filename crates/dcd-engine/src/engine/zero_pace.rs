@@ -11,7 +11,7 @@ use crate::units::{Duration, LINE_SIZE};
 
 /// What is asked for first: 256 KiB.
 const START_LINES: u64 = 64;
-/// As long as a round takes no longer than this, it is not made smaller than [`START_LINES`]: what
+/// As long as a round takes no longer than this, or a quarter of `io_timeout`, it is not made smaller than [`START_LINES`]: what
 /// is left is what a round takes whatever is in it, a flush above all, and a thousand rounds take
 /// it a thousand times.
 const ROUND_MAX: Duration = Duration::from_secs(8);
@@ -36,13 +36,20 @@ impl ZeroPace {
     }
 
     /// So many lines, all that were on their way together, took so long.
-    fn took(&mut self, lines: u64, took: Duration, target: Duration, lines_max: u64) {
+    fn took(
+        &mut self,
+        lines: u64,
+        took: Duration,
+        target: Duration,
+        round_max: Duration,
+        lines_max: u64,
+    ) {
         let is_full = lines > self.lines / 2;
-        if took <= ROUND_MAX && self.lines < START_LINES {
+        if took <= round_max && self.lines < START_LINES {
             self.lines = if is_full { (self.lines * 2).min(START_LINES) } else { self.lines };
         } else if took > target {
             let by_speed = u128::from(lines) * u128::from(target.0) / u128::from(took.0);
-            let fewest = if took <= ROUND_MAX { START_LINES } else { 1 };
+            let fewest = if took <= round_max { START_LINES } else { 1 };
             self.lines = (by_speed as u64).min(self.lines / 2).max(fewest);
         } else if took.0 <= target.0 / 4 && is_full {
             self.lines *= 2;
@@ -80,7 +87,8 @@ impl Engine {
     /// So many lines have been zeroed, and flushed if they were to be, in so long.
     pub(super) fn zeroing_took(&mut self, lines: u64, took: Duration) {
         let (target, most) = (self.zero_target(), self.zero_lines_sudden());
-        self.zero_pace.took(lines, took, target, most);
+        let round_max = ROUND_MAX.min(Duration(self.config.io_timeout.0 / 4));
+        self.zero_pace.took(lines, took, target, round_max, most);
     }
 
     /// Zeroing was given up after its time was over.
@@ -110,7 +118,7 @@ mod tests {
         while left > 0 {
             let piece = pace.lines.min(left);
             let took = Duration(piece * 1_000_000_000 / speed);
-            pace.took(piece, took, TARGET, MOST);
+            pace.took(piece, took, TARGET, ROUND_MAX, MOST);
             (left, longest, pieces) = (left - piece, longest.max(took), pieces + 1);
         }
         (longest, pieces)
@@ -139,7 +147,7 @@ mod tests {
                 let (mut pace, mut left, mut rounds) = (ZeroPace::new(), 6000, 0);
                 while left > 0 {
                     let lines = pace.lines.min(left);
-                    pace.took(lines, Duration(cost.0 + lines * 1_000_000), target, MOST);
+                    pace.took(lines, Duration(cost.0 + lines * 1_000_000), target, ROUND_MAX, MOST);
                     (left, rounds) = (left - lines, rounds + 1);
                 }
                 assert!(rounds < 100, "{rounds} rounds of {cost:?}, {target:?}");
@@ -147,7 +155,8 @@ mod tests {
         }
         // One that shrank because it was given up is as before soon.
         let mut pace = ZeroPace { lines: 1 };
-        (0..10).for_each(|_| pace.took(pace.lines, Duration::from_secs(2), TARGET, MOST));
+        (0..10)
+            .for_each(|_| pace.took(pace.lines, Duration::from_secs(2), TARGET, ROUND_MAX, MOST));
         assert_eq!(pace.lines, START_LINES);
     }
 
@@ -163,7 +172,7 @@ mod tests {
         assert_eq!(pace.lines, 1);
         // A piece that was smaller than it could have been says nothing about larger ones.
         pace.lines = 64;
-        pace.took(32, Duration(1), TARGET, MOST);
+        pace.took(32, Duration(1), TARGET, ROUND_MAX, MOST);
         assert_eq!(pace.lines, 64);
     }
 }

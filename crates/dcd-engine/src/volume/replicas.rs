@@ -152,10 +152,15 @@ impl Replicas {
         if self.given_up == GIVEN_UP_AT_ONCE_MAX {
             return None;
         }
-        let mut sets = self.on_sets.iter().filter(|(of, _)| set.is_none_or(|set| set == **of));
-        let extent = sets.find_map(|(_, extents)| extents.last().copied())?;
+        let extent = self.last(set)?;
         self.given_up += 1;
         Some(extent)
+    }
+
+    /// The last of a set, or of any.
+    pub(super) fn last(&self, set: Option<u8>) -> Option<ExtentIndex> {
+        let mut sets = self.on_sets.iter().filter(|(of, _)| set.is_none_or(|set| set == **of));
+        sets.find_map(|(_, extents)| extents.last().copied())
     }
 
     /// Memory taken.

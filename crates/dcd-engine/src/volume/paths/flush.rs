@@ -83,8 +83,10 @@ impl Volume {
         // was told.
         // What the journal has already is not written again: of a block that was freed it has the
         // place until its zeroes are durable, and thousands may be on their way.
+        // One that has left a place is: that place is free when the journal says so.
         let is_known = |extent: &ExtentIndex, known: u64, place: Option<Place>| {
             !self.queued_extents.contains_key(extent)
+                && !self.left_places.contains_key(extent)
                 && self.packed_for_journal(*extent, place) == known
         };
         let wanted = self.uncommitted_extents.iter();

@@ -230,11 +230,15 @@ impl Volume {
             }
             // What cannot be read stays, with its errors; what cannot be written has its old place.
             (
-                State::Reading { to, .. }
-                | State::Writing { to, .. }
-                | State::WritingReplica { to, .. },
+                State::Reading { extent, to, aim: Aim::Replica }
+                | State::WritingReplica { extent, to, .. },
                 ..,
             ) => {
+                self.give_place_back(to);
+                self.replica_failed(extent);
+                self.end_move();
+            }
+            (State::Reading { to, .. } | State::Writing { to, .. }, ..) => {
                 self.give_place_back(to);
                 self.counters.moves_failed += 1;
                 self.end_move();

@@ -10,8 +10,8 @@
 //!    from the extent's own place, and the replica is given up.
 //! 4. A change of the extent gives it up before the change begins; it is made anew later.
 //! ```
-//! Replicas are for days on which all is well: while a member is away, replaced or rebuilt, or the
-//! volume grows, they are given up and none is made. An eighth of a set is left to what has its
+//! Replicas are for days on which all is well: while a member is away, replaced or rebuilt, lines of
+//! RAID 0 are lost, or the volume grows, they are given up and none is made. An eighth of a set is left to what has its
 //! place there, and more of them go when that is used.
 
 use super::super::Volume;
@@ -27,7 +27,10 @@ use crate::units::{LINE_SIZE, Time};
 impl Volume {
     /// Notes an extent that should have a replica, or should have none.
     pub(in crate::volume) fn look_at_replica(&mut self, extent: ExtentIndex) {
-        if self.is_to_be_replicated(extent) {
+        // A volume that has grown may have its region for temporary data there by now.
+        let place = self.replicas.place(extent);
+        let is_in_region = place.is_some_and(|place| self.extents.is_temporary(place));
+        if self.is_to_be_replicated(extent) && !is_in_region {
             self.replicas.want(extent);
         } else {
             let place = self.replicas.forget(extent);
@@ -59,10 +62,16 @@ impl Volume {
 
     /// One makes room for what has no place at all.
     pub(super) fn give_a_replica_up(&mut self) -> bool {
-        let Some(extent) = self.replicas.next_to_go(None) else { return false };
+        let Some(extent) = self.replicas.last(None) else { return false };
+        self.make_room_of(extent);
+        true
+    }
+
+    /// It is made anew when there is room, and all is well.
+    fn make_room_of(&mut self, extent: ExtentIndex) {
         let place = self.replicas.forget(extent);
         self.give_replica_up(place);
-        true
+        self.replicas.want(extent);
     }
 
     fn all_is_well(&self) -> bool {
@@ -70,7 +79,6 @@ impl Volume {
             && self.lost.count() == 0
             && self.replacement.is_none()
             && self.growing.is_none()
-            && !self.repair.is_under_way()
     }
 
     /// The next extent that is to be copied, and where to.
@@ -108,6 +116,11 @@ impl Volume {
         self.counters.replicas_made += 1;
     }
 
+    /// It could not be read, or written: tried again later.
+    pub(super) fn replica_failed(&mut self, extent: ExtentIndex) {
+        self.replicas.rest(self.now, extent);
+    }
+
     /// Gives up what has to make room, or is of no use now.
     pub(in crate::volume) fn advance_replicas(&mut self) -> bool {
         if self.replicas.is_unused() {
@@ -117,26 +130,21 @@ impl Volume {
             self.look_at_replica(extent);
         }
         let mut moved = false;
-        while let Some((extent, is_well)) = self.next_to_go() {
-            let place = self.replicas.forget(extent);
-            self.give_replica_up(place);
-            if !is_well {
-                // It is made anew when all is well.
-                self.replicas.want(extent);
-            }
+        while let Some(extent) = self.next_to_go() {
+            self.make_room_of(extent);
             moved = true;
         }
         moved
     }
 
-    /// The next replica that has to go, and whether it makes room for others.
-    fn next_to_go(&mut self) -> Option<(ExtentIndex, bool)> {
+    /// The next replica that has to go.
+    fn next_to_go(&mut self) -> Option<ExtentIndex> {
         if !self.all_is_well() {
-            return self.replicas.next_to_go(None).map(|extent| (extent, false));
+            return self.replicas.next_to_go(None);
         }
         let replicas = &self.replicas;
         let set = self.extents.crowded_by_replicas().find(|set| replicas.on_set(*set) > 0)?;
-        self.replicas.next_to_go(Some(set)).map(|extent| (extent, true))
+        self.replicas.next_to_go(Some(set))
     }
 
     /// Where reads of an extent go, if not to its own place.

@@ -325,6 +325,8 @@ impl Volume {
     /// Nothing is there any more.
     pub(super) fn give_place_back(&mut self, place: Place) {
         self.place_changed(place, false);
+        // What nobody can read there is no loss any more.
+        self.note_readable(self.lines_of_place(place));
         self.extents.free(place);
     }
 
