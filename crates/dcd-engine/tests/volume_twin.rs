@@ -249,6 +249,7 @@ fn what_was_flushed_is_there_at_any_moment() {
                 scrub_every: Duration(0),
                 spare_after: Duration(0),
                 volume_memory_bytes: bench.volume_memory_bytes,
+                zero_ranges_max: bench.zero_ranges_max,
                 bad_cache: 0..0,
                 calendar: None,
                 held: None,
