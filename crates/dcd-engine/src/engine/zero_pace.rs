@@ -11,10 +11,6 @@ use crate::units::{Duration, LINE_SIZE};
 
 /// What is asked for first: 256 KiB.
 const START_LINES: u64 = 64;
-/// As long as a round takes no longer than this, or a quarter of `io_timeout`, it is not made smaller than [`START_LINES`]: what
-/// is left is what a round takes whatever is in it, a flush above all, and a thousand rounds take
-/// it a thousand times.
-const ROUND_MAX: Duration = Duration::from_secs(8);
 /// The longest piece that any disk is asked for, by `io_timeout`: one that suddenly must write, and
 /// writes no slower than this, does it in time.
 const BYTES_PER_SECOND_SUDDEN: u64 = 20 << 20;
@@ -36,22 +32,11 @@ impl ZeroPace {
     }
 
     /// So many lines, all that were on their way together, took so long.
-    fn took(
-        &mut self,
-        lines: u64,
-        took: Duration,
-        target: Duration,
-        round_max: Duration,
-        lines_max: u64,
-    ) {
-        let is_full = lines > self.lines / 2;
-        if took <= round_max && self.lines < START_LINES {
-            self.lines = if is_full { (self.lines * 2).min(START_LINES) } else { self.lines };
-        } else if took > target {
+    fn took(&mut self, lines: u64, took: Duration, target: Duration, lines_max: u64) {
+        if took > target {
             let by_speed = u128::from(lines) * u128::from(target.0) / u128::from(took.0);
-            let fewest = if took <= round_max { START_LINES } else { 1 };
-            self.lines = (by_speed as u64).min(self.lines / 2).max(fewest);
-        } else if took.0 <= target.0 / 4 && is_full {
+            self.lines = (by_speed as u64).min(self.lines / 2);
+        } else if took.0 <= target.0 / 4 && lines > self.lines / 2 {
             self.lines *= 2;
         }
         self.lines = self.lines.clamp(1, lines_max);
@@ -87,8 +72,7 @@ impl Engine {
     /// So many lines have been zeroed, and flushed if they were to be, in so long.
     pub(super) fn zeroing_took(&mut self, lines: u64, took: Duration) {
         let (target, most) = (self.zero_target(), self.zero_lines_sudden());
-        let round_max = ROUND_MAX.min(Duration(self.config.io_timeout.0 / 4));
-        self.zero_pace.took(lines, took, target, round_max, most);
+        self.zero_pace.took(lines, took, target, most);
     }
 
     /// Zeroing was given up after its time was over.
@@ -118,7 +102,7 @@ mod tests {
         while left > 0 {
             let piece = pace.lines.min(left);
             let took = Duration(piece * 1_000_000_000 / speed);
-            pace.took(piece, took, TARGET, ROUND_MAX, MOST);
+            pace.took(piece, took, TARGET, MOST);
             (left, longest, pieces) = (left - piece, longest.max(took), pieces + 1);
         }
         (longest, pieces)
@@ -139,40 +123,18 @@ mod tests {
         assert!(pieces < 120, "{pieces}");
     }
 
-    /// What a round takes whatever is in it: with a line in each, thousands would take hours.
     #[test]
-    fn a_round_that_costs_much_by_itself_is_no_reason_for_small_ones() {
-        for cost in [Duration::from_millis(300), Duration::from_secs(5)] {
-            for target in [TARGET, TARGET_BESIDE_READS] {
-                let (mut pace, mut left, mut rounds) = (ZeroPace::new(), 6000, 0);
-                while left > 0 {
-                    let lines = pace.lines.min(left);
-                    pace.took(lines, Duration(cost.0 + lines * 1_000_000), target, ROUND_MAX, MOST);
-                    (left, rounds) = (left - lines, rounds + 1);
-                }
-                assert!(rounds < 100, "{rounds} rounds of {cost:?}, {target:?}");
-            }
-        }
-        // One that shrank because it was given up is as before soon.
-        let mut pace = ZeroPace { lines: 1 };
-        (0..10)
-            .for_each(|_| pace.took(pace.lines, Duration::from_secs(2), TARGET, ROUND_MAX, MOST));
-        assert_eq!(pace.lines, START_LINES);
-    }
-
-    #[test]
-    fn however_slow_the_disk_a_round_ends() {
+    fn however_slow_the_disk_a_piece_is_one_line_at_least() {
         let mut pace = ZeroPace::new();
-        let (longest, pieces) = zero(&mut pace, 1000, 1);
-        assert!(pieces > 50, "{pieces}");
-        assert!(longest <= Duration::from_secs(START_LINES), "{longest:?}");
+        let (_, pieces) = zero(&mut pace, 100, 1);
+        assert!(pieces > 20, "{pieces}");
         for _ in 0..20 {
             pace.gave_up();
         }
         assert_eq!(pace.lines, 1);
         // A piece that was smaller than it could have been says nothing about larger ones.
         pace.lines = 64;
-        pace.took(32, Duration(1), TARGET, ROUND_MAX, MOST);
+        pace.took(32, Duration(1), TARGET, MOST);
         assert_eq!(pace.lines, 64);
     }
 }
