@@ -115,7 +115,7 @@ fn an_end_does_not_wait_for_discards_without_room() {
     assert_eq!(bench.volume().status().extents_mapped, 1);
 }
 
-/// Its entry is what the journal has, and the place that it has left is free all the same.
+/// Also where its entry is what the journal has, the place that it has left is free.
 #[test]
 fn what_is_written_and_zeroed_before_a_flush_leaves_no_place_behind() {
     let mut bench = Bench::new(raid5());

@@ -79,8 +79,6 @@ impl Volume {
         flushes.under_way = std::mem::take(&mut flushes.waiting);
         flushes.ops_under_way = std::mem::take(&mut flushes.ops_waiting);
         self.flushes.result = None;
-        // An extent that is being written for the first time has no place yet, as far as anybody
-        // was told.
         // What the journal has already is not written again: of a block that was freed it has the
         // place until its zeroes are durable, and thousands may be on their way.
         // One that has left a place is: that place is free when the journal says so.
@@ -90,6 +88,8 @@ impl Volume {
                 && self.packed_for_journal(*extent, place) == known
         };
         let wanted = self.uncommitted_extents.iter();
+        // An extent that is being written for the first time has no place yet, as far as anybody
+        // was told.
         self.flushes.extents = wanted
             .map(|(extent, known)| {
                 let place = self.extents.get(*extent).place;

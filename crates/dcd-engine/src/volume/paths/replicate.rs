@@ -10,9 +10,9 @@
 //!    from the extent's own place, and the replica is given up.
 //! 4. A change of the extent gives it up before the change begins; it is made anew later.
 //! ```
-//! Replicas are for days on which all is well: while a member is away, replaced or rebuilt, lines of
-//! RAID 0 are lost, or the volume grows, they are given up and none is made. An eighth of a set is left to what has its
-//! place there, and more of them go when that is used.
+//! Replicas are for days on which all is well: while a member is away, replaced or rebuilt, lines
+//! of RAID 0 are lost, or the volume grows, they are given up and none is made. An eighth of a set
+//! is left to what has its place there, and more of them go when that is used.
 
 use super::super::Volume;
 use super::super::attributes::Attributes;
