@@ -510,6 +510,11 @@ impl Extents {
         })
     }
 
+    /// Whether there is a set that replicas could be on.
+    pub(super) fn has_set_for_replicas(&self) -> bool {
+        self.sets.iter().any(SetMap::is_for_replicas)
+    }
+
     /// A set that has less room than is to be left to what has its place there.
     pub(super) fn crowded_by_replicas(&self) -> impl Iterator<Item = u8> + '_ {
         let sets = self.sets.iter().enumerate();

@@ -42,7 +42,8 @@ impl Volume {
         let entry = self.extents.get(extent);
         let is_read = entry.attributes.contains(Attributes::HOT.or(Attributes::READ_MOST));
         let is_slow = entry.place.is_some_and(|place| self.extents.is_slow(place));
-        is_read && is_slow && !entry.is_dying
+        // Without such a set millions would wait, and be looked at behind each input, for nothing.
+        is_read && is_slow && !entry.is_dying && self.extents.has_set_for_replicas()
     }
 
     /// Step 4.
