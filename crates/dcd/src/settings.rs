@@ -264,8 +264,8 @@ pub struct Settings {
     /// one. With it a start does with one leg of two. A blank one becomes the witness.
     #[arg(long, value_name = "FILE|DEVICE", help_heading = DISKS)]
     pub witness: Option<DeviceSpec>,
-    /// Make this blank disk another leg of the cache-disk: it is filled while dcd serves. May be
-    /// given again.
+    /// Make this blank disk another leg of the cache-disk: it is filled while dcd serves. DISK/NAME
+    /// makes a share of a disk for it. May be given again.
     #[arg(long, value_name = "DISK", help_heading = TROUBLE)]
     pub new_leg: Vec<DeviceSpec>,
     /// Start without this leg of the cache-disk, although it may hold what the others do not; only

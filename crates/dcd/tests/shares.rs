@@ -445,7 +445,11 @@ fn legs_may_have_shares() {
     let disks: Vec<&str> =
         told["legs"].as_array().unwrap().iter().map(|leg| leg["disk"].as_str().unwrap()).collect();
     assert_eq!(disks, ["c/d1", "e/d1"]);
-    site.dcd("cache-disk add e/other-e --control d1.ctl").fails(1, "is a share", "disk of its own");
+    site.dcd("cache-disk add e/other-e --control d1.ctl").fails(
+        1,
+        "there is a share other-e already",
+        "another name",
+    );
     daemon.stop();
     // A start without one of them, which may hold more.
     fs::rename(site.path("e"), site.path("away")).unwrap();

@@ -28,6 +28,7 @@ use crate::control::recording::RecordedBatch;
 use crate::device::device_file::DeviceFile;
 use crate::device::device_spec::DeviceSpec;
 use crate::pair::book::PairBook;
+use crate::pair::leg_share::LegOf;
 use crate::process::descriptors::send_descriptors;
 use crate::process::signals::Signals;
 use crate::report::lost::LostReport;
@@ -383,6 +384,19 @@ impl ControlClient {
     /// What the daemon says against it, or that it does not answer.
     pub fn add_leg(&mut self, spec: &DeviceSpec, disk: DeviceFile) -> Result<Uuid, ControlError> {
         self.give_leg(LegCommand::Add { disk: spec.to_string() }, disk)
+    }
+
+    /// What a further leg of the cache is for, and needs.
+    ///
+    /// # Errors
+    /// If it has no legs, or the daemon does not answer.
+    pub fn leg_of(&mut self) -> Result<LegOf, ControlError> {
+        let bytes = self.legs()?.iter().map(|leg| leg.total_bytes).max().unwrap_or(0);
+        let StatusReport { uuid, data_disk, .. } = self.status()?;
+        match uuid.parse() {
+            Ok(cache) => Ok(LegOf { cache, bytes, data_disk }),
+            Err(_) => Err(self.no_answer(uuid.as_bytes())),
+        }
     }
 
     fn give_leg(&mut self, command: LegCommand, disk: DeviceFile) -> Result<Uuid, ControlError> {

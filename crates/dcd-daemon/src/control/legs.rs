@@ -15,6 +15,7 @@ use serde_json::{Value, json};
 use crate::control::answers::{answer, run_with_signs_of_life, write_line};
 use crate::device::device_file::{DeviceError, DeviceFile};
 use crate::device::device_spec::DeviceSpec;
+use crate::device::shares::directory_of;
 use crate::event_loop::submitter::Submitter;
 use crate::pair::legs::{
     NewLeg, NewLegError, WITNESS_BYTES, check_blank, check_former_leg, check_size, new_leg_uuid,
@@ -118,7 +119,14 @@ fn look_at(
     end_bytes: u64,
     is_witness: bool,
 ) -> Result<NewLeg, NewLegError> {
-    let file = DeviceFile::of_descriptors(spec.path(), descriptors)?;
+    let mut file = DeviceFile::of_descriptors(spec.path(), descriptors)?;
+    // Of a disk with shares the one that is meant is this cache's (`pair/leg_share.rs`).
+    if let Ok(directory) = directory_of(&file)?
+        && let Some(share) = spec.path().file_name().and_then(|name| directory.find(name.to_str()?))
+        && share.cache == cache
+    {
+        file.become_share(share.clone())?;
+    }
     check_size(&file, end_bytes)?;
     let label = read_leg_label(&file)?.ok().filter(|label| label.cache == cache);
     match label {

@@ -158,8 +158,8 @@ fn give_back(
 ) -> Result<(), DeviceError> {
     let is_well = submitter.ask(|snapshot| {
         let engine = snapshot.core.engine()?;
-        let is_well = |standing| matches!(standing, None | Some(LegStanding::InSync));
-        let legs_are_well = engine.legs().all(|leg| is_well(leg.standing));
+        let mut standings = engine.legs().filter_map(|leg| leg.standing);
+        let legs_are_well = standings.all(LegStanding::has_newest_size);
         Some(engine.cache_disk_failure().is_none() && legs_are_well)
     });
     if is_well.flatten() != Some(true) || result == Err(RequestError::Io) {

@@ -713,6 +713,19 @@ impl DeviceFile {
         self.network.as_ref()
     }
 
+    /// From here on a disk that another process has opened is this share of it, whose locks that
+    /// has taken. If others have opened a block device before, it is they who keep mounts away, and
+    /// when they have gone nobody does until the next start: a confined process
+    /// (`process/confine.rs`) cannot open a disk that it did not know when it gave up the others.
+    ///
+    /// # Errors
+    /// If the disk ends before the share does.
+    pub(crate) fn become_share(&mut self, share: Share) -> Result<(), DeviceError> {
+        self.limit_to(share.windows.clone())?;
+        self.share = Some(share);
+        Ok(())
+    }
+
     /// From here on it is this part of what is open.
     fn limit_to(&mut self, windows: Windows) -> Result<(), DeviceError> {
         let (end, found) = (windows.end(), self.whole_bytes);

@@ -238,10 +238,10 @@ impl ShareProblem {
                 "for example --share 20G".into()
             }
             ShareProblem::Rule { error: ShareError::Name { .. }, .. } => {
-                "give it a name with --name".into()
+                "give it another name: DISK/NAME, or --name".into()
             }
             ShareProblem::Rule { error: ShareError::Taken { .. }, .. } => {
-                "give it another name with --name".into()
+                "give it another name: DISK/NAME, or --name".into()
             }
             ShareProblem::Rule { disk, .. } => {
                 format!("dcd inspect shares --cache-disk {} lists them", disk.display())

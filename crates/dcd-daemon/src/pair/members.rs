@@ -24,7 +24,7 @@ use crate::device::network::Mark;
 use crate::disk::Disk;
 
 /// A disk for a lost member must be empty so far.
-const BLANK_BYTES: u64 = 1 << 20;
+pub(crate) const BLANK_BYTES: u64 = 1 << 20;
 
 /// A disk that cannot be a member.
 #[derive(Debug, thiserror::Error)]

@@ -3,6 +3,7 @@
 
 pub mod book;
 pub mod label_keeper;
+pub mod leg_share;
 pub mod legs;
 pub mod members;
 pub mod new_member;

@@ -12,9 +12,12 @@ use dcd_engine::units::{LegIndex, Uuid};
 use dcd_engine::{Device, Superblock};
 
 use crate::device::device_file::DeviceError;
+use crate::device::device_spec::DeviceSpec;
 use crate::device::identity::is_on_one_disk;
 use crate::device::network::Mark;
+use crate::device::shares::{Place, whole_name};
 use crate::disk::Disk;
+use crate::pair::leg_share::{LegOf, LegShare};
 use crate::pair::legs::{
     CacheSide, LegDisk, NewLegError, WITNESS_BYTES, check_blank, check_former_leg, check_size,
     new_leg_uuid, new_tag, read_leg_label,
@@ -34,11 +37,16 @@ pub(crate) struct Given {
     away: Option<DeviceError>,
     /// The witness, if one was named and is there.
     witness: Option<Disk>,
+    /// Shares that were made for new legs: given back, unless the start goes on.
+    pub(crate) shares: Vec<LegShare>,
 }
 
 /// Opens and locks the disks that are there.
-pub(crate) fn open_cache_disks(named: &CacheDisks) -> Result<Given, ServeError> {
-    let mut given = Given { disks: Vec::new(), away: None, witness: None };
+pub(crate) fn open_cache_disks(
+    named: &CacheDisks,
+    data_disks: &[DeviceSpec],
+) -> Result<Given, ServeError> {
+    let mut given = Given { disks: Vec::new(), away: None, witness: None, shares: Vec::new() };
     if let Some(spec) = &named.witness {
         match Disk::open(Device::Witness, spec) {
             Ok(disk) => given.witness = Some(disk),
@@ -48,16 +56,47 @@ pub(crate) fn open_cache_disks(named: &CacheDisks) -> Result<Given, ServeError> 
         }
     }
     for (place, spec) in named.all().enumerate() {
-        match Disk::open(Device::CacheDisk, spec) {
-            Ok(disk) => given.disks.push((disk, place >= named.disks.len())),
-            Err(error) if error.is_away() => given.away = given.away.or(Some(error)),
-            Err(error) => return Err(ServeError::device("cache-disk")(error)),
+        let is_new = place >= named.disks.len();
+        let opened = match leg_of(&given, data_disks) {
+            Some(of) if is_new && Place::of(spec.path()).share.is_some() => {
+                open_share(spec, &of, &mut given.shares)
+            }
+            _ => Disk::open(Device::CacheDisk, spec).map_err(NewLegError::from),
+        };
+        match opened {
+            Ok(disk) => given.disks.push((disk, is_new)),
+            Err(NewLegError::Device(error)) if error.is_away() => {
+                given.away = given.away.or(Some(error));
+            }
+            Err(NewLegError::Device(error)) => return Err(ServeError::device("cache-disk")(error)),
+            Err(error) => return Err(error.into()),
         }
     }
     match given.away {
         Some(error) if given.disks.is_empty() => Err(ServeError::device("cache-disk")(error)),
         _ => Ok(given),
     }
+}
+
+/// What a further leg of the cache is for, and needs, as the first disk says that has a cache.
+fn leg_of(given: &Given, data_disks: &[DeviceSpec]) -> Option<LegOf> {
+    let superblock = given.disks.iter().find_map(|(disk, _)| read_superblock(disk.file()).ok())?;
+    let data_disk = match data_disks {
+        [one] => whole_name(one.path()).to_str().map(str::to_owned).unwrap_or_default(),
+        _ => String::new(),
+    };
+    Some(LegOf { cache: superblock.uuid, bytes: superblock.end(), data_disk })
+}
+
+/// Opens a share that becomes a leg, and makes it if it is not there.
+fn open_share(
+    spec: &DeviceSpec,
+    of: &LegOf,
+    shares: &mut Vec<LegShare>,
+) -> Result<Disk, NewLegError> {
+    let (made, file) = LegShare::take(spec.path(), of)?;
+    shares.extend(made);
+    Ok(Disk::of(Device::CacheDisk, spec, file)?)
 }
 
 /// What a start has found of its cache-disk.
@@ -90,7 +129,7 @@ pub(crate) fn find_cache(
     named: &CacheDisks,
     superblock_of: impl Fn(&Disk) -> Result<Superblock, ServeError>,
 ) -> Result<FoundCache, ServeError> {
-    let Given { disks: given, mut away, witness } = given;
+    let Given { disks: given, mut away, witness, shares: _ } = given;
     let all: Vec<GivenLeg> = given.iter().map(|(disk, _)| given_leg(disk, None)).collect();
     let refuse = |error| ServeError::Legs { disks: all.clone(), away: None, error };
     // The first that has one: of a leg it may be older.

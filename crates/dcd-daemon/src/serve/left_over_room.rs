@@ -11,9 +11,8 @@ use crate::units_text::format_size;
 /// To be called when the cache runs, and both copies of its superblock are of this session.
 pub(crate) fn give_back_left_over(event_loop: &EventLoop<TieredEngine>, is_quiet: bool) {
     let engine = event_loop.core();
-    // A leg that is to be filled has superblocks of an earlier size, and needs that of the others.
-    let is_well = |standing| matches!(standing, None | Some(LegStanding::InSync));
-    let legs_are_well = engine.legs().all(|leg| is_well(leg.standing));
+    let mut standings = engine.legs().filter_map(|leg| leg.standing);
+    let legs_are_well = standings.all(LegStanding::has_newest_size);
     if engine.config().read_only || engine.cache_disk_failure().is_some() || !legs_are_well {
         return;
     }

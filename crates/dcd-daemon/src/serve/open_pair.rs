@@ -31,6 +31,7 @@ use crate::memory::segment_memory::{BootId, SegmentFile, SharedSegmentMemory};
 use crate::memory::watch::MemoryWatch;
 use crate::pair::book::PairEntry;
 use crate::pair::label_keeper::{LabelKeeper, has_lost_a_superblock, judge_label, read_data_label};
+use crate::pair::leg_share::LegShare;
 use crate::pair::legs::{CacheSide, write_leg_label};
 use crate::pair::members::Members;
 use crate::pair::{DataDiskSize, PairOptions, SuperblockError, read_superblock, replaced};
@@ -85,7 +86,8 @@ pub(crate) fn open_pair_on(
     kernel: Box<dyn Kernel>,
 ) -> Result<Pair, ServeError> {
     // 1. Both disks, locked. From here on nobody else can start with either, under any name.
-    let OpenDisks { cache_disks, data_disks, data_disk_read_only, away } = open_disks(options)?;
+    let OpenDisks { mut cache_disks, data_disks, data_disk_read_only, away } = open_disks(options)?;
+    let new_shares = std::mem::take(&mut cache_disks.shares);
 
     // 2. Who this cache is, and whether the disks belong together as far as can be seen from here.
     //    The engine looks deeper (sizes, witnesses) when it opens.
@@ -241,6 +243,7 @@ pub(crate) fn open_pair_on(
         }
         event_loop.set_window_hook(hook);
     }
+    new_shares.into_iter().for_each(LegShare::keep);
     Ok(Pair {
         event_loop,
         superblock,
@@ -277,7 +280,7 @@ fn open_disks(options: &PairOptions) -> Result<OpenDisks, ServeError> {
     if let Some(witness) = &options.cache_disks.witness {
         check_witness(witness.path(), paths.iter().copied())?;
     }
-    let cache_disks = open_cache_disks(&options.cache_disks)?;
+    let cache_disks = open_cache_disks(&options.cache_disks, &options.data_disks.disks)?;
     let (data_disks, data_disk_read_only, away) = (Vec::new(), false, Vec::new());
     let mut open = OpenDisks { cache_disks, data_disks, data_disk_read_only, away };
     for spec in &options.data_disks.disks {

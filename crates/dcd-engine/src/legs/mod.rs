@@ -149,6 +149,14 @@ pub enum LegStanding {
     TakenOut,
 }
 
+impl LegStanding {
+    /// Whether it has the log in its newest size, or is none any more. One that is to be filled
+    /// has superblocks of an earlier size, and needs the room of that of the others.
+    pub fn has_newest_size(self) -> bool {
+        matches!(self, LegStanding::InSync | LegStanding::TakenOut)
+    }
+}
+
 struct Leg {
     uuid: Uuid,
     standing: LegStanding,

@@ -10,7 +10,8 @@ use dcd_daemon::control::client::{ControlClient, ControlError};
 use dcd_daemon::device::device_file::DeviceFile;
 use dcd_daemon::device::device_spec::DeviceSpec;
 use dcd_daemon::device::network::check_handed_over;
-use dcd_daemon::device::shares::Place;
+use dcd_daemon::device::shares::{Place, whole_name};
+use dcd_daemon::pair::leg_share::LegShare;
 use dcd_daemon::pair::legs::new_witness;
 use dcd_daemon::serve::ServeError;
 use dcd_daemon::serve::own_disks::check_witness;
@@ -20,6 +21,7 @@ use dcd_protocol::{LegCommand, LegReport, ResizeAsked, ResizeDone, WitnessReport
 use serde_json::json;
 
 use crate::command::drain;
+use crate::command::share_end::give_back_leg;
 use crate::command::wipe::{disks_of_served, there};
 use crate::daemons;
 use crate::error::CommandError;
@@ -45,14 +47,16 @@ enum What {
     /// Make a blank disk one more leg, while dcd serves.
     ///
     /// It needs the size that `dcd cache-disk status` tells. A disk that was a leg of this cache,
-    /// and has missed what the others have, is taken as well. Waits until it is filled; Ctrl-C ends
+    /// and has missed what the others have, is taken as well. DISK/NAME makes the share NAME on a
+    /// disk that several caches share, or on a blank one, in the size that is needed. Waits until it is filled; Ctrl-C ends
     /// only the waiting. The next start has to be told of it: one more --cache-disk, or in the file
     /// of a service in the list cache-disk.
     #[command(after_help = "\
 Example:
-  dcd cache-disk add /dev/nvme2n1p4 --control /run/sdb.ctl")]
+  dcd cache-disk add /dev/nvme2n1p4 --control /run/sdb.ctl
+  dcd cache-disk add /dev/nvme2n1p4/sdb --control /run/sdb.ctl")]
     Add {
-        /// The disk: a block device or a file, not in use.
+        /// The disk: a block device or a file, not in use; or a share of one.
         #[arg(value_name = "DISK")]
         disk: DeviceSpec,
         #[command(flatten)]
@@ -64,7 +68,7 @@ Example:
     /// Put a blank disk in the place of a leg: add it, wait until it is filled, take the leg out.
     ///
     /// If it is ended before that, both are legs. Until the new one is filled all legs that were in
-    /// sync stay so.
+    /// sync stay so. DISK/NAME is a share, as for `add`; the room of a leg that is one is given back.
     #[command(after_help = "\
 Example:
   dcd cache-disk replace 0b5c9e8a-3f1d-4c62-9a77-5d2e8f0146b3 /dev/nvme2n1p4 --control /run/sdb.ctl")]
@@ -72,7 +76,7 @@ Example:
         /// The leg, as `dcd cache-disk status` names it.
         #[arg(value_name = "UUID")]
         leg: Uuid,
-        /// The disk: a block device or a file, not in use.
+        /// The disk: a block device or a file, not in use; or a share of one.
         #[arg(value_name = "DISK")]
         disk: DeviceSpec,
         #[command(flatten)]
@@ -147,7 +151,8 @@ Examples:
     },
     /// Do without a leg from now on: when this is answered the disk may be unplugged.
     ///
-    /// dcd lets go of it, as soon as it has answered what it was asked.
+    /// dcd lets go of it, as soon as it has answered what it was asked. The room of a share is given
+    /// back to its disk.
     #[command(
         visible_alias = "remove",
         after_help = "\
@@ -257,11 +262,14 @@ pub fn run(arguments: &CacheDiskArguments) -> Result<(), CommandError> {
             }
             let new = add(&mut client, disk)?;
             wait(&mut client, new)?;
-            client.ask_legs(LegCommand::TakeOut { leg: leg.to_string() })?;
+            let share = take_out(&mut client, *leg)?;
             match of.json {
-                true => print_json(&json!({ "leg": new.to_string(), "out": leg.to_string() })),
+                true => print_json(
+                    &json!({ "leg": new.to_string(), "out": leg.to_string(), "share": share }),
+                ),
                 false => print(&format!(
-                    "filled: leg {new} is in sync; leg {leg} is taken out: its disk may be unplugged\n{}",
+                    "filled: leg {new} is in sync; leg {leg} is taken out{}\n{}",
+                    share.map_or(": its disk may be unplugged".into(), |it| format!("\n{it}")),
                     next_start(disk)
                 )),
             }
@@ -294,10 +302,13 @@ pub fn run(arguments: &CacheDiskArguments) -> Result<(), CommandError> {
         }
         What::TakeOut { leg, of } => {
             let mut client = daemons::connect(&of.control)?;
-            client.ask_legs(LegCommand::TakeOut { leg: leg.to_string() })?;
+            let share = take_out(&mut client, *leg)?;
             match of.json {
-                true => print_json(&json!({ "leg": leg.to_string(), "out": true })),
-                false => print("taken out: the disk may be unplugged\n"),
+                true => print_json(&json!({ "leg": leg.to_string(), "out": true, "share": share })),
+                false => print(&match share {
+                    None => "taken out: the disk may be unplugged\n".into(),
+                    Some(share) => format!("taken out\n{share}\n"),
+                }),
             }
         }
     }
@@ -330,14 +341,41 @@ fn resized(done: &ResizeDone) -> String {
     )
 }
 
-/// Has a disk become a leg; its name.
+/// Has a disk become a leg, or a share of one that is made for it; its name.
 fn add(client: &mut ControlClient, disk: &DeviceSpec) -> Result<Uuid, CommandError> {
-    if Place::of(disk.path()).share.is_some() {
-        return Err(CommandError::LegIsAShare { path: disk.path().to_owned() });
-    }
     check_handed_over(disk.path()).map_err(ServeError::device("disk"))?;
-    let opened = DeviceFile::open(disk.path()).map_err(ServeError::device("disk"))?;
-    Ok(client.add_leg(&disk.absolute(), opened)?)
+    if Place::of(disk.path()).share.is_none() {
+        let opened = DeviceFile::open(disk.path()).map_err(ServeError::device("disk"))?;
+        return Ok(client.add_leg(&disk.absolute(), opened)?);
+    }
+    let mut of = client.leg_of()?;
+    // As a note of who it is for, which others read elsewhere.
+    let data_disk = there(&client.status()?).join(&of.data_disk);
+    of.data_disk = whole_name(&data_disk).display().to_string();
+    let (share, opened) = LegShare::take(disk.path(), &of).map_err(ServeError::from)?;
+    let added = client.add_leg(&disk.absolute(), opened);
+    // Without an answer it may have become one.
+    if !matches!(added, Err(ControlError::Refused { .. })) {
+        share.into_iter().for_each(LegShare::keep);
+    }
+    Ok(added?)
+}
+
+/// Takes a leg out. If it is a share of a disk, gives its room back; what is to be said of that.
+fn take_out(client: &mut ControlClient, leg: Uuid) -> Result<Option<String>, CommandError> {
+    let status = client.status()?;
+    let cache = client.leg_of()?.cache;
+    let name = leg.to_string();
+    let disk = client.legs()?.into_iter().find(|it| it.leg == name).and_then(|it| it.disk);
+    client.ask_legs(LegCommand::TakeOut { leg: name })?;
+    let Some(spec) = disk.and_then(|disk| disk.parse::<DeviceSpec>().ok()) else { return Ok(None) };
+    let path = there(&status).join(spec.path());
+    let Place { disk, share: Some(_) } = Place::of(&path) else { return Ok(None) };
+    Ok(Some(match give_back_leg(&disk, cache) {
+        Ok(()) => format!("given back: {} is free again", path.display()),
+        // The leg is out, which is what was asked for; its disk may be the one that fails.
+        Err(error) => format!("{} keeps its room: {error}", path.display()),
+    }))
 }
 
 /// What is to be done so that the next start has it.

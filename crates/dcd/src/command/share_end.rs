@@ -82,6 +82,18 @@ impl ShareEnd {
     }
 }
 
+/// Gives back the share of a leg that its cache does without: the labels of the others do not name
+/// it any more, so nothing depends on what it holds.
+///
+/// # Errors
+/// If the cache has none on this disk, the daemon does not let go of it, or the disk cannot be
+/// written.
+pub fn give_back_leg(disk: &Path, cache: Uuid) -> Result<(), CommandError> {
+    let _share = open(&disk.join(cache.to_string()))?;
+    set_state(disk, cache, ShareState::Leaving)?;
+    Ok(give_back(disk, cache)?)
+}
+
 fn disk_of(share: &DeviceFile) -> PathBuf {
     Place::of(share.path()).disk
 }

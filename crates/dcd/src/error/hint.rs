@@ -191,11 +191,6 @@ impl CommandError {
                 "--share SIZE makes it; one that is there goes first: dcd detach --cache-disk {} --data-disk ...",
                 path.display()
             )),
-            CommandError::LegIsAShare { .. } => Some(
-                "a leg that is added is a disk of its own; a cache with a share on each of two disks is made by dcd create --share, \
-                 with both"
-                    .into(),
-            ),
             CommandError::SharedSize { .. } => {
                 Some("leave it out: --share is the size of the new share".into())
             }

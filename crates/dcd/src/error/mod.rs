@@ -390,12 +390,6 @@ pub enum CommandError {
         /// The share.
         path: PathBuf,
     },
-    /// A share cannot become a leg.
-    #[error("{} is a share of a cache-disk, and has its cache", path.display())]
-    LegIsAShare {
-        /// The share.
-        path: PathBuf,
-    },
     /// The size of a disk that has its size.
     #[error("{} is shared already, with a size of {}, and --cache-size asks for another", path.display(), format_size(*found))]
     SharedSize {

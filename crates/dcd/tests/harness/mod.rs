@@ -15,6 +15,7 @@ pub mod nbd;
 pub mod pages;
 pub mod random;
 pub mod server;
+pub mod shares;
 pub mod volatile;
 
 use std::ffi::OsStr;
