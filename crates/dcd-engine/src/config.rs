@@ -404,7 +404,7 @@ impl EngineConfig {
         if self.nvram.is_some() {
             // What it acknowledged is not on the data-disk yet, and has to get there.
             let why = "is not possible with --nvram: stop the daemon, and serve without it";
-            if self.mode != Mode::WriteBack || self.no_log {
+            if self.mode != Mode::WriteBack {
                 return Err(ConfigError { key: "mode", why });
             }
             if self.read_only || self.data_disk_read_only {

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use harness::model::{Mix, check_sectors, difference};
 use harness::nbd::Client;
 use harness::random::Random;
-use harness::{Site, cycles, seed, skipped};
+use harness::{Site, Value, cycles, seed, skipped};
 
 const VOLUME: u64 = 8 << 20;
 const LAZY: &str = "--quiet --idle-max 1h --idle-min 1h";
@@ -115,6 +115,17 @@ fn nothing_acknowledged_is_lost_with_memory_that_survives() {
         return skipped("nvram", "/dev/shm is not in memory");
     };
     killed_again_and_again(&site(), &memory, "lru", cycles(6, 20));
+}
+
+/// The memory in the place of the log: what leaves it goes to the data-disk itself.
+#[test]
+fn nothing_acknowledged_is_lost_in_the_place_of_the_log() {
+    let site = site();
+    let Some(mut memory) = Memory::declared(1 << 20) else {
+        return skipped("nvram", "/dev/shm is not in memory");
+    };
+    memory.flags.push_str(" --no-log");
+    killed_again_and_again(&site, &memory, "lst", cycles(6, 20));
 }
 
 #[test]
@@ -257,6 +268,63 @@ fn a_memory_sets_itself_and_says_why() {
     assert!(shown.contains("why now") && shown.contains("of late"), "{shown}");
     drop(client);
     daemon.stop();
+}
+
+/// The daemon and the simulator run the same code: one request at a time, on the same modelled disk,
+/// with cleaning only where a write needs the room, they write the same. Which of it is under way
+/// when the next request comes would depend on how fast this machine is.
+#[test]
+fn the_daemon_writes_what_the_simulator_says() {
+    const REQUESTS: usize = 160;
+    const CAPACITY: u64 = 128 << 10;
+    let site = Site::empty();
+    let Some(memory) = Memory::declared(CAPACITY + CAPACITY / 2) else {
+        return skipped("nvram", "/dev/shm is not in memory");
+    };
+    // The times of the disk are those of the model, and not of what it lies on.
+    let path = PathBuf::from(format!("{}.disk", memory.path.display()));
+    let file = Memory { path, flags: String::new() };
+    let disk = file.path.display();
+    site.dcd(&format!(
+        "trace generate zipf,theta=0.9,requests={REQUESTS},rate=100,reads=0,size=2k,span=4M,seed={} t.csv",
+        seed()
+    ))
+    .ok();
+    // A group is one write of the disk: of several, which one ends first is for the disk to say.
+    let group = "4k";
+    for policy in ["lru", "lst", "gds"] {
+        std::fs::File::create(&file.path).and_then(|file| file.set_len(64 << 20)).unwrap();
+        let settings =
+            format!("policy {policy} --nvram-high 100 --nvram-low 100 --nvram-group {group}");
+        site.dcd(&format!(
+            "create --cache-disk c --cache-size 4M --segment-size 64k --data-disk {disk} --force"
+        ))
+        .ok();
+        let flags = memory.flags.replace("policy lru", &settings);
+        let daemon = site
+            .start_line(&format!(
+                "serve --cache-disk c --data-disk model:hp-97560:{disk} --no-log --nbd unix:sock \
+                 --control ctl --memory-directory . {flags}"
+            ))
+            .ready();
+        site.dcd("trace replay t.csv --nbd sock --closed-loop --overwrite").ok();
+        let ours = site.status()["nvram"].clone();
+        let capacity = &ours["capacity_bytes"];
+        let simulated = site
+            .dcd(&format!(
+                "simulate --trace t.csv --closed-loop --disk hp-97560 --nvram {capacity} --json \
+                 --policy {policy} --high 100 --low 100 --group {group}"
+            ))
+            .ok();
+        let simulated: Value = serde_json::from_str(&simulated).unwrap();
+        let theirs = &simulated["nvram"];
+        for count in ["writes", "overwritten_bytes", "cleaning_writes", "cleaning_bytes"] {
+            assert_eq!(ours[count], theirs[count], "{policy}: {count}\n{ours}\n{theirs}");
+        }
+        assert_eq!(ours["stalled_writes"], simulated["stalled_writes"], "{policy}");
+        assert!(ours["stalled_writes"].as_u64() > Some(20), "{ours}");
+        daemon.stop();
+    }
 }
 
 /// The device fails: changes fail, what was acknowledged is read, and the next start has it all.

@@ -710,7 +710,7 @@ impl Engine {
                     self.fail_uncached();
                 }
             }
-            Step::Close => self.close_io_done(result),
+            Step::Close => self.uncached_close_flushed(result),
             Step::Look => self.looked_at_cache_disk(result.map(|()| buffer)),
             Step::Return => self.return_flushed(result),
             Step::LogZero { .. } | Step::LogWrite | Step::LogFlush => {
@@ -878,8 +878,8 @@ impl Engine {
         moved
     }
 
-    /// Without a cache there is nothing to mark: the end is in order when the data-disk was
-    /// flushed.
+    /// Without a cache-disk there is nothing to mark: the end is in order when the data-disk was
+    /// flushed. One that was left alone from the start on is marked then.
     pub(super) fn advance_uncached_close(&mut self) -> bool {
         let reads_ended = self.reads.is_empty();
         let passing = self.passing();
@@ -906,5 +906,14 @@ impl Engine {
             return;
         }
         self.start_flush(Disk::DataDisk, Purpose::Uncached(Step::Close));
+    }
+
+    fn uncached_close_flushed(&mut self, result: Result<(), IoError>) {
+        let is_left_alone = self.passing().reason == Reason::NoLog && !self.below.is_volume();
+        match result {
+            // What a memory in front has held is on the data-disk now, and is missed no more.
+            Ok(()) if is_left_alone => self.mark_closed(),
+            result => self.close_io_done(result),
+        }
     }
 }
