@@ -34,10 +34,10 @@ def toml(sets, **keys):
 class Stand:
     """A volume with disks of its own; a context that serves it.
 
-    `flags` are those of `dcd serve`; `keys` those of the volume's file.
+    `flags` are those of `dcd serve`; `keys` those of the volume's file; `nvram_mib` the size of a memory in front of the log.
     """
 
-    def __init__(self, settings, folder, name, sets, flags=(), over_nbd=False, log_mib=512, keys=None):
+    def __init__(self, settings, folder, name, sets, flags=(), over_nbd=False, log_mib=512, keys=None, nvram_mib=0):
         self.settings, self.name, keys = settings, name, keys or {}
         # PostMark takes no path with a space.
         self.folder = os.path.join(folder, name.replace(", ", "-").replace(" ", "-"))
@@ -55,6 +55,11 @@ class Stand:
         disks = [word for member in members for word in ("--data-disk", member)]
         run(settings.dcd, "create", "--cache-disk", cache, "--cache-size", f"{log_mib + self.tables_mib(settings, keys)}M", "--no-fill", "--volume", description,
             *disks)
+        if nvram_mib:
+            nvram = os.path.join(self.folder, "nvram.img")
+            with open(nvram, "wb") as file:
+                file.truncate(nvram_mib << 20)
+            flags = (*flags, "--nvram", nvram, "--nvram-survives", "power")
         model = [word for member in members for word in ("--data-disk", f"model:{settings.disk_model}:{member}")]
         self.words = ["serve", "--cache-disk", cache, *model, "--memory-directory", folder, "--quiet", *flags]
 

@@ -31,7 +31,7 @@ use crate::legs::witness::WitnessParts;
 use crate::nvram::durable::{DurableNvram, DurableOutput, NvramStatus};
 use crate::patience::Patience;
 use crate::stats::Status;
-use crate::units::{Duration, LbaRange, LegIndex, MemberIndex, Time, Uuid};
+use crate::units::{BLOCK_SIZE, Duration, LbaRange, LegIndex, MemberIndex, Time, Uuid};
 use crate::volume::growth::Growth;
 use crate::volume::{NewDisk, ReplaceError};
 
@@ -99,7 +99,10 @@ impl TieredEngine {
         let Some(tier) = &mut self.tier else { return self.engine.handle_input(now, input) };
         tier.patience.pass(now, matches!(input, Input::Timeout));
         match input {
-            Input::Request(request) => tier.nvram.request(now, request),
+            Input::Request(request) => match goes_past(&self.engine, &tier.nvram, &request) {
+                true => tier.nvram.write_past(now, request),
+                false => tier.nvram.request(now, request),
+            },
             Input::IoDone(done) if done.id.owner() == IoOwner::Nvram => tier.io_done(now, done),
             Input::IoDone(done) => self.engine.handle_input(now, Input::IoDone(done)),
             input @ Input::WindowKept { .. } => self.engine.handle_input(now, input),
@@ -408,6 +411,14 @@ impl Tier {
             self.end_persist(now, Some(IoError::TimedOut));
         }
     }
+}
+
+/// Selective caching (DHIS section 3.3.2): where little room is left, what the volume does not say
+/// is worth it goes to the disk.
+fn goes_past(engine: &Engine, nvram: &DurableNvram, request: &Request) -> bool {
+    let Operation::Write { start, data } = &request.operation else { return false };
+    let range = LbaRange { start: *start, blocks: data.len() as u64 / BLOCK_SIZE };
+    nvram.leaves_to_the_disk(range) && engine.is_left_out_by_choice(range)
 }
 
 fn is_end(request: &Request) -> bool {

@@ -4,12 +4,15 @@
 
 mod harness;
 
+use std::io::{BufRead, BufReader, Write};
+use std::ops::Range;
+use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 
-use harness::model::{Mix, check_sectors, difference};
+use harness::model::{Mix, Op, check_sectors, difference};
 use harness::nbd::Client;
 use harness::random::Random;
-use harness::{Site, Value, cycles, seed, skipped};
+use harness::{Daemon, Site, Value, cycles, seed, skipped};
 
 const VOLUME: u64 = 8 << 20;
 const LAZY: &str = "--quiet --idle-max 1h --idle-min 1h";
@@ -69,17 +72,30 @@ impl Drop for Memory {
 /// Many changes at once, kill -9 in the middle; what was answered is there, and each of the others
 /// whole or not at all.
 fn killed_again_and_again(site: &Site, memory: &Memory, policy: &str, times: u64) {
+    let flags = memory.flags.replace(FIXED, &format!("--nvram-policy {policy}"));
+    let volume = killed(site, &|| site.serve(&flags), 512, times);
+    // Stopped in order, nothing is left in the memory, and nobody misses it.
+    assert_eq!(difference(&site.detach(), &volume), None, "after detach");
+}
+
+/// The same of whatever is served, in blocks of so many bytes; what has to be on its beginning at the
+/// end.
+fn killed(site: &Site, serve: &dyn Fn() -> Daemon, block_bytes: usize, times: u64) -> Vec<u8> {
     let mut random = Random::new(seed() ^ times);
     let mut volume = vec![0; VOLUME as usize];
-    let flags = memory.flags.replace(FIXED, &format!("--nvram-policy {policy}"));
     for cycle in 0..times {
-        let daemon = site.serve(&flags);
+        let daemon = serve();
         let mut client = Client::connect(&site.socket());
         let mut waiting = Vec::new();
         let count = 20 + random.below(150);
         for _ in 0..count {
             let ops: Vec<_> = waiting.iter().map(|(_, op)| op).cloned().collect();
-            let op = mix().op_apart(&mut random, &ops);
+            let is_whole = |op: &Op| {
+                let Range { start, end } = op.range();
+                start.is_multiple_of(block_bytes) && end.is_multiple_of(block_bytes)
+            };
+            let mut next = || mix().op_apart(&mut random, &ops);
+            let op = std::iter::repeat_with(&mut next).find(is_whole).expect("half of them are");
             let handle = client.send_op(&op).unwrap();
             waiting.push((handle, op));
             if waiting.len() >= 8 {
@@ -91,9 +107,9 @@ fn killed_again_and_again(site: &Site, memory: &Memory, policy: &str, times: u64
         }
         daemon.assert_no_panic();
         daemon.kill();
-        let daemon = site.serve(&flags);
+        let daemon = serve();
         let mut client = Client::connect(&site.socket());
-        let found = client.read_all().unwrap();
+        let found = client.read(0, VOLUME as usize).unwrap();
         let unsure: Vec<_> = waiting.into_iter().map(|(_, op)| op).collect();
         check_sectors(&found, &volume, &unsure)
             .unwrap_or_else(|error| panic!("cycle {cycle}: {error}\n{}", daemon.log()));
@@ -104,9 +120,76 @@ fn killed_again_and_again(site: &Site, memory: &Memory, policy: &str, times: u64
             false => daemon.kill(),
         }
     }
-    site.serve(&flags).stop();
-    // Stopped in order, nothing is left in the memory, and nobody misses it.
-    assert_eq!(difference(&site.detach(), &volume), None, "after detach");
+    serve().stop();
+    volume
+}
+
+/// A RAID 5 volume, also with a member away; what the volume says is worth the room has it.
+#[test]
+fn a_volume_has_a_memory_in_front() {
+    let site = Site::empty();
+    let Some(memory) = Memory::declared(1 << 20) else {
+        return skipped("nvram", "/dev/shm is not in memory");
+    };
+    let members = ["m0", "m1", "m2", "m3"];
+    for member in members {
+        site.folder.disk(member, 33 << 20);
+    }
+    let config = "extent = \"64k\"\nselective-caching = true\n[[set]]\nlevel = 5\n";
+    std::fs::write(site.path("v.toml"), config).unwrap();
+    let disks = |members: &[&str]| -> String {
+        members.iter().map(|member| format!("--data-disk {member} ")).collect()
+    };
+    let all = disks(&members);
+    site.dcd(&format!(
+        "create --cache-disk c --cache-size 8M --segment-size 64k {all} --volume v.toml"
+    ))
+    .ok();
+    let serve_with = |flags: &str| {
+        site.start_line(&format!(
+            "serve --cache-disk c --nbd unix:sock --control ctl --memory-directory . {flags}"
+        ))
+        .ready()
+    };
+    let flags = &memory.flags;
+    let volume = killed(&site, &|| serve_with(&format!("{all} {flags}")), 4096, cycles(5, 20));
+    // Nothing is left in it, so a start without it, and without a member, has everything.
+    let daemon = serve_with(&format!("{} --degraded {LAZY}", disks(&members[1..])));
+    let mut client = Client::connect(&site.socket());
+    assert_eq!(difference(&client.read(0, VOLUME as usize).unwrap(), &volume), None);
+    drop(client);
+    daemon.stop();
+
+    let daemon = serve_with(&format!("{all} {flags}"));
+    let mut control = UnixStream::connect(site.path("ctl")).unwrap();
+    let hint = r#"{"volume":{"set-attributes":{"ranges":[[0,2048]],"set":"metadata"}}}"#;
+    writeln!(control, "{hint}").unwrap();
+    let mut said = String::new();
+    BufReader::new(control).read_line(&mut said).unwrap();
+    assert!(said.contains(r#""ok":true"#), "{said}");
+    let counts = || {
+        let nvram = site.status()["nvram"].clone();
+        [&nvram["writes"], &nvram["bypasses"]].map(|count| count.as_u64().unwrap())
+    };
+    let mut client = Client::connect(&site.socket());
+    // Room for 200 blocks of 4 KiB: what nobody has said anything of may fill three quarters of it.
+    for index in 0..400 {
+        client.write((2 << 20) + index * 8192, &[1; 4096]).unwrap();
+    }
+    let [writes, past] = counts();
+    assert!((100..200).contains(&writes) && writes + past == 400, "{writes}, {past}");
+    for index in 0..100 {
+        client.write(index * 8192, &[2; 4096]).unwrap();
+    }
+    assert_eq!(counts(), [writes + 100, past], "metadata has a place");
+    daemon.kill();
+    let daemon = serve_with(&format!("{all} {flags}"));
+    let mut client = Client::connect(&site.socket());
+    for index in 0..100 {
+        assert_eq!(client.read(index * 8192, 4096).unwrap(), [2; 4096]);
+    }
+    drop(client);
+    daemon.stop();
 }
 
 #[test]

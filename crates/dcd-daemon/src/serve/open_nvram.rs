@@ -86,8 +86,8 @@ pub(crate) fn open_nvram(
     volume: DataDiskInfo,
     now: Time,
 ) -> Result<OpenNvram, ServeError> {
-    if superblock.volume_bytes > 0 {
-        return Err(NvramError::NotYet { what: "a volume of several data-disks" }.into());
+    if superblock.volume_bytes > 0 && options.engine.no_log {
+        return Err(NvramError::NotYet { what: "--no-log and a volume of several disks" }.into());
     }
     if options.memory.is_some() {
         // What it takes is not counted there.

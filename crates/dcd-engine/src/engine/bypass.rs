@@ -119,7 +119,13 @@ impl Engine {
     /// Selective caching (DHIS section 3.3.2): when the log is short of room, only what is worth it
     /// goes there.
     fn is_left_to_the_disk(&self, range: LbaRange) -> bool {
-        self.below.is_selective() && !self.below.is_cache_candidate(range) && self.log_is_tight()
+        self.is_left_out_by_choice(range) && self.log_is_tight()
+    }
+
+    /// Whether the volume has selective caching, and this is not worth a place in a log or memory
+    /// that is short of room.
+    pub(crate) fn is_left_out_by_choice(&self, range: LbaRange) -> bool {
+        self.below.is_selective() && !self.below.is_cache_candidate(range)
     }
 
     /// Where one arm does all and the log is nearly full, destaging makes room for what comes at the

@@ -235,6 +235,14 @@ pub struct Placed {
 }
 
 impl Volume {
+    /// What a member is.
+    ///
+    /// # Panics
+    /// If there is none of that number.
+    pub fn member_state(&self, member: MemberIndex) -> MemberState {
+        self.members.get(member).state
+    }
+
     /// How the members are. Cheap.
     pub fn member_statuses(&self) -> impl Iterator<Item = (MemberIndex, MemberStatus)> + '_ {
         self.members.iter().map(|(index, member)| {

@@ -1170,7 +1170,7 @@ impl Machine {
 
     /// How the engine takes a member.
     pub fn member_state(&self, member: MemberIndex) -> MemberState {
-        self.volume().status().members[usize::from(member.0)].state
+        self.volume().member_state(member)
     }
 
     /// Whether a block may fail to be read.

@@ -65,6 +65,8 @@ use start::Opening;
 
 /// Ids of requests of the tier's own have this bit; nobody else's may.
 pub const OWN_REQUEST_BIT: u64 = 1 << 63;
+/// So much of the room has to be taken before writes that are not worth it go past.
+const TIGHT_PERCENT: u64 = 75;
 /// A cleaning that failed is tried again after so long.
 const RETRY_AFTER: Duration = Duration::from_millis(1000);
 
@@ -331,6 +333,23 @@ impl DurableNvram {
         self.now = now;
         assert!(request.id.0 & OWN_REQUEST_BIT == 0, "that bit is the tier's");
         self.take_request(request);
+        self.advance();
+    }
+
+    /// Whether a write that is not worth the room is better done below (DHIS section 3.3.2): little
+    /// is left of it, and nothing of the range is here.
+    pub fn leaves_to_the_disk(&self, range: LbaRange) -> bool {
+        self.slots.blocks() * 100 >= self.capacity_blocks * TIGHT_PERCENT && !self.may_hold(range)
+    }
+
+    /// A write goes past the memory, whatever its size.
+    ///
+    /// # Panics
+    /// As [`DurableNvram::request`]; or if it is no write.
+    pub fn write_past(&mut self, now: Time, request: Request) {
+        self.now = now;
+        assert!(request.id.0 & OWN_REQUEST_BIT == 0, "that bit is the tier's");
+        self.take_write_past(request);
         self.advance();
     }
 

@@ -44,27 +44,15 @@ impl DurableNvram {
 
     pub(super) fn take_request(&mut self, request: Request) {
         let Request { id, operation, fua } = request;
-        if self.closing.is_some() && !matches!(operation, Operation::CancelDetach) {
-            return self.refuse(id, operation, RequestError::ShuttingDown);
-        }
-        let changes = matches!(
-            operation,
-            Operation::Write { .. } | Operation::WriteZeroes { .. } | Operation::Discard { .. }
-        );
-        if self.has_failed && changes {
-            return self.refuse(id, operation, RequestError::Io);
+        if let Some(error) = self.refuses(&operation) {
+            return self.refuse(id, operation, error);
         }
         match operation {
             Operation::Read { range, buffer } => {
                 self.pending.insert(id, Pending::Read { range, buffer });
                 self.tell(NvramRequest { id, operation: NvramOperation::Read, range }, false);
             }
-            Operation::Write { start, data } => {
-                let range = LbaRange { start, blocks: data.len() as u64 / BLOCK_SIZE };
-                self.arrived += 1;
-                self.pending.insert(id, Pending::Write { range, data, number: self.arrived });
-                self.tell(NvramRequest { id, operation: NvramOperation::Write, range }, false);
-            }
+            Operation::Write { start, data } => self.take_write(id, start, data, false),
             Operation::WriteZeroes { range, .. } | Operation::Discard { range } => {
                 self.arrived += 1;
                 self.pending.insert(id, Pending::Past { range, operation, number: self.arrived });
@@ -79,6 +67,36 @@ impl DurableNvram {
             // What was acknowledged is durable: here, or below since it was asked for with FUA.
             // Changes of other kinds are the engine's own, and their flush is, too.
             operation => self.ask_below(Request { id, operation, fua }),
+        }
+    }
+
+    pub(super) fn take_write_past(&mut self, request: Request) {
+        let Request { id, operation, .. } = request;
+        if let Some(error) = self.refuses(&operation) {
+            return self.refuse(id, operation, error);
+        }
+        let Operation::Write { start, data } = operation else { panic!("{operation:?}: no write") };
+        self.take_write(id, start, data, true);
+    }
+
+    fn take_write(&mut self, id: RequestId, start: Lba, data: Buffer, is_past: bool) {
+        let range = LbaRange { start, blocks: data.len() as u64 / BLOCK_SIZE };
+        self.arrived += 1;
+        self.pending.insert(id, Pending::Write { range, data, number: self.arrived });
+        self.tell(NvramRequest { id, operation: NvramOperation::Write, range }, is_past);
+    }
+
+    /// Why a request is not taken, if it is not.
+    fn refuses(&self, operation: &Operation) -> Option<RequestError> {
+        let changes = matches!(
+            operation,
+            Operation::Write { .. } | Operation::WriteZeroes { .. } | Operation::Discard { .. }
+        );
+        match operation {
+            Operation::CancelDetach => None,
+            _ if self.closing.is_some() => Some(RequestError::ShuttingDown),
+            _ if self.has_failed && changes => Some(RequestError::Io),
+            _ => None,
         }
     }
 
