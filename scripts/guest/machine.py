@@ -18,6 +18,8 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 # cache-disk and data-disks, in the order of /dev/vda, /dev/vdb, ...
 DISKS_MIB = (192, 512, 320, 320)
 MEMORY_MIB = 2048
+# Persistent memory: what is stored there stays, as on a disk.
+PMEM_MIB = 64
 
 
 class Machine:
@@ -110,8 +112,9 @@ class Machine:
 def make_disks(work, sizes_mib=DISKS_MIB):
     """New, empty disks; and nothing kept of what was on the old ones."""
     remove(os.path.join(work, "share", "kept"))
-    for number, size_mib in enumerate(sizes_mib):
-        path = os.path.join(work, f"disk{number}.img")
+    sizes = {f"disk{number}.img": size_mib for number, size_mib in enumerate(sizes_mib)}
+    for name, size_mib in {**sizes, "pmem.img": PMEM_MIB}.items():
+        path = os.path.join(work, name)
         remove(path)
         with open(path, "wb") as disk:
             disk.truncate(size_mib << 20)
@@ -127,10 +130,13 @@ def command(kernel, work, accel, drives=None):
     python = next((path for path in ("/usr/bin/python3", sys.executable) if os.path.exists(path)), None)
     append = (f"console=ttyS0 quiet panic=-1 guest_python={python} guest_inside={os.path.join(HERE, 'inside.py')} "
               f"guest_busybox={kernel.busybox}")
-    words = [qemu, *processor, "-smp", "2", "-m", str(MEMORY_MIB), "-display", "none", "-monitor", "none", "-nodefaults",
-             "-serial", "stdio", "-no-reboot", "-kernel", kernel.image, "-initrd", kernel.initramfs, "-append", append,
+    words = [qemu, "-machine", "pc,nvdimm=on", *processor, "-smp", "2", "-m", f"{MEMORY_MIB},slots=1,maxmem={2 * MEMORY_MIB}M",
+             "-display", "none", "-monitor", "none", "-nodefaults", "-serial", "stdio", "-no-reboot",
+             "-kernel", kernel.image, "-initrd", kernel.initramfs, "-append", append,
              "-virtfs", "local,path=/,mount_tag=host,security_model=none,readonly=on,multidevs=remap",
              "-virtfs", f"local,path={os.path.join(work, 'share')},mount_tag=share,security_model=none"]
+    pmem = os.path.join(work, "pmem.img")
+    words += ["-object", f"memory-backend-file,id=pmem,share=on,mem-path={pmem},size={PMEM_MIB}M", "-device", "nvdimm,memdev=pmem"]
     for number in range(len(DISKS_MIB)):
         # A power cut kills QEMU, not the host, so what it wrote is there; flushing on the host would only cost time.
         file = f"file={os.path.join(work, f'disk{number}.img')},format=raw,cache=unsafe,discard=unmap"

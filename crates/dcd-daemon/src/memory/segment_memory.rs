@@ -193,6 +193,43 @@ impl Mapping {
         Ok(Mapping { start: NonNull::new(start.cast()).ok_or(Errno::FAULT)?, len })
     }
 
+    /// A mapping of a file on persistent memory, of which the kernel promises that whatever is in it
+    /// is found there after a loss of power, once the processor has written it back
+    /// (`MAP_SYNC`, Linux 4.15, on a file system that is mounted with DAX). `None`: it is none.
+    ///
+    /// # Errors
+    /// If it cannot be mapped.
+    #[cfg(target_arch = "x86_64")]
+    pub(crate) fn of_persistent_memory(
+        file: BorrowedFd<'_>,
+        len: usize,
+    ) -> Result<Option<Mapping>, Errno> {
+        let protection = ProtFlags::READ | ProtFlags::WRITE;
+        // With it flags that are not known are refused, and not ignored.
+        let flags = MapFlags::SHARED_VALIDATE | MapFlags::SYNC;
+        // SAFETY: a new mapping at an address of the kernel's choice touches no other memory.
+        let start =
+            unsafe { rustix::mm::mmap(std::ptr::null_mut(), len, protection, flags, file, 0) };
+        match start {
+            Ok(start) => {
+                fault::expect_faults();
+                Ok(Some(Mapping { start: NonNull::new(start.cast()).ok_or(Errno::FAULT)?, len }))
+            }
+            // No DAX, or a kernel that does not know of it.
+            Err(Errno::OPNOTSUPP | Errno::INVAL) => Ok(None),
+            Err(errno) => Err(errno),
+        }
+    }
+
+    /// How caches are written back is not known here, so such a file is written as one of a disk.
+    #[cfg(not(target_arch = "x86_64"))]
+    pub(crate) fn of_persistent_memory(
+        _file: BorrowedFd<'_>,
+        _len: usize,
+    ) -> Result<Option<Mapping>, Errno> {
+        Ok(None)
+    }
+
     /// Moves another mapping of the same size to the addresses of this one, in one step. What it
     /// maps must hold the same: whoever reads meanwhile (an I/O) sees the one or the other.
     fn become_this(&self, other: Mapping) {
@@ -273,6 +310,45 @@ impl SharedSegmentMemory {
         // excludes references of ours; the kernel reads nothing that is being stored.
         let to = unsafe { AtomicU64::from_ptr(self.mapping.start.as_ptr().add(at).cast()) };
         to.store(word.to_le(), Ordering::Release);
+    }
+}
+
+/// Bytes that a processor writes back at once.
+#[cfg(target_arch = "x86_64")]
+const CACHE_LINE_BYTES: usize = 64;
+
+#[cfg(target_arch = "x86_64")]
+impl SharedSegmentMemory {
+    /// Begins to write back what was stored into these bytes; what was begun is done with
+    /// [`SharedSegmentMemory::written_back`].
+    ///
+    /// # Panics
+    /// If they do not lie within the mapping.
+    pub(crate) fn write_back(&self, bytes: Range<usize>) {
+        assert!(bytes.start <= bytes.end && bytes.end <= self.mapping.len, "within the memory");
+        let first = bytes.start / CACHE_LINE_BYTES * CACHE_LINE_BYTES;
+        for at in (first..bytes.end).step_by(CACHE_LINE_BYTES) {
+            // SAFETY: each line has a byte of the mapping, and nothing in it changes by this. SSE2,
+            // of which it is a part, is in each x86_64.
+            unsafe { std::arch::x86_64::_mm_clflush(self.mapping.start.as_ptr().add(at)) };
+        }
+    }
+
+    /// When it returns, all that was begun is in the memory itself.
+    pub(crate) fn written_back(&self) {
+        // SAFETY: it orders stores of this processor, and needs SSE, as above.
+        unsafe { std::arch::x86_64::_mm_mfence() };
+    }
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+impl SharedSegmentMemory {
+    pub(crate) fn write_back(&self, _bytes: Range<usize>) {
+        unreachable!("there is no persistent memory here: `Mapping::of_persistent_memory`")
+    }
+
+    pub(crate) fn written_back(&self) {
+        unreachable!("there is no persistent memory here: `Mapping::of_persistent_memory`")
     }
 }
 

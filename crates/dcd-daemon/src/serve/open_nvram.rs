@@ -1,10 +1,12 @@
-//! Opening the memory in front of the log: a file in memory that somebody says survives, or a block
-//! device or a file on a disk, which is written and flushed.
+//! Opening the memory in front of the log: a file on persistent memory (DAX), or in memory that
+//! somebody says survives, or a block device or a file on a disk, which is written and flushed.
 //!
 //! Of what cannot be read of a device the rest is used: heads, commit words and headers are there
 //! twice, and a block without its bytes is a damaged block.
 
+use std::ops::Range;
 use std::path::PathBuf;
+use std::sync::atomic::{Ordering, fence};
 
 use dcd_engine::format::nvram::{CHUNK_BYTES, NvramLayout};
 use dcd_engine::nvram::durable::{
@@ -145,8 +147,16 @@ fn medium(
     let kind = rustix::fs::fstatfs(descriptor).map(|fs| fs.f_type as u64);
     let is_memory =
         !file.is_block_device && kind.is_ok_and(|kind| FILE_SYSTEMS_IN_MEMORY.contains(&kind));
-    match (is_memory, nvram.survives_power) {
-        (true, false) => return Err(NvramError::NotDeclared { path: path.to_owned() }.into()),
+    let cannot_map = || ServeError::system("map the memory");
+    let persistent = match is_memory || file.is_block_device {
+        true => None,
+        false => Mapping::of_persistent_memory(descriptor, bytes)
+            .map_err(|errno| cannot_map()(errno.into()))?,
+    };
+    match (is_memory || persistent.is_some(), nvram.survives_power) {
+        (true, false) if persistent.is_none() => {
+            return Err(NvramError::NotDeclared { path: path.to_owned() }.into());
+        }
         (false, true) => return Err(NvramError::NotMemory { path: path.to_owned() }.into()),
         _ => {}
     }
@@ -162,10 +172,14 @@ fn medium(
                 .map_err(ServeError::system("reserve the room of the memory"))?,
         }
     }
-    if is_memory {
-        let mapping = map(Some(descriptor)).map_err(ServeError::system("map the memory"))?;
+    if let Some(mapping) = persistent {
         let (memory, mapping) = SharedSegmentMemory::of_medium(mapping);
-        return Ok((MappedMedium { memory, persist: MediumPersist::Now }, mapping));
+        return Ok((MappedMedium { memory, kind: MediumKind::Persistent }, mapping));
+    }
+    if is_memory {
+        let mapping = map(Some(descriptor)).map_err(cannot_map())?;
+        let (memory, mapping) = SharedSegmentMemory::of_medium(mapping);
+        return Ok((MappedMedium { memory, kind: MediumKind::Declared }, mapping));
     }
     let mapping = map(None).map_err(ServeError::system("get memory"))?;
     let (mut memory, mapping) = SharedSegmentMemory::of_medium(mapping);
@@ -180,7 +194,7 @@ fn medium(
             path.display()
         );
     }
-    Ok((MappedMedium { memory, persist: MediumPersist::Io { sector_bytes } }, mapping))
+    Ok((MappedMedium { memory, kind: MediumKind::Device { sector_bytes } }, mapping))
 }
 
 /// Reads all of a device. How many of its sectors cannot be read.
@@ -221,10 +235,32 @@ fn is_of_a_sector(error: &DeviceError) -> bool {
     errno.is_some_and(|errno| [Errno::IO, Errno::NODATA, Errno::ILSEQ].contains(&errno))
 }
 
+/// What a store takes to survive.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum MediumKind {
+    /// Nothing: somebody says that all memory survives.
+    Declared,
+    /// To be written back from the processor's cache.
+    Persistent,
+    /// To be written and flushed.
+    Device {
+        /// Size of a sector.
+        sector_bytes: usize,
+    },
+}
+
 /// A mapping of a file in memory, or memory that stands for a device.
 struct MappedMedium {
     memory: SharedSegmentMemory,
-    persist: MediumPersist,
+    kind: MediumKind,
+}
+
+impl MappedMedium {
+    fn stored(&self, bytes: Range<usize>) {
+        if self.kind == MediumKind::Persistent {
+            self.memory.write_back(bytes);
+        }
+    }
 }
 
 impl NvramMedium for MappedMedium {
@@ -233,20 +269,29 @@ impl NvramMedium for MappedMedium {
     }
 
     fn store(&mut self, at: usize, bytes: &[u8]) {
-        self.memory.bytes_mut()[at..at + bytes.len()].copy_from_slice(bytes);
+        let range = at..at + bytes.len();
+        self.memory.bytes_mut()[range.clone()].copy_from_slice(bytes);
+        self.stored(range);
     }
 
     fn store_word(&mut self, at: usize, word: u64) {
         self.memory.store_word(at, word);
+        self.stored(at..at + 8);
     }
 
     fn persist(&self) -> MediumPersist {
-        self.persist
+        match self.kind {
+            MediumKind::Declared | MediumKind::Persistent => MediumPersist::Now,
+            MediumKind::Device { sector_bytes } => MediumPersist::Io { sector_bytes },
+        }
     }
 
     fn fence(&mut self) {
-        // What dies is the process: the memory has what the processor has stored.
-        std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
+        match self.kind {
+            MediumKind::Persistent => self.memory.written_back(),
+            // What dies is the process: the memory has what the processor has stored.
+            MediumKind::Declared | MediumKind::Device { .. } => fence(Ordering::SeqCst),
+        }
     }
 }
 
