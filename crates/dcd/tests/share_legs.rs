@@ -12,11 +12,14 @@ use harness::random::{Random, sum_of_file};
 use harness::shares::{FLAGS, Load, MIB, VOLUME, beside, make, room, start};
 use harness::{Daemon, Site, Value, cycles, seed, until};
 
-fn serve(site: &Site, disks: &str, data: &str) -> Daemon {
+fn begin(site: &Site, disks: &str, data: &str) -> Daemon {
     site.start_line(&format!(
         "serve {disks} --data-disk {data} --nbd unix:{data}.nbd --control {data}.ctl {FLAGS}"
     ))
-    .ready()
+}
+
+fn serve(site: &Site, disks: &str, data: &str) -> Daemon {
+    begin(site, disks, data).ready()
 }
 
 /// Disks and names of the legs, of those that are in sync.
@@ -44,9 +47,11 @@ fn caches_move_to_another_shared_disk_while_they_serve() {
     let names = ["d1", "d2"];
     names.iter().for_each(|data| make(&site, "old", data, 4));
     let mut loads = [Load::new("d1", 41), Load::new("d2", 42)];
-    // 1. A cache on one disk gets its second leg at a start; the blank disk becomes a shared one.
+    // 1. A cache on one disk gets its second leg at a start; the blank disk becomes a shared one,
+    //    which two want at once.
     let daemons = names
-        .map(|data| serve(&site, &format!("--cache-disk old/{data} --new-leg spare/{data}"), data));
+        .map(|data| begin(&site, &format!("--cache-disk old/{data} --new-leg spare/{data}"), data))
+        .map(Daemon::ready);
     for data in names {
         until("it is filled", || (legs(&site, data).len() == 2).then_some(()));
     }
@@ -65,6 +70,20 @@ fn caches_move_to_another_shared_disk_while_they_serve() {
         }
     });
     assert_eq!((room(&site, "old", "").0, room(&site, "old", "d1").1), (15, 0));
+    // What is in the place of one that is out may be another, and is not given away.
+    let third = leg_on(&site, "d1", "new/to-d1");
+    let take_out = format!("cache-disk take-out {third} --control d1.ctl");
+    site.dcd(&take_out).ok();
+    site.dcd("cache-disk add new/to-d1 --control d1.ctl").ok();
+    site.dcd(&take_out).fails(1, "it was taken out", "");
+    site.dcd(&format!("cache-disk replace {third} old/d1 --control d1.ctl")).fails(
+        1,
+        "is not there",
+        "",
+    );
+    assert_eq!((room(&site, "old", "").0, room(&site, "new", "to-d1").1), (15, 4));
+    site.dcd("cache-disk add new/to-d1 --control d1.ctl").fails(1, "it is in use already", "");
+    site.dcd("cache-disk add new/other --control d1.ctl").fails(1, "has a share of this disk", "");
     assert_eq!((room(&site, "new", "to-d1"), room(&site, "new", "to-d2").1), ((7, 4, 1), 4));
     // 4. Room moves with a leg that is taken out, too.
     let resize = |size: &str| {
@@ -127,7 +146,7 @@ fn a_kill_at_any_moment_leaves_a_leg_or_room_for_one() {
                 let _ = asking.wait();
                 let added = site.dcd("cache-disk add n/third --control d.ctl");
                 assert!(
-                    added.code == Some(0) || added.stderr.contains("locked"),
+                    added.code == Some(0) || added.stderr.contains("in use already"),
                     "{}",
                     added.stderr
                 );
@@ -179,8 +198,8 @@ fn what_cannot_be_a_leg_is_refused_and_nothing_is_written() {
     add("data/d").fails(1, "data belongs to cache", "detach that first");
     add("whole/d").fails(1, "looks like a dcd cache", "");
     add("nothing/d").fails(1, "does not exist", "");
-    add("c/twice").fails(1, "there is a share d already", "");
-    add("c/d").fails(1, "locked", "");
+    add("c/twice").fails(1, "has a share of this disk already: c/d", "fail together");
+    add("c/d").fails(1, "it is in use already", "");
     assert!(sums() == before, "something was written");
     daemon.stop();
     // The same at a start.

@@ -15,6 +15,7 @@ use serde_json::{Value, json};
 use crate::control::answers::{answer, run_with_signs_of_life, write_line};
 use crate::device::device_file::{DeviceError, DeviceFile};
 use crate::device::device_spec::DeviceSpec;
+use crate::device::share_room::ShareRoom;
 use crate::device::shares::directory_of;
 use crate::event_loop::submitter::Submitter;
 use crate::pair::legs::{
@@ -102,13 +103,27 @@ fn add(
         Ok(new) => new,
         Err(error) => return Ok(Err(refused(error))),
     };
-    // 2. Nothing is written before the engine has taken it.
+    // 2. A share is in use before it is a leg.
+    if let Err(error) = in_use(&new.file) {
+        return Ok(Err(refused(error.into())));
+    }
+    // 3. Nothing is written to it before the engine has taken it.
     let leg = new.leg;
     Ok(match submitter.add_leg(new) {
         Some(Ok(())) => Ok(leg),
         Some(Err(error)) => Err(refused(error)),
         None => Err(Failure::of(RequestError::ShuttingDown, "start it again")),
     })
+}
+
+/// What the directory says of a share that becomes a leg (`pair/leg_share.rs`).
+fn in_use(file: &DeviceFile) -> Result<(), DeviceError> {
+    let room = ShareRoom::of(file).map_err(|source| DeviceError::Io {
+        path: file.path().to_owned(),
+        operation: "open",
+        source,
+    })?;
+    room.map_or(Ok(()), |room| room.set_in_use())
 }
 
 /// What a disk is that is to become a leg of this cache, of so many bytes.

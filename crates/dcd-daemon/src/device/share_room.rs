@@ -14,7 +14,7 @@
 //! What the open disk takes for its own is never more than the directory says, whatever fails.
 
 use dcd_engine::format::geometry::SUPERBLOCK_OFFSETS;
-use dcd_engine::format::share_directory::{SHARE_GRAIN_BYTES, ShareError, Windows};
+use dcd_engine::format::share_directory::{SHARE_GRAIN_BYTES, ShareError, ShareState, Windows};
 use dcd_engine::format::superblock::{SUPERBLOCK_SIZE, Superblock};
 use dcd_engine::io::ResizeError;
 use dcd_engine::units::Uuid;
@@ -66,6 +66,18 @@ impl ShareRoom {
         let change = self.begin()?;
         let size = self.windows_in(&change)?.size_bytes();
         Ok((size, size + change.directory.free_bytes()))
+    }
+
+    /// Says that the share is in use, in both copies of the directory, as
+    /// [`set_state`](crate::device::shares::set_state) does.
+    ///
+    /// # Errors
+    /// If the directory cannot be changed.
+    pub(crate) fn set_in_use(&self) -> Result<(), DeviceError> {
+        let mut change = self.begin()?;
+        change.directory.set_state(self.cache, ShareState::InUse).map_err(self.rule())?;
+        change.write()?;
+        change.write()
     }
 
     fn windows_in(&self, change: &DirectoryChange) -> Result<Windows, DeviceError> {

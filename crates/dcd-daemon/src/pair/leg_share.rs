@@ -5,17 +5,21 @@
 //! 1. Of a blank disk: the directory.                  Crash: a disk for shares, without any.
 //! 2. The directory: the share is being made.          Crash: its room is free again.
 //! 3. The beginning of its window is zeroed, where an earlier share may have left its marks.
-//! 4. The directory: it is in use.                     Crash: the share is there, and blank; whoever
+//!                                                     Crash: the same.
+//! 4. The directory: it is in use, said by whoever serves ([`LegShare::keep`], `control/legs.rs`).
+//!                                                     Crash: the share is there, and blank; whoever
 //!                                                     asks again gets it.
 //! 5. It becomes a leg as any blank disk (`legs.rs`).
 //! ```
-//! 4 comes before 5, because the room of one that is being made is free as soon as nobody has it.
+//! 4 comes before 5, because the room of one that is being made is free as soon as nobody has it;
+//! and not long before, because nobody can tell a blank one from a leg that has lost its beginning.
 
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use dcd_engine::Buffer;
 use dcd_engine::format::share_directory::{
-    DIRECTORY_BYTES, NewShare, SHARE_GRAIN_BYTES, ShareDirectory, ShareError, ShareState,
+    DIRECTORY_BYTES, NewShare, SHARE_GRAIN_BYTES, Share, ShareDirectory, ShareError, ShareState,
 };
 use dcd_engine::units::Uuid;
 
@@ -27,6 +31,10 @@ use crate::device::shares::{
 };
 use crate::pair::legs::{NewLegError, check_blank, check_size, new_leg_uuid};
 use crate::pair::members::BLANK_BYTES;
+
+/// How long whoever has the disk, or the share, is waited for, and how often it is tried.
+const OTHERS_PATIENCE: Duration = Duration::from_secs(3);
+const OTHERS_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Whose share it is to be, and what is to fit into it.
 #[derive(Clone, Debug)]
@@ -56,6 +64,22 @@ impl LegShare {
     /// somebody's; or the name is that of another cache's. Then nothing was changed, but that a
     /// blank disk may have a directory.
     pub fn take(path: &Path, of: &LegOf) -> Result<(Option<LegShare>, DeviceFile), NewLegError> {
+        let until = Instant::now() + OTHERS_PATIENCE;
+        loop {
+            match LegShare::try_take(path, of) {
+                // Somebody makes the directory of the same disk, for example.
+                Err(NewLegError::Device(
+                    DeviceError::Locked { .. }
+                    | DeviceError::LockedBelow { .. }
+                    | DeviceError::Busy { .. }
+                    | DeviceError::UsedThrough { .. },
+                )) if Instant::now() < until => std::thread::sleep(OTHERS_INTERVAL),
+                taken => return taken,
+            }
+        }
+    }
+
+    fn try_take(path: &Path, of: &LegOf) -> Result<(Option<LegShare>, DeviceFile), NewLegError> {
         let Place { disk, share: Some(name) } = Place::of(path) else {
             let (disk, share) = (path.to_owned(), "share".into());
             return Err(DeviceError::from(ShareProblem::NotShared { disk, share }).into());
@@ -74,6 +98,12 @@ impl LegShare {
                 if is_ours {
                     return Ok((None, DeviceFile::open(path)?));
                 }
+                let has_one =
+                    |share: &Share| share.cache == of.cache && share.state == ShareState::InUse;
+                if let Some(share) = directory.shares().iter().find(|share| has_one(share)) {
+                    let path = disk.join(&share.name);
+                    return Err(NewLegError::SecondShare { path });
+                }
                 // Tried before anything is written.
                 allocate(&mut directory.clone(), name.clone(), of)
                     .or_else(unless_left_over(&directory))
@@ -90,22 +120,32 @@ impl LegShare {
         allocate(&mut change.directory, name, of).map_err(ShareProblem::rule(&disk))?;
         change.write()?;
         let made = LegShare { disk, cache: of.cache, is_kept: false };
-        let file = DeviceFile::open_share(path, &[ShareState::Making], Some(&change))?;
+        let states = [ShareState::Making];
+        let file = DeviceFile::open_share(path, &states, Some(&change))?;
         drop(change);
         // 3.
         let start_bytes = file.size_bytes.min(BLANK_BYTES) as usize;
         file.write_at(0, &Buffer::zeroed(start_bytes))?;
         file.flush()?;
-        // 4.
-        set_state(&made.disk, made.cache, ShareState::InUse)?;
         // Opened anew: the directory was open beside it, and whoever opens a block device first
         // keeps others away.
         drop(file);
-        Ok((Some(made), DeviceFile::open(path)?))
+        let file = DeviceFile::open_share(path, &states, None)?;
+        Ok((Some(made), file))
     }
 
-    /// It is a leg now, or nobody knows that it is none.
-    pub fn keep(mut self) {
+    /// 4. It becomes a leg now.
+    ///
+    /// # Errors
+    /// If the directory cannot be changed.
+    pub(crate) fn keep(mut self) -> Result<(), DeviceError> {
+        set_state(&self.disk, self.cache, ShareState::InUse)?;
+        self.is_kept = true;
+        Ok(())
+    }
+
+    /// Whoever has the share now has said so, or nobody knows.
+    pub fn leave_it(mut self) {
         self.is_kept = true;
     }
 }
@@ -113,7 +153,7 @@ impl LegShare {
 impl Drop for LegShare {
     fn drop(&mut self) {
         if !self.is_kept {
-            // The error that counts came before; whoever asks again gets the share as it is.
+            // The error that counts came before, and the next creation takes what is left.
             let _ = give_back(&self.disk, self.cache);
         }
     }

@@ -83,6 +83,12 @@ pub enum NewLegError {
     /// It is the data-disk of a cache.
     #[error(transparent)]
     Pair(#[from] PairProblem),
+    /// The cache has a share of the disk.
+    #[error("the cache has a share of this disk already: {}", path.display())]
+    SecondShare {
+        /// The share.
+        path: PathBuf,
+    },
     /// It is too small.
     #[error("{} has {found} bytes, a leg of this cache needs {expected}", path.display())]
     Short {
@@ -106,6 +112,10 @@ impl NewLegError {
                 path.display()
             ),
             NewLegError::Pair(problem) => problem.hint_for_a_part(),
+            NewLegError::SecondShare { path } => format!(
+                "two legs on one disk fail together; if it is none of its legs: dcd inspect leg --cache-disk {}",
+                path.display()
+            ),
             NewLegError::Short { .. } => "give a disk, or a partition, of that size".into(),
         })
     }

@@ -243,7 +243,8 @@ pub(crate) fn open_pair_on(
         }
         event_loop.set_window_hook(hook);
     }
-    new_shares.into_iter().for_each(LegShare::keep);
+    let kept = new_shares.into_iter().try_for_each(LegShare::keep);
+    kept.map_err(ServeError::device("cache-disk"))?;
     Ok(Pair {
         event_loop,
         superblock,

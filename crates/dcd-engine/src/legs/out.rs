@@ -30,6 +30,10 @@ impl Legs {
 
     /// The same, of a leg that somebody takes out.
     pub(crate) fn remove(&mut self, leg: LegIndex) -> Result<(), LegError> {
+        // What is in the place of its disk by now may be another leg.
+        if self.leg(leg).standing == LegStanding::TakenOut {
+            return Err(LegError::TakenOut);
+        }
         if self.is_last(leg) {
             return Err(LegError::LastLeg);
         }

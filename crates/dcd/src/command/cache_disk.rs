@@ -12,10 +12,11 @@ use dcd_daemon::device::device_spec::DeviceSpec;
 use dcd_daemon::device::network::check_handed_over;
 use dcd_daemon::device::shares::{Place, whole_name};
 use dcd_daemon::pair::leg_share::LegShare;
-use dcd_daemon::pair::legs::new_witness;
+use dcd_daemon::pair::legs::{NewLegError, new_witness};
 use dcd_daemon::serve::ServeError;
 use dcd_daemon::serve::own_disks::check_witness;
 use dcd_daemon::units_text::{format_size, parse_size};
+use dcd_engine::io::LegError;
 use dcd_engine::units::Uuid;
 use dcd_protocol::{LegCommand, LegReport, ResizeAsked, ResizeDone, WitnessReport};
 use serde_json::json;
@@ -257,7 +258,8 @@ pub fn run(arguments: &CacheDiskArguments) -> Result<(), CommandError> {
         What::Replace { leg, disk, of } => {
             let mut client = daemons::connect(&of.control)?;
             let legs = client.legs()?;
-            if !legs.iter().any(|it| it.leg == leg.to_string() && it.state != "missing") {
+            let is_there = |it: &LegReport| !["missing", "taken-out"].contains(&it.state.as_str());
+            if !legs.iter().any(|it| it.leg == leg.to_string() && is_there(it)) {
                 return Err(CommandError::LegGone { leg: *leg });
             }
             let new = add(&mut client, disk)?;
@@ -349,14 +351,27 @@ fn add(client: &mut ControlClient, disk: &DeviceSpec) -> Result<Uuid, CommandErr
         return Ok(client.add_leg(&disk.absolute(), opened)?);
     }
     let mut of = client.leg_of()?;
+    let working_directory = there(&client.status()?);
+    let is_it = |leg: &LegReport| {
+        let spec = leg.disk.as_ref().and_then(|disk| disk.parse::<DeviceSpec>().ok());
+        let path = spec.map(|spec| whole_name(&working_directory.join(spec.path())));
+        leg.state != "taken-out" && path.is_some_and(|path| path == whole_name(disk.path()))
+    };
+    if client.legs()?.iter().any(is_it) {
+        return Err(ServeError::from(NewLegError::Leg(LegError::InUse)).into());
+    }
     // As a note of who it is for, which others read elsewhere.
-    let data_disk = there(&client.status()?).join(&of.data_disk);
-    of.data_disk = whole_name(&data_disk).display().to_string();
+    let data_disk = whole_name(&working_directory.join(&of.data_disk));
+    of.data_disk = match data_disk.exists() {
+        true => data_disk.display().to_string(),
+        // The members of a volume, or a disk elsewhere.
+        false => String::new(),
+    };
     let (share, opened) = LegShare::take(disk.path(), &of).map_err(ServeError::from)?;
     let added = client.add_leg(&disk.absolute(), opened);
-    // Without an answer it may have become one.
+    // It is in use by now. Without an answer it may be, too.
     if !matches!(added, Err(ControlError::Refused { .. })) {
-        share.into_iter().for_each(LegShare::keep);
+        share.into_iter().for_each(LegShare::leave_it);
     }
     Ok(added?)
 }
@@ -371,7 +386,7 @@ fn take_out(client: &mut ControlClient, leg: Uuid) -> Result<Option<String>, Com
     let Some(spec) = disk.and_then(|disk| disk.parse::<DeviceSpec>().ok()) else { return Ok(None) };
     let path = there(&status).join(spec.path());
     let Place { disk, share: Some(_) } = Place::of(&path) else { return Ok(None) };
-    Ok(Some(match give_back_leg(&disk, cache) {
+    Ok(Some(match give_back_leg(&disk, cache, leg) {
         Ok(()) => format!("given back: {} is free again", path.display()),
         // The leg is out, which is what was asked for; its disk may be the one that fails.
         Err(error) => format!("{} keeps its room: {error}", path.display()),

@@ -17,6 +17,7 @@ use dcd_daemon::device::device_file::{DeviceError, DeviceFile};
 use dcd_daemon::device::device_spec::DeviceSpec;
 use dcd_daemon::device::shares::{Place, give_back, set_state, share_at};
 use dcd_daemon::pair::book::PairBook;
+use dcd_daemon::pair::legs::read_leg_label;
 use dcd_engine::Uuid;
 use dcd_engine::format::share_directory::ShareState;
 
@@ -83,13 +84,18 @@ impl ShareEnd {
 }
 
 /// Gives back the share of a leg that its cache does without: the labels of the others do not name
-/// it any more, so nothing depends on what it holds.
+/// it any more, so nothing depends on what it holds. By now the share may be another leg, of which
+/// that is not so; which it is its label tells, once nobody else has it open.
 ///
 /// # Errors
-/// If the cache has none on this disk, the daemon does not let go of it, or the disk cannot be
-/// written.
-pub fn give_back_leg(disk: &Path, cache: Uuid) -> Result<(), CommandError> {
-    let _share = open(&disk.join(cache.to_string()))?;
+/// If it is not that leg's, the daemon does not let go of it, or its disk cannot be written.
+pub fn give_back_leg(disk: &Path, cache: Uuid, leg: Uuid) -> Result<(), CommandError> {
+    let path = disk.join(cache.to_string());
+    let share = open(&path)?;
+    let label = read_leg_label(&share)?.ok();
+    if label.is_none_or(|label| label.leg != leg) {
+        return Err(CommandError::ShareOfAnotherLeg { path: share.path().to_owned(), leg });
+    }
     set_state(disk, cache, ShareState::Leaving)?;
     Ok(give_back(disk, cache)?)
 }

@@ -95,6 +95,10 @@ impl CommandError {
             CommandError::NoLeg { .. } => Some("`dcd inspect superblock` tells what a cache is on".into()),
             CommandError::NoWitness => Some("`dcd cache-disk status` tells of it".into()),
             CommandError::LegGone { .. } => Some("`dcd cache-disk status` lists them".into()),
+            CommandError::ShareOfAnotherLeg { path, .. } => Some(format!(
+                "`dcd inspect leg --cache-disk {}` shows whose it is",
+                path.display()
+            )),
             CommandError::LegFailed { .. } => Some(
                 "see dmesg for errors of the disk, then try again, or put another in its place: `dcd cache-disk replace UUID DISK`"
                     .into(),

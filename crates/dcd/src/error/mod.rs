@@ -95,6 +95,14 @@ pub enum CommandError {
         /// Which.
         leg: Uuid,
     },
+    /// A share is given back that is not the one that was meant.
+    #[error("{} is not leg {leg} any more", path.display())]
+    ShareOfAnotherLeg {
+        /// The share.
+        path: PathBuf,
+        /// The leg that it was.
+        leg: Uuid,
+    },
     /// There is no witness to be done without.
     #[error("the legs have no witness that is there")]
     NoWitness,
