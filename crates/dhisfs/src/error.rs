@@ -108,7 +108,11 @@ impl FsError {
             FsError::Refused(_) | FsError::NotInMemory { .. } | FsError::Alone | FsError::Later => {
                 return None;
             }
-            FsError::Damaged { .. } => "run `dcd dhisfs fsck`; restore from a backup".into(),
+            FsError::Damaged { .. } => {
+                "`dcd dhisfs fsck --repair` mends what it can, which superblock, index and both headers of the journal are \
+                 not: then restore from a backup"
+                    .into()
+            }
             FsError::NotThere { .. } => "make one with `dcd dhisfs mkfs`".into(),
             FsError::InUse => {
                 "`dcd dhisfs mkfs --force` frees all blocks that were allocated, and begins anew"

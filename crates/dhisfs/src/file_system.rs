@@ -114,8 +114,12 @@ impl<D: BlockDevice> FileSystem<D> {
         }
         let mut bytes = vec![0; geometry.block_bytes];
         read_blocks(&mut device, &[Some(SUPERBLOCK)], &mut bytes)?;
-        let superblock = Superblock::decode(&bytes, geometry.blocks)
-            .map_err(|source| FsError::NotThere { source })?;
+        let superblock =
+            Superblock::decode(&bytes, geometry.blocks).map_err(|source| match source {
+                FormatError::Kind(_) => FsError::NotThere { source },
+                // Nobody is to make a new one over it.
+                _ => FsError::Damaged { block: SUPERBLOCK, source },
+            })?;
         let journal = Journal::open(&mut device, &superblock)?;
         let mut file_system = FileSystem {
             device,

@@ -189,6 +189,18 @@ fn have(fs: &mut FileSystem<MemoryDevice>, files: &[(&str, &str)]) {
 
 const AB: [(&str, &str); 2] = [("a/b/f", "a/b/f"), ("a/b/g", "a/b/g")];
 
+/// A bit of its first block that flips is no reason to make a new one over it.
+#[test]
+fn a_damaged_superblock_is_damage() {
+    let mut device = used();
+    let mut data = block_of(&mut device, 0);
+    data[100] ^= 1;
+    device.write(&[Write { block: 0, data: &data }]).unwrap();
+    let refused = FileSystem::mount(device, MountOptions::default()).err().unwrap();
+    assert!(matches!(refused, dhisfs::FsError::Damaged { block: 0, .. }), "{refused}");
+    assert!(refused.hint().is_some_and(|hint| !hint.contains("mkfs")), "{refused:?}");
+}
+
 #[test]
 fn wrong_counts_are_counted() {
     let (mut device, inodes) = planted();
