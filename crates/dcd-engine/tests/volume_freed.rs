@@ -57,6 +57,32 @@ fn a_flush_does_not_tell_the_journal_again_what_it_has() {
     assert!(records < 2 * rounds, "{records} records for {rounds} rounds");
 }
 
+/// Whatever the journal is told takes 700 ms, all of it at once, so a round of zeroes is longer than
+/// it should be, however small. Smaller ones made all of them together take three times as long.
+#[test]
+fn a_slow_journal_is_no_reason_for_small_rounds() {
+    const COUNT: usize = 2900;
+    let config = config(4, vec![set(RaidLevel::Raid5, 4, 1, 0, 16 << 10)], 4 << 10);
+    let mut bench = Bench::with_journal(config, 2 * MIB);
+    bench.volume_request(VolumeRequest::SetPointers { pointers: COUNT as u32 }).unwrap();
+    let pointers = allocated(&mut bench, COUNT);
+    free(&mut bench, &pointers);
+    bench.holds = vec![Device::CacheDisk];
+    bench.held = Some(Vec::new());
+    let took = Duration::from_millis(700);
+    let (drain, mut times) = (bench.start(Operation::Drain), 0);
+    while !bench.replies.contains_key(&drain) {
+        bench.pass(took);
+        let ended = bench.held.replace(Vec::new()).unwrap();
+        ended.into_iter().for_each(|done| bench.input(done));
+        times += 1;
+    }
+    assert_eq!(bench.volume().status().counters.extents_unmapped, COUNT as u64 / 2);
+    // 64 pieces in each; it writes and flushes.
+    let fewest = COUNT / 2 / 64 * 2;
+    assert!(times < 3 * fewest, "{times}, and {fewest} would do");
+}
+
 /// There is room for few zero ranges, and nothing becomes durable: most discards wait.
 fn full_of_zeroes() -> Bench {
     let mut bench = Bench::new(raid5());

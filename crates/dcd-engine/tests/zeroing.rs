@@ -87,6 +87,36 @@ fn a_disk_that_frees_space_is_asked_for_all_at_once() {
     assert_eq!(d.count_since(mark, Device::DataDisk, Kind::WriteZeroes), 1);
 }
 
+/// A flush of 300 ms, whatever is behind it, is longer than a tenth of 1 s. Rounds shrank to a line
+/// each, which took no less; with 30 s they stayed as small as they begin.
+#[test]
+fn a_flush_that_takes_its_time_is_no_reason_for_small_rounds() {
+    let flush = Duration::from_millis(300);
+    for timeout in [SECOND, Duration(30 * SECOND.0)] {
+        let mut d = Driver::never_idle(|options| {
+            options.data_disk.blocks = 4096 * 8;
+            options.engine.io_timeout = timeout;
+        });
+        d.hold(|io| io.is(Device::DataDisk, Kind::Flush));
+        // While it learns, and behind that.
+        for flushes_max in [24, 3] {
+            d.done(|d| d.discard(0, 4096 * 8));
+            let (began, drain) = (d.now, d.submit(Operation::Drain, false));
+            while !d.is_answered(drain) {
+                match d.find_io(Device::DataDisk, Kind::Flush) {
+                    Some(id) => {
+                        d.advance_time(flush);
+                        d.finish(id);
+                    }
+                    None => d.step(),
+                }
+            }
+            let took = d.now.since(began);
+            assert!(took.0 <= flushes_max * flush.0, "{took:?} with {timeout:?}");
+        }
+    }
+}
+
 /// A piece that ends after it was given up has been zeroed all the same: it is not begun again. Its
 /// time was longer than that of another I/O, by what it asks for.
 #[test]

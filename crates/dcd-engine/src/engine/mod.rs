@@ -15,6 +15,7 @@ mod destage;
 mod detect;
 mod dirty_map;
 mod discards;
+mod fixed_cost;
 mod flush;
 mod gather;
 mod grow_volume;
