@@ -138,7 +138,8 @@ fn take_rooms(
         Some(Ok(())) => {}
     }
     for room in &rooms {
-        let mut tell = |windows: Windows| submitter.set_windows(room.place, windows);
+        let mut tell =
+            |windows: Windows| submitter.set_windows(room.place, room.share.disk(), windows);
         if let Err(error) = room.share.take(bytes, &mut tell) {
             // What others have taken by now.
             let _ = give_back(submitter, &rooms, None, Ok(()));
@@ -168,7 +169,7 @@ fn give_back(
     for room in rooms {
         let until = Instant::now() + UNDER_WAY_PATIENCE;
         let mut tell = |windows: Windows| loop {
-            let is_told = submitter.set_windows(room.place, windows.clone());
+            let is_told = submitter.set_windows(room.place, room.share.disk(), windows.clone());
             if is_told || Instant::now() >= until {
                 return is_told;
             }

@@ -1081,6 +1081,12 @@ impl DeviceFile {
         self.share.as_ref()
     }
 
+    /// Whether it is a share of this disk, as its path names that; where the disk has lost its name,
+    /// that is all of the path ([`Place::of`]).
+    pub(crate) fn is_share_of(&self, disk: &Path) -> bool {
+        self.share.is_some() && (self.path.parent() == Some(disk) || self.path == disk)
+    }
+
     fn check_size(&self) -> Result<(), DeviceError> {
         if self.size_bytes == 0 || !self.size_bytes.is_multiple_of(BLOCK_SIZE) {
             return Err(DeviceError::Size { path: self.path.clone(), found: self.size_bytes });

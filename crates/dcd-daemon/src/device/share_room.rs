@@ -13,6 +13,8 @@
 //! ```
 //! What the open disk takes for its own is never more than the directory says, whatever fails.
 
+use std::path::Path;
+
 use dcd_engine::format::geometry::SUPERBLOCK_OFFSETS;
 use dcd_engine::format::share_directory::{SHARE_GRAIN_BYTES, ShareError, ShareState, Windows};
 use dcd_engine::format::superblock::{SUPERBLOCK_SIZE, Superblock};
@@ -42,6 +44,11 @@ impl ShareRoom {
     pub(crate) fn of(disk: &DeviceFile) -> std::io::Result<Option<ShareRoom>> {
         let Some(share) = disk.share() else { return Ok(None) };
         Ok(Some(ShareRoom { cache: share.cache, directory: disk.directory_beside()? }))
+    }
+
+    /// The disk of which it is a share.
+    pub(crate) fn disk(&self) -> &Path {
+        self.directory.path()
     }
 
     fn begin(&self) -> Result<DirectoryChange, DeviceError> {

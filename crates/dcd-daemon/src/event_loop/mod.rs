@@ -23,6 +23,7 @@ pub mod submitter;
 
 use std::collections::VecDeque;
 use std::io;
+use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
@@ -563,9 +564,11 @@ impl<C: Core> EventLoop<C> {
 
     /// A share of the cache-disk, by its place, is this part of its disk from now on. False, and
     /// nothing has changed: it is there no more, or something is under way in what it would lose.
-    pub(crate) fn set_windows(&self, place: usize, windows: Windows) -> bool {
-        let disk = self.disks.cache.as_ref().and_then(|cache| cache.at(place));
-        disk.is_some_and(|disk| disk.set_windows(windows, &self.ring))
+    /// Places are used again: by now a share of another disk may have this one.
+    pub(crate) fn set_windows(&self, place: usize, disk: &Path, windows: Windows) -> bool {
+        let there = self.disks.cache.as_ref().and_then(|cache| cache.at(place));
+        let there = there.filter(|there| there.file().is_share_of(disk));
+        there.is_some_and(|disk| disk.set_windows(windows, &self.ring))
     }
 
     /// How much a part of the cache-disk has, as far as its open file knows.
@@ -1275,8 +1278,8 @@ impl<C: Core> EventLoop<C> {
                 Message::Request { operation, fua, received, completion } => {
                     self.start_request(operation, fua, received, Origin::Thread(completion));
                 }
-                Message::SetWindows { place, windows, answer } => {
-                    let _ = answer.send(self.set_windows(place, windows));
+                Message::SetWindows { place, disk, windows, answer } => {
+                    let _ = answer.send(self.set_windows(place, &disk, windows));
                 }
                 Message::Query(function) => function(&Snapshot {
                     core: &self.core,

@@ -4,6 +4,7 @@
 //! the event loop, which is woken by an eventfd; the answer comes as a call of the completion, on
 //! the thread of the event loop, so completions must be short and must not wait for anything.
 
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
 
@@ -139,6 +140,7 @@ pub(crate) enum Message {
     /// A share of the cache-disk, by its place among the legs, is this part of its disk now.
     SetWindows {
         place: usize,
+        disk: PathBuf,
         windows: Windows,
         answer: mpsc::SyncSender<bool>,
     },
@@ -275,10 +277,12 @@ impl Submitter {
     }
 
     /// A share of the cache-disk, by its place among the legs, is this part of its disk from now on.
-    /// False: something is under way in what it would lose, or the loop has ended.
-    pub(crate) fn set_windows(&self, place: usize, windows: Windows) -> bool {
+    /// False: something is under way in what it would lose, another disk has that place by now, or
+    /// the loop has ended.
+    pub(crate) fn set_windows(&self, place: usize, disk: &Path, windows: Windows) -> bool {
         let (answer, receiver) = mpsc::sync_channel(1);
-        self.send(Message::SetWindows { place, windows, answer });
+        let disk = disk.to_owned();
+        self.send(Message::SetWindows { place, disk, windows, answer });
         receiver.recv().unwrap_or(false)
     }
 

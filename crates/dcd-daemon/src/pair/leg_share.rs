@@ -26,8 +26,8 @@ use dcd_engine::units::Uuid;
 use crate::device::device_file::{DeviceError, DeviceFile};
 use crate::device::network::check_shareable;
 use crate::device::shares::{
-    DirectoryChange, Place, ShareProblem, directory_at, give_back, is_no_directory, make_directory,
-    set_state,
+    DirectoryChange, Place, ShareProblem, directory_at, directory_of, is_no_directory,
+    make_directory, set_state,
 };
 use crate::pair::legs::{NewLegError, check_blank, check_size, new_leg_uuid};
 use crate::pair::members::BLANK_BYTES;
@@ -61,8 +61,7 @@ impl LegShare {
     ///
     /// # Errors
     /// If the path names no share; the disk holds something else than shares, has no room, or is
-    /// somebody's; or the name is that of another cache's. Then nothing was changed, but that a
-    /// blank disk may have a directory.
+    /// somebody's; or the name is that of another cache's. Then nothing was changed.
     pub fn take(path: &Path, of: &LegOf) -> Result<(Option<LegShare>, DeviceFile), NewLegError> {
         let until = Instant::now() + OTHERS_PATIENCE;
         loop {
@@ -109,7 +108,7 @@ impl LegShare {
                     .or_else(unless_left_over(&directory))
                     .map_err(ShareProblem::rule(&disk))?;
             }
-            Err(problem) if is_no_directory(&problem) => prepare(&disk, of)?,
+            Err(problem) if is_no_directory(&problem) => prepare(&disk, &name, of)?,
             Err(problem) => {
                 return Err(DeviceError::from(ShareProblem::Damaged { disk, problem }).into());
             }
@@ -121,8 +120,10 @@ impl LegShare {
         change.write()?;
         let made = LegShare { disk, cache: of.cache, is_kept: false };
         let states = [ShareState::Making];
-        let file = DeviceFile::open_share(path, &states, Some(&change))?;
+        let opened = DeviceFile::open_share(path, &states, Some(&change));
+        // Before an error gives the share back, which takes the directory.
         drop(change);
+        let file = opened?;
         // 3.
         let start_bytes = file.size_bytes.min(BLANK_BYTES) as usize;
         file.write_at(0, &Buffer::zeroed(start_bytes))?;
@@ -130,8 +131,15 @@ impl LegShare {
         // Opened anew: the directory was open beside it, and whoever opens a block device first
         // keeps others away.
         drop(file);
-        let file = DeviceFile::open_share(path, &states, None)?;
-        Ok((Some(made), file))
+        match DeviceFile::open_share(path, &states, None) {
+            Ok(file) => Ok((Some(made), file)),
+            // In between somebody has taken it for one that was left over: once more.
+            Err(DeviceError::Share(_)) => {
+                let path = made.disk.clone();
+                Err(DeviceError::Locked { path, pid: None }.into())
+            }
+            Err(error) => Err(error.into()),
+        }
     }
 
     /// 4. It becomes a leg now.
@@ -152,18 +160,32 @@ impl LegShare {
 
 impl Drop for LegShare {
     fn drop(&mut self) {
-        if !self.is_kept {
-            // The error that counts came before, and the next creation takes what is left.
-            let _ = give_back(&self.disk, self.cache);
+        if self.is_kept {
+            return;
+        }
+        // The error that counts came before, and the next creation takes what is left.
+        let Ok(mut change) = DirectoryChange::begin(&self.disk) else { return };
+        let path = self.disk.join(self.cache.to_string());
+        let states = [ShareState::Making, ShareState::InUse];
+        // Whoever has asked for the same meanwhile, and got it, has it open.
+        let share = DeviceFile::open_share(&path, &states, Some(&change));
+        if share.is_ok() && change.directory.give_back(self.cache).is_ok() {
+            let _ = change.write();
         }
     }
 }
 
 /// 1. A blank disk becomes one for shares.
-fn prepare(disk: &Path, of: &LegOf) -> Result<(), NewLegError> {
+fn prepare(disk: &Path, name: &str, of: &LegOf) -> Result<(), NewLegError> {
     let whole = DeviceFile::open(disk)?;
+    if directory_of(&whole)?.is_ok() {
+        // Somebody else was quicker.
+        return Ok(());
+    }
     check_blank(&whole)?;
     check_size(&whole, DIRECTORY_BYTES + of.bytes.next_multiple_of(SHARE_GRAIN_BYTES))?;
+    let mut trial = ShareDirectory::new(of.cache, whole.size_bytes);
+    allocate(&mut trial, name.to_owned(), of).map_err(ShareProblem::rule(disk))?;
     let uuid = new_leg_uuid().map_err(|source| DeviceError::Io {
         path: disk.to_owned(),
         operation: "get a name for",

@@ -15,7 +15,7 @@ use crate::device::device_file::{DeviceError, DeviceFile};
 use crate::device::device_spec::DeviceSpec;
 use crate::device::foreign_content::Content;
 use crate::device::share_room::ShareRoom;
-use crate::device::shares::DiskReader;
+use crate::device::shares::{DiskReader, holds_shares};
 use crate::disk::Disk;
 use crate::pair::book::{PairBook, PairProblem};
 use crate::pair::members::{content, content_of};
@@ -80,6 +80,12 @@ pub enum NewLegError {
         /// A leg, or the witness.
         role: &'static str,
     },
+    /// Caches share it.
+    #[error("{} is shared by caches", path.display())]
+    Shared {
+        /// The disk.
+        path: PathBuf,
+    },
     /// It is the data-disk of a cache.
     #[error(transparent)]
     Pair(#[from] PairProblem),
@@ -112,6 +118,9 @@ impl NewLegError {
                 path.display()
             ),
             NewLegError::Pair(problem) => problem.hint_for_a_part(),
+            NewLegError::Shared { path } => {
+                format!("{} makes a share of it", path.join("NAME").display())
+            }
             NewLegError::SecondShare { path } => format!(
                 "two legs on one disk fail together; if it is none of its legs: dcd inspect leg --cache-disk {}",
                 path.display()
@@ -124,6 +133,9 @@ impl NewLegError {
 /// Nothing on a disk that becomes a leg is lost without a word.
 pub(crate) fn check_blank(disk: &DeviceFile) -> Result<(), NewLegError> {
     PairBook::check_no_cache(disk, None)?;
+    if holds_shares(disk)? {
+        return Err(NewLegError::Shared { path: disk.path().to_owned() });
+    }
     match content_of(disk)? {
         Some(content) => {
             let path = disk.path().to_owned();

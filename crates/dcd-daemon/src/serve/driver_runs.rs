@@ -504,7 +504,8 @@ impl Run {
         let is_taken = {
             let may_die = self.dies_in.is_some() && self.random.one_in(4);
             let event_loop = &session.event_loop;
-            let mut tell = |windows| !may_die && event_loop.set_windows(*place, windows);
+            let mut tell =
+                |windows| !may_die && event_loop.set_windows(*place, share.disk(), windows);
             let is_taken = share.take(bytes, &mut tell).is_ok();
             if may_die {
                 return self.die_here();
@@ -537,7 +538,7 @@ impl Run {
         }
         let may_die = self.dies_in.is_some() && self.random.one_in(4);
         let event_loop = &session.event_loop;
-        let mut tell = |windows| !may_die && event_loop.set_windows(*place, windows);
+        let mut tell = |windows| !may_die && event_loop.set_windows(*place, share.disk(), windows);
         // Somebody has asked for that much, and has it or not.
         let keep = if is_taken { bytes } else { before };
         share.give_back(keep, &mut tell).map_err(|error| error.to_string())?;

@@ -78,14 +78,19 @@ pub(crate) fn open_cache_disks(
     }
 }
 
-/// What a further leg of the cache is for, and needs, as the first disk says that has a cache.
+/// What a further leg of the cache is for, and needs: as much as any of the disks says that has it,
+/// since one of them may be older.
 fn leg_of(given: &Given, data_disks: &[DeviceSpec]) -> Option<LegOf> {
-    let superblock = given.disks.iter().find_map(|(disk, _)| read_superblock(disk.file()).ok())?;
+    let superblocks = given.disks.iter().filter_map(|(disk, _)| read_superblock(disk.file()).ok());
+    let superblocks: Vec<Superblock> = superblocks.collect();
+    let cache = superblocks.first()?.uuid;
+    let of_cache = superblocks.iter().filter(|superblock| superblock.uuid == cache);
+    let bytes = of_cache.map(Superblock::end).max()?;
     let data_disk = match data_disks {
         [one] => whole_name(one.path()).to_str().map(str::to_owned).unwrap_or_default(),
         _ => String::new(),
     };
-    Some(LegOf { cache: superblock.uuid, bytes: superblock.end(), data_disk })
+    Some(LegOf { cache, bytes, data_disk })
 }
 
 /// Opens a share that becomes a leg, and makes it if it is not there.

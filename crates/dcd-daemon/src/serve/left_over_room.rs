@@ -17,7 +17,7 @@ pub(crate) fn give_back_left_over(event_loop: &EventLoop<TieredEngine>, is_quiet
         return;
     }
     for (place, share) in event_loop.rooms().unwrap_or_default() {
-        let mut tell = |windows: Windows| event_loop.set_windows(place, windows);
+        let mut tell = |windows: Windows| event_loop.set_windows(place, share.disk(), windows);
         match share.give_back(0, &mut tell) {
             Ok(bytes) if bytes == 0 || is_quiet => {}
             Ok(bytes) => eprintln!(

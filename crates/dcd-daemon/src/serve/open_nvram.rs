@@ -174,6 +174,10 @@ fn medium(
     }
     if let Some(mapping) = persistent {
         let (memory, mapping) = SharedSegmentMemory::of_medium(mapping);
+        // What a process has stored that died before it was written back is seen here, and would
+        // be gone with the power: a block that is believed now could be an older one then.
+        memory.write_back(0..bytes);
+        memory.written_back();
         return Ok((MappedMedium { memory, kind: MediumKind::Persistent }, mapping));
     }
     if is_memory {

@@ -86,8 +86,10 @@ pub(crate) fn open_pair_on(
     kernel: Box<dyn Kernel>,
 ) -> Result<Pair, ServeError> {
     // 1. Both disks, locked. From here on nobody else can start with either, under any name.
+    //    Declared first, and so dropped last: a share is given back when nobody has it open.
+    let new_shares;
     let OpenDisks { mut cache_disks, data_disks, data_disk_read_only, away } = open_disks(options)?;
-    let new_shares = std::mem::take(&mut cache_disks.shares);
+    new_shares = std::mem::take(&mut cache_disks.shares);
 
     // 2. Who this cache is, and whether the disks belong together as far as can be seen from here.
     //    The engine looks deeper (sizes, witnesses) when it opens.

@@ -16,7 +16,8 @@
 //! was not stays in the log. So does one that finds at the end of step 2 that changes are lost
 //! which whoever asked for it was not told of ([`super::lost`]), and one that gets on no more
 //! (`destage/drain.rs`): the pair stays one, and the answer says so. Without a cache-disk
-//! ([`super::uncached`]) steps 2 to 6 are a flush of the data-disk.
+//! ([`super::uncached`]) steps 2 to 6 are a flush of the data-disk; where the log was left unused
+//! from the start on, steps 2 to 4.
 
 use super::destage::Headway;
 use super::volume::BehindCommit;
@@ -289,6 +290,10 @@ impl Engine {
         match result {
             Ok(()) if is_first => {
                 self.write_superblock_copy(self.superblock.second_offset(), Purpose::Close);
+            }
+            // A log that was left unused holds nothing; but a memory in front of it is named.
+            Err(_) if is_first && self.is_passing_by() && self.config.nvram.is_none() => {
+                self.close_io_done(Ok(()));
             }
             Err(error) if is_first => self.close_io_done(Err(error)),
             _ => self.close_io_done(Ok(())),

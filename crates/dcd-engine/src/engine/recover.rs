@@ -704,6 +704,11 @@ impl Engine {
         if self.config.no_log && !self.log_is_empty() {
             return self.fail_open(OpenError::LogNotEmpty);
         }
+        if self.config.no_log {
+            // They change together with the log alone, and from here on not at all: the checkpoint
+            // of this session lists none, or the next start would take it for another disk.
+            self.witnesses.clear();
+        }
         self.write_checkpoint_again();
     }
 

@@ -376,20 +376,30 @@ fn add(client: &mut ControlClient, disk: &DeviceSpec) -> Result<Uuid, CommandErr
     Ok(added?)
 }
 
-/// Takes a leg out. If it is a share of a disk, gives its room back; what is to be said of that.
+/// Takes a leg out. If it is a share of a disk, gives its room back; what is to be said of that. Asked
+/// again, it gives back what it did not then.
 fn take_out(client: &mut ControlClient, leg: Uuid) -> Result<Option<String>, CommandError> {
     let status = client.status()?;
     let cache = client.leg_of()?.cache;
     let name = leg.to_string();
-    let disk = client.legs()?.into_iter().find(|it| it.leg == name).and_then(|it| it.disk);
+    let found = client.legs()?.into_iter().find(|it| it.leg == name);
+    let is_out = found.as_ref().is_some_and(|it| it.state == "taken-out");
+    let spec = found.and_then(|it| it.disk).and_then(|disk| disk.parse::<DeviceSpec>().ok());
+    let path = spec.map(|spec| there(&status).join(spec.path()));
+    let place = path.as_deref().map(Place::of).filter(|place| place.share.is_some());
+    let given_back = |place: &Place| give_back_leg(&place.disk, cache, leg);
+    if is_out && place.as_ref().is_some_and(|place| given_back(place).is_ok()) {
+        return Ok(path.map(|path| format!("given back: {} is free again", path.display())));
+    }
     client.ask_legs(LegCommand::TakeOut { leg: name })?;
-    let Some(spec) = disk.and_then(|disk| disk.parse::<DeviceSpec>().ok()) else { return Ok(None) };
-    let path = there(&status).join(spec.path());
-    let Place { disk, share: Some(_) } = Place::of(&path) else { return Ok(None) };
-    Ok(Some(match give_back_leg(&disk, cache, leg) {
+    let (Some(path), Some(place)) = (path, place) else { return Ok(None) };
+    Ok(Some(match given_back(&place) {
         Ok(()) => format!("given back: {} is free again", path.display()),
         // The leg is out, which is what was asked for; its disk may be the one that fails.
-        Err(error) => format!("{} keeps its room: {error}", path.display()),
+        Err(error) => format!(
+            "{} keeps its room: {error}; `dcd cache-disk take-out {leg}` again gives it back",
+            path.display()
+        ),
     }))
 }
 

@@ -277,7 +277,8 @@ fn through_daemon(control: &Path, arguments: &DetachArguments) -> Result<(), Com
     let mut list = LostList::open(arguments.lost_list.as_deref())?;
     // Asked before: afterwards nobody is there.
     let status = daemons::connect(control)?.status()?;
-    let is_uncached = status.uncached.is_some();
+    // A log that was left unused from the start on is marked.
+    let is_uncached = status.uncached.is_some() && status.cache_disk_failed;
     let to_wipe = arguments.wipe.then(|| Wipe::of_served(&status)).transpose()?;
     let share_end = ShareEnd::of(&disks_of_served(&status));
     let disk: Result<DeviceSpec, _> = status.data_disk.parse();

@@ -17,8 +17,9 @@ use dcd_daemon::device::device_file::{DeviceError, DeviceFile};
 use dcd_daemon::device::device_spec::DeviceSpec;
 use dcd_daemon::device::shares::{Place, give_back, set_state, share_at};
 use dcd_daemon::pair::book::PairBook;
-use dcd_daemon::pair::legs::read_leg_label;
+use dcd_daemon::pair::legs::{label_at, read_leg_label};
 use dcd_engine::Uuid;
+use dcd_engine::format::leg_label::LegLabel;
 use dcd_engine::format::share_directory::ShareState;
 
 use super::wipe::{PATIENCE, in_order, overwrite};
@@ -91,10 +92,15 @@ impl ShareEnd {
 /// If it is not that leg's, the daemon does not let go of it, or its disk cannot be written.
 pub fn give_back_leg(disk: &Path, cache: Uuid, leg: Uuid) -> Result<(), CommandError> {
     let path = disk.join(cache.to_string());
+    let is_it = |label: Option<LegLabel>| label.is_some_and(|label| label.leg == leg);
+    let another = || CommandError::ShareOfAnotherLeg { path: path.clone(), leg };
+    // One that is in use is not waited for.
+    if !is_it(label_at(&path)) {
+        return Err(another());
+    }
     let share = open(&path)?;
-    let label = read_leg_label(&share)?.ok();
-    if label.is_none_or(|label| label.leg != leg) {
-        return Err(CommandError::ShareOfAnotherLeg { path: share.path().to_owned(), leg });
+    if !is_it(read_leg_label(&share)?.ok()) {
+        return Err(another());
     }
     set_state(disk, cache, ShareState::Leaving)?;
     Ok(give_back(disk, cache)?)

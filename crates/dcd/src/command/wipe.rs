@@ -226,6 +226,8 @@ pub fn disks_of_served(status: &StatusReport) -> Vec<PathBuf> {
     status
         .legs
         .iter()
+        // The room of one that was taken out may be somebody else's by now.
+        .filter(|leg| leg.state != "taken-out")
         .filter_map(|leg| leg.disk.as_ref())
         .map(|disk| as_seen(&there, disk))
         .collect()
