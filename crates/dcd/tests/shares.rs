@@ -447,8 +447,8 @@ fn legs_may_have_shares() {
     assert_eq!(disks, ["c/d1", "e/d1"]);
     site.dcd("cache-disk add e/other-e --control d1.ctl").fails(
         1,
-        "there is a share other-e already",
-        "another name",
+        "has a share of this disk already: e/d1",
+        "fail together",
     );
     daemon.stop();
     // A start without one of them, which may hold more.
