@@ -51,6 +51,14 @@ fn the_disk_of_a_failed_leg_gets_a_label_when_none_names_that_leg() {
     }
 }
 
+/// A write waited for the copy of a region to a leg that hung. Of the next one, for which labels had
+/// too little room meanwhile, they marked one region and then the other, without a pause.
+#[test]
+fn labels_are_not_written_without_end_while_a_fill_hangs() {
+    let done = replay(&Script::on_legs(120_000_523), false);
+    assert!(done.is_ok(), "{:?}", done.err().map(|failure| failure.violation));
+}
+
 /// The same with a witness that has troubles of its own, and whose word is believed with one leg.
 /// `DCD_WITNESS_RUNS` and `DCD_WITNESS_SEED` say which other ones.
 #[test]

@@ -285,7 +285,8 @@ impl Legs {
                 leg.standing = LegStanding::InSync;
             }
         }
-        self.look_at_waiting = true;
+        // What waits for something else would guess what is written next again, and want a label.
+        self.look_at_waiting |= self.marks.are_waited_for();
     }
 
     /// The last leg that counts takes no label.

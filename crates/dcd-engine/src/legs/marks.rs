@@ -21,7 +21,7 @@ struct Region {
     is_durable: bool,
     /// To be in the next label.
     is_wanted: bool,
-    /// The write that has waited longest needs it.
+    /// A write needs it that comes first, or waits for something else only.
     is_needed: bool,
     /// Writes under way.
     writes: u32,
@@ -46,6 +46,8 @@ pub(super) struct Marks {
     uses: u64,
     /// So many are wanted.
     wanted: usize,
+    /// A write waits for marks.
+    are_waited_for: bool,
 }
 
 impl Marks {
@@ -62,6 +64,7 @@ impl Marks {
             flushed: 0,
             uses: 0,
             wanted: 0,
+            are_waited_for: false,
         })
     }
 
@@ -85,22 +88,27 @@ impl Marks {
     }
 
     /// Whether all of them may be written. Those that may not are wanted from now on, and so is
-    /// what comes behind regions that are written in order. `is_first`: nothing has waited longer,
-    /// so that those that are marked stay while the others come. If all that wait kept theirs,
-    /// there could be no room for any.
+    /// what comes behind regions that are written in order.
+    ///
+    /// Of the first write that waits for marks those that it has stay while the others come. If all
+    /// that wait kept theirs, there could be no room for any. One that has all and waits for
+    /// something else keeps them, too, and is not the first: nothing would be kept of any other
+    /// meanwhile, and two of its regions could take each other's place, label after label.
     ///
     /// # Panics
     /// If they are more than a label lists: they would be waited for without end.
-    pub(super) fn may_write(&mut self, regions: RangeInclusive<u32>, is_first: bool) -> bool {
+    pub(super) fn may_write(&mut self, regions: RangeInclusive<u32>) -> bool {
         let last = *regions.end();
         let count = (last - regions.start()) as usize + 1;
         assert!(count <= self.most, "a write of {count} regions, and labels list {}", self.most);
+        let is_first = !self.are_waited_for;
         let mut may = true;
         for region in regions.clone() {
             may &= self.is_marked(region);
             self.want(region);
             self.regions.get_mut(&region).expect("on the disk").is_needed |= is_first;
         }
+        self.are_waited_for |= !may;
         // In order: the next label comes before it is waited for.
         let is_in_order = regions.start().checked_sub(1).is_some_and(|r| self.is_marked(r));
         let ahead = AHEAD.min(self.most as u32 / 16);
@@ -131,6 +139,12 @@ impl Marks {
     /// What waits is looked at anew, the oldest first.
     pub(super) fn nothing_is_needed(&mut self) {
         self.regions.values_mut().for_each(|region| region.is_needed = false);
+        self.are_waited_for = false;
+    }
+
+    /// Whether a write waits for marks; else those that are wanted are guesses.
+    pub(super) fn are_waited_for(&self) -> bool {
+        self.are_waited_for
     }
 
     /// Whether a label is to be written.
@@ -242,6 +256,7 @@ mod tests {
     fn write_label(marks: &mut Marks) -> Vec<u32> {
         let list = marks.for_label().unwrap();
         marks.label_written(&list);
+        marks.nothing_is_needed();
         list
     }
 
@@ -249,13 +264,13 @@ mod tests {
     fn a_region_is_marked_before_it_is_written_and_those_behind_it_ahead() {
         let mut marks = Marks::new(1 << 20, 64 << 20, 768).unwrap();
         assert_eq!(marks.regions_of((3 << 20) - 1, 2), 2..=3);
-        assert!(!marks.may_write(2..=3, true) && marks.are_wanted());
+        assert!(!marks.may_write(2..=3) && marks.are_wanted());
         assert_eq!(write_label(&mut marks), [2, 3]);
-        assert!(marks.may_write(2..=3, true) && !marks.are_wanted());
-        assert!(!marks.may_write(4..=4, true));
+        assert!(marks.may_write(2..=3) && !marks.are_wanted());
+        assert!(!marks.may_write(4..=4));
         assert_eq!(write_label(&mut marks), (2..=12).collect::<Vec<_>>());
-        assert!(marks.may_write(5..=5, true) && !marks.are_wanted());
-        assert!(marks.may_write(11..=11, true) && marks.are_wanted());
+        assert!(marks.may_write(5..=5) && !marks.are_wanted());
+        assert!(marks.may_write(11..=11) && marks.are_wanted());
         assert_eq!(write_label(&mut marks).last(), Some(&19));
     }
 
@@ -270,20 +285,50 @@ mod tests {
     fn what_is_flushed_makes_room_and_what_is_not_stays() {
         let mut marks = Marks::new(1 << 20, 64 << 20, 4).unwrap();
         for region in [10, 20, 30, 40] {
-            assert!(!marks.may_write(region..=region, true));
+            assert!(!marks.may_write(region..=region));
             write_label(&mut marks);
             marks.write_begins(region..=region);
         }
         marks.write_ended(10..=10);
-        assert!(!marks.may_write(50..=50, true));
+        assert!(!marks.may_write(50..=50));
         assert_eq!(marks.for_label(), None, "10 is not flushed");
         let covers = marks.flush_begins();
         marks.write_ended(20..=20);
         marks.flushed(covers);
         assert_eq!(write_label(&mut marks), [20, 30, 40, 50]);
-        assert!(!marks.may_write(10..=10, true));
+        marks.write_begins(50..=50);
+        assert!(!marks.may_write(10..=10));
         assert_eq!(marks.for_label(), None);
         marks.give_up();
         assert!(!marks.are_wanted());
+    }
+
+    /// The first write waits for a copy to a leg that hangs. Labels had one of the two regions of
+    /// the second and then the other, for as long as that took.
+    #[test]
+    fn a_write_that_waits_for_something_else_lets_the_next_have_its_marks() {
+        let mut marks = Marks::new(1 << 20, 64 << 20, 4).unwrap();
+        assert!(!marks.may_write(10..=10));
+        write_label(&mut marks);
+        assert!(marks.may_write(10..=10));
+        marks.write_begins(10..=10);
+        let look = |marks: &mut Marks| {
+            marks.nothing_is_needed();
+            (marks.may_write(20..=21), marks.may_write(30..=31))
+        };
+        assert_eq!(look(&mut marks), (false, false));
+        write_label(&mut marks);
+        assert_eq!(look(&mut marks), (true, false));
+        for _ in 0..2 {
+            let Some(list) = marks.for_label() else { break };
+            marks.label_written(&list);
+            assert_eq!(look(&mut marks), (true, false));
+        }
+        assert_eq!(marks.for_label(), None, "what it has stays, and 10 is being written");
+        marks.write_ended(10..=10);
+        marks.flushed(marks.flush_begins());
+        assert_eq!(write_label(&mut marks), [20, 21, 30, 31]);
+        assert_eq!(look(&mut marks), (true, true));
+        assert!(!marks.are_waited_for());
     }
 }

@@ -506,7 +506,7 @@ impl Legs {
 
     /// Whether these regions may be written now.
     fn may_change(&mut self, regions: &RangeInclusive<u32>) -> bool {
-        let is_marked = self.marks.may_write(regions.clone(), self.waiting.is_empty());
+        let is_marked = self.marks.may_write(regions.clone());
         let overlaps = |other: &RangeInclusive<u32>| {
             regions.start() <= other.end() && other.start() <= regions.end()
         };
