@@ -34,10 +34,11 @@ fn nothing_acknowledged_is_lost_in_front_of_the_log() {
 }
 
 /// Memories that failed while what is below took nothing: who waited for room or for a way past waited
-/// for ever.
+/// for ever. Starts that were cut off one after the other: both heads were torn, and the memory
+/// refused. And a model that took blocks for lost that somebody had just given up.
 #[test]
 fn runs_that_once_failed() {
-    for seed in [31_003_497, 31_013_292] {
+    for seed in [31_003_497, 31_013_292, 701_722, 726_404, 705_204, 950_614] {
         let ended = run(seed, false);
         assert!(ended.is_ok(), "seed {seed}: {ended:?}");
     }

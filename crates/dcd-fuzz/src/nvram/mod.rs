@@ -550,7 +550,13 @@ impl Run {
     fn crash(&mut self) -> Result<(), String> {
         self.report.crashes += 1;
         self.tier = None;
-        self.asked.clear();
+        for asked in std::mem::take(&mut self.asked).into_values() {
+            // Who gave up what is damaged was not answered: it is given up by now, or not.
+            let Asked::End { accepted } = asked else { continue };
+            for block in accepted.iter().flat_map(|range| range.start.0..range.end()) {
+                self.model.may_be_given_up(block, self.below.durable(block));
+            }
+        }
         self.persisting = None;
         let is_power_cut = !self.random.one_in(4);
         self.trace(|| {

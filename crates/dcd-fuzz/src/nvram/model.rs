@@ -137,6 +137,12 @@ impl Model {
         known.is_damaged = false;
     }
 
+    /// The same, or it is not given up: the next start shows which.
+    pub(super) fn may_be_given_up(&mut self, block: u64, version: Version) {
+        let known = &mut self.blocks[block as usize];
+        known.later.push((known.acknowledged.0, version));
+    }
+
     /// A start has found this; `None`: damaged.
     pub(super) fn restarted(&mut self, found: &[Option<Version>]) -> Result<(), String> {
         let mut damaged = 0;

@@ -259,10 +259,10 @@ impl Slots {
         self.store(NVRAM_HEAD_OFFSETS[copy] as usize, head.encode().bytes());
     }
 
-    /// The first copy, as good as nothing yet.
-    pub(super) fn store_head_without_magic(&mut self, head: &NvramHead) {
+    /// A copy that is as good as nothing yet.
+    pub(super) fn store_head_without_magic(&mut self, head: &NvramHead, copy: usize) {
         let bytes = head.encode();
-        self.store(NVRAM_HEAD_OFFSETS[0] as usize + 8, &bytes.bytes()[8..]);
+        self.store(NVRAM_HEAD_OFFSETS[copy] as usize + 8, &bytes.bytes()[8..]);
     }
 
     /// Takes the heads away: what is there is nobody's.

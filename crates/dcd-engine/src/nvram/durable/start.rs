@@ -16,7 +16,7 @@
 //! An empty medium is made in the same order, with its first head in two steps: the magic number
 //! is stored when all else of it is durable. A wiped head is the head without it, so whose a medium
 //! was can be told, and that what is in its slots is nothing; while one copy is written anew, the
-//! other one says it.
+//! other one says it. So the first is the one that is not whole, if a crash has torn one before.
 //!
 //! On a device all pages of headers that were in use are written again in step 3: what is read need
 //! not be durable, where the flush behind it failed.
@@ -29,7 +29,7 @@ use super::{
 use crate::error::FormatError;
 use crate::format::COUNTER_END;
 use crate::format::nvram::{
-    CHUNKS_OFFSET, COMMIT_OFFSETS, NVRAM_BYTES_MIN, NVRAM_HEAD_BYTES, NVRAM_HEAD_OFFSETS,
+    CHUNKS_OFFSET, COMMIT_OFFSETS, MAGIC, NVRAM_BYTES_MIN, NVRAM_HEAD_BYTES, NVRAM_HEAD_OFFSETS,
     NvramHead, NvramIdentity, NvramLayout, SEQUENCE_END, SlotCopy, read_commit_word,
 };
 use crate::units::{Time, Uuid};
@@ -170,7 +170,7 @@ pub(super) struct Opening {
 enum Step {
     /// What the slots have become, by that commit word.
     Slots,
-    HeadWithoutMagic,
+    HeadWithoutMagic(usize),
     Head(usize),
 }
 
@@ -215,11 +215,12 @@ impl DurableNvram {
         };
         let head = NvramHead { cache: start.cache, identity, slots: layout.slots };
         let mut slots = Slots::new(medium, identity.id, layout.slots, start.unit_blocks);
-        let mut steps = vec![Step::Head(1), Step::Head(0)];
         let is_empty = matches!(judged, Judged::Empty);
+        let first = if is_empty { copy_to_begin_with(slots.medium.bytes()) } else { 0 };
+        let mut steps = vec![Step::Head(1 - first), Step::Head(first)];
         let mut tier = match judged {
             Judged::Empty => {
-                steps.push(Step::HeadWithoutMagic);
+                steps.push(Step::HeadWithoutMagic(first));
                 DurableNvram::with_slots(config, slots, identity, batch_blocks, 0)
             }
             Judged::Taken { committed } => {
@@ -274,7 +275,7 @@ impl DurableNvram {
         let head = *head;
         match steps.pop() {
             Some(Step::Slots) => self.slots.store_what_was_set_aside(),
-            Some(Step::HeadWithoutMagic) => self.slots.store_head_without_magic(&head),
+            Some(Step::HeadWithoutMagic(copy)) => self.slots.store_head_without_magic(&head, copy),
             Some(Step::Head(copy)) => self.slots.store_head(&head, copy),
             None => {
                 self.opening = None;
@@ -328,6 +329,14 @@ impl NvramOpenError {
 
 fn copies(bytes: &[u8]) -> [&[u8]; 2] {
     NVRAM_HEAD_OFFSETS.map(|at| &bytes[at as usize..][..NVRAM_HEAD_BYTES])
+}
+
+/// The copy of the head that is written first where nothing counts: the other is whole, wiped or
+/// not, unless neither is.
+fn copy_to_begin_with(bytes: &[u8]) -> usize {
+    let is_whole =
+        |copy: &[u8]| NvramHead::decode(copy).is_ok() || NvramHead::decode_wiped(copy).is_some();
+    usize::from(!is_whole(copies(bytes)[1]))
 }
 
 fn judge(
@@ -419,18 +428,24 @@ fn committed(bytes: &[u8], of: NvramIdentity) -> Option<u64> {
 }
 
 fn has_magic(bytes: &[u8]) -> bool {
-    copies(bytes).iter().any(|copy| copy[..8] == *b"dcdNVRAM")
+    copies(bytes).iter().any(|copy| copy[..8] == MAGIC.to_le_bytes())
 }
 
 /// Nothing is in it, in all of the room that will be written, but, perhaps, what a start or an end
 /// left: wiped heads, commit words, and behind such heads slots, whatever they hold.
+///
+/// Beside a wiped head the other may have its magic number and be torn: a crash came while a start
+/// wrote it, and another while the next one wiped both.
 fn is_blank(bytes: &[u8], layout: NvramLayout) -> bool {
     let (front, chunks) = bytes.split_at(CHUNKS_OFFSET as usize);
+    let wiped = copies(bytes).into_iter().find_map(NvramHead::decode_wiped);
+    let may_be_head =
+        |page: &[u8]| page[..8] == [0; 8] || wiped.is_some() && page[..8] == MAGIC.to_le_bytes();
     let mut pages = front.chunks(4096).zip((0..).step_by(4096));
     let is_blank_in_front = pages.all(|(page, at)| {
         let skipped = match at {
             // Without its magic number it is nothing.
-            at if NVRAM_HEAD_OFFSETS.contains(&at) && page[..8] == [0; 8] => HEAD_FIELDS_BYTES,
+            at if NVRAM_HEAD_OFFSETS.contains(&at) && may_be_head(page) => HEAD_FIELDS_BYTES,
             at if COMMIT_OFFSETS.contains(&at) => 8,
             _ => 0,
         };
@@ -439,7 +454,6 @@ fn is_blank(bytes: &[u8], layout: NvramLayout) -> bool {
     if !is_blank_in_front {
         return false;
     }
-    let wiped = copies(bytes).into_iter().find_map(NvramHead::decode_wiped);
     let Some(head) = wiped.filter(|head| head.slots <= layout.slots) else {
         return is_zero(chunks);
     };
@@ -453,4 +467,76 @@ fn is_blank(bytes: &[u8], layout: NvramLayout) -> bool {
 fn is_zero(bytes: &[u8]) -> bool {
     // In pieces: the end of the first that is not is soon found, and the rest is fast.
     bytes.chunks(4096).all(|piece| piece.iter().fold(0, |all, byte| all | byte) == 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::nvram::durable::MemoryMedium;
+
+    fn layout() -> NvramLayout {
+        NvramLayout { slots: 128 }
+    }
+
+    fn open(bytes: &[u8]) -> Result<DurableNvram, NvramOpenError> {
+        let start = NvramStart {
+            cache: Uuid([1; 16]),
+            expected: None,
+            new_id: Uuid([2; 16]),
+            volume_blocks: 1 << 20,
+            unit_blocks: 1,
+            may_be_lost: false,
+        };
+        let medium = Box::new(MemoryMedium::new(bytes.to_vec(), MediumPersist::Now));
+        DurableNvram::open(Time::ZERO, DurableConfig::default(), medium, &start)
+    }
+
+    /// Both heads wiped, as an end leaves them, and bytes in a slot that is free.
+    fn ended() -> Vec<u8> {
+        let mut tier = open(&vec![0; layout().bytes() as usize]).expect("it is blank");
+        tier.begin();
+        assert!(tier.is_open());
+        tier.slots.wipe_heads();
+        let mut bytes = tier.medium().to_vec();
+        bytes[NvramLayout::slot_at(0) + 100] = 1;
+        assert!(copies(&bytes).iter().all(|copy| NvramHead::decode_wiped(copy).is_some()));
+        bytes
+    }
+
+    /// Another word of the identity than that of the checksum.
+    fn tear(bytes: &mut [u8], copy: usize) {
+        bytes[NVRAM_HEAD_OFFSETS[copy] as usize + 32] ^= 0x55;
+    }
+
+    /// Starts that were cut off in the middle of a head left both torn, one after the other, and
+    /// with them a memory that nobody would take.
+    #[test]
+    fn one_head_is_whole_while_the_other_is_written() {
+        for torn in 0..2 {
+            let mut bytes = ended();
+            tear(&mut bytes, torn);
+            assert_eq!(copy_to_begin_with(&bytes), torn);
+            assert!(open(&bytes).is_ok(), "one says that nothing is in it");
+        }
+        let mut bytes = ended();
+        tear(&mut bytes, 0);
+        tear(&mut bytes, 1);
+        assert!(matches!(open(&bytes), Err(NvramOpenError::NotEmpty { .. })));
+    }
+
+    /// A crash while a start wrote one of them, and another while the next one wiped both.
+    #[test]
+    fn a_torn_head_beside_a_wiped_one_is_nothing() {
+        for torn in 0..2 {
+            let mut bytes = ended();
+            tear(&mut bytes, torn);
+            let at = NVRAM_HEAD_OFFSETS[torn] as usize;
+            bytes[at..at + 8].copy_from_slice(&MAGIC.to_le_bytes());
+            let opened = open(&bytes);
+            assert!(opened.is_ok(), "{:?}", opened.err());
+            // Alone it may be anything.
+            bytes[NVRAM_HEAD_OFFSETS[1 - torn] as usize + 32] ^= 0x55;
+            assert!(matches!(open(&bytes), Err(NvramOpenError::NotEmpty { .. })));
+        }
+    }
 }
