@@ -418,7 +418,7 @@ impl Tier {
 fn goes_past(engine: &Engine, nvram: &DurableNvram, request: &Request) -> bool {
     let Operation::Write { start, data } = &request.operation else { return false };
     let range = LbaRange { start: *start, blocks: data.len() as u64 / BLOCK_SIZE };
-    nvram.leaves_to_the_disk(range) && engine.is_left_out_by_choice(range)
+    engine.is_left_out_by_choice(range) && nvram.leaves_to_the_disk(range)
 }
 
 fn is_end(request: &Request) -> bool {

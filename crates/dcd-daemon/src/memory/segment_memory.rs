@@ -215,9 +215,9 @@ impl Mapping {
                 fault::expect_faults();
                 Ok(Some(Mapping { start: NonNull::new(start.cast()).ok_or(Errno::FAULT)?, len }))
             }
-            // No DAX, or a kernel that does not know of it.
-            Err(Errno::OPNOTSUPP | Errno::INVAL) => Ok(None),
-            Err(errno) => Err(errno),
+            Err(Errno::NOMEM) => Err(Errno::NOMEM),
+            // No DAX, a kernel that does not know of it, or a file system that maps nothing.
+            Err(_) => Ok(None),
         }
     }
 

@@ -57,11 +57,12 @@ pub(crate) fn open_cache_disks(
     }
     for (place, spec) in named.all().enumerate() {
         let is_new = place >= named.disks.len();
-        let opened = match leg_of(&given, data_disks) {
-            Some(of) if is_new && Place::of(spec.path()).share.is_some() => {
-                open_share(spec, &of, &mut given.shares)
-            }
-            _ => Disk::open(Device::CacheDisk, spec).map_err(NewLegError::from),
+        // What the others hold is read for that alone: one of them may answer slowly.
+        let is_new_share = is_new && Place::of(spec.path()).share.is_some();
+        let of = is_new_share.then(|| leg_of(&given, data_disks)).flatten();
+        let opened = match of {
+            Some(of) => open_share(spec, &of, &mut given.shares),
+            None => Disk::open(Device::CacheDisk, spec).map_err(NewLegError::from),
         };
         match opened {
             Ok(disk) => given.disks.push((disk, is_new)),
