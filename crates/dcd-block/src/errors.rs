@@ -30,6 +30,9 @@ pub enum RequestError {
     /// The log cannot get another size.
     #[error(transparent)]
     Resize(#[from] ResizeError),
+    /// The memory in front of the log cannot be changed.
+    #[error(transparent)]
+    NvramChange(#[from] NvramChangeError),
     /// Somebody wanted it no more.
     #[error("cancelled")]
     Cancelled,
@@ -93,6 +96,20 @@ pub enum LegError {
     /// A leg is being written out, or the witness is.
     #[error("a leg, or the witness, is being written out: the other is needed for that")]
     WitnessNeeded,
+}
+
+/// Why no memory comes to be in front of the log, or goes from there, while requests are served.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum NvramChangeError {
+    /// There is none.
+    #[error("no memory is in front of the log")]
+    NoMemory,
+    /// There is one.
+    #[error("a memory is in front of the log already")]
+    InUse,
+    /// One is coming, or going.
+    #[error("the memory in front of the log is being changed already")]
+    UnderWay,
 }
 
 /// Why the log cannot grow or shrink.

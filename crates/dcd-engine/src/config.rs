@@ -403,7 +403,8 @@ impl EngineConfig {
     pub fn validate(&self) -> Result<(), ConfigError> {
         if self.nvram.is_some() {
             // What it acknowledged is not on the data-disk yet, and has to get there.
-            let why = "is not possible with --nvram: stop the daemon, and serve without it";
+            let why = "is not possible with a memory in front of the log: `dcd nvram remove` first, or \
+                       serve without --nvram";
             if self.mode != Mode::WriteBack {
                 return Err(ConfigError { key: "mode", why });
             }

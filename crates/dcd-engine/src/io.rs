@@ -16,7 +16,7 @@ use std::fmt;
 use std::ops::Range;
 
 pub use dcd_block::errors::{
-    IoError, LegError, RequestError, ResizeError, SequenceError, VolumeError,
+    IoError, LegError, NvramChangeError, RequestError, ResizeError, SequenceError, VolumeError,
 };
 
 use crate::buffer::Buffer;
@@ -201,6 +201,19 @@ pub enum Operation {
         /// The request that began it.
         resize: RequestId,
     },
+    /// Do without the memory in front of the log from now on. The reply comes when nothing names it
+    /// any more; what it held is in the log by then. Until then, and if it cannot be, it is in use
+    /// as before: where damaged blocks are in it ([`RequestError::Lost`]), or what is below takes
+    /// nothing.
+    RemoveNvram,
+    /// End a change of the memory in front of the log ([`Operation::RemoveNvram`],
+    /// [`TieredEngine::add_nvram`](crate::TieredEngine::add_nvram)): it is answered with
+    /// [`RequestError::Cancelled`], and all is as before. Harmless if it has been answered already,
+    /// or is too late.
+    CancelNvramChange {
+        /// The request that began it.
+        change: RequestId,
+    },
     /// Take no more requests, drain, mark the pair as detached (C31). If something is lost, it is
     /// answered with [`RequestError::Lost`] when all else is moved and the cache is closed, and the
     /// pair stays one; if it gets on no more, likewise with [`RequestError::Stuck`].
@@ -220,6 +233,14 @@ pub enum Operation {
 }
 
 impl Operation {
+    /// Whether it changes what blocks hold.
+    pub(crate) fn changes_blocks(&self) -> bool {
+        matches!(
+            self,
+            Operation::Write { .. } | Operation::WriteZeroes { .. } | Operation::Discard { .. }
+        )
+    }
+
     /// A read into new memory.
     pub fn read(range: LbaRange) -> Operation {
         Operation::Read { range, buffer: Buffer::default() }

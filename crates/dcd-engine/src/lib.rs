@@ -124,5 +124,5 @@ pub use io::{
     VolumeError, VolumeRequest,
 };
 pub use memory_wanted::MemoryWanted;
-pub use tiered::TieredEngine;
+pub use tiered::{NvramRefusal, TieredEngine};
 pub use units::{Duration, Lba, LbaRange, Time, Uuid};

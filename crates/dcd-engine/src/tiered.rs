@@ -10,12 +10,14 @@
 //!
 //! The engine does not know of it, but that its superblock names the medium from before the first
 //! acknowledged write until the tier is empty ([`crate::EngineConfig::nvram`]). So the order of a
-//! start is: the medium, then the superblock, then requests; that of an end is the reverse.
+//! start is: the medium, then the superblock, then requests; that of an end is the reverse. One that
+//! comes or goes while requests are served does so in the order of
+//! [`presence`](crate::nvram::durable::NvramPresence).
 //!
 //! Data of a [`Device::Nvram`] write is named as [`IoData::SegmentMemory`]: bytes of
 //! [`TieredEngine::nvram_medium`], which do not change until that I/O is done.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::ops::{Deref, Range};
 
 use crate::GrowRefusal;
@@ -23,12 +25,14 @@ use crate::config::{ConfigError, EngineConfig};
 use crate::engine::{Engine, Phase};
 use crate::error::OpenError;
 use crate::format::leg_label::LegLabel;
+use crate::format::nvram::NvramIdentity;
 use crate::io::{
-    Device, Input, Io, IoData, IoDone, IoError, IoId, IoOperation, IoOwner, LegError, Operation,
-    Output, Request, VolumeError, all_is_accepted,
+    Device, Input, Io, IoData, IoDone, IoError, IoId, IoOperation, IoOwner, LegError,
+    NvramChangeError, Operation, Output, Request, RequestError, RequestId, VolumeError,
+    all_is_accepted,
 };
 use crate::legs::witness::WitnessParts;
-use crate::nvram::durable::{DurableNvram, DurableOutput, NvramStatus};
+use crate::nvram::durable::{DurableNvram, DurableOutput, NvramPresence, NvramStatus};
 use crate::patience::Patience;
 use crate::stats::Status;
 use crate::units::{BLOCK_SIZE, Duration, LbaRange, LegIndex, MemberIndex, Time, Uuid};
@@ -46,6 +50,8 @@ static RUNNING: Phase = Phase::Running;
 pub struct TieredEngine {
     engine: Engine,
     tier: Option<Box<Tier>>,
+    /// Requests that the engine has not answered.
+    asked_of_engine: u64,
 }
 
 struct Tier {
@@ -56,6 +62,16 @@ struct Tier {
     patience: Patience,
     /// The engine has been told that it may begin.
     has_begun: bool,
+    /// It came while requests were served: the engine does without it.
+    is_on_line: bool,
+    /// Requests that the engine has had since before it came.
+    earlier: u64,
+    /// That passed by it meanwhile.
+    passing: BTreeSet<RequestId>,
+    /// Since when changes wait until a memory that has failed is named no more.
+    held_since: Option<Time>,
+    /// The superblock is to name this.
+    to_name: Option<Option<NvramIdentity>>,
     /// The medium failed before the tier was open.
     failed: Option<Phase>,
     /// What is to be asked of the engine.
@@ -80,7 +96,7 @@ struct Persist {
 impl TieredEngine {
     /// An engine as it is.
     pub fn without(engine: Engine) -> TieredEngine {
-        TieredEngine { engine, tier: None }
+        TieredEngine { engine, tier: None, asked_of_engine: 0 }
     }
 
     /// An engine behind a tier that has been opened, and whose identity it was configured with.
@@ -91,12 +107,72 @@ impl TieredEngine {
         assert_eq!(engine.config().nvram, Some(nvram.identity()), "the superblock names it");
         nvram.begin();
         let tier = Tier::new(nvram, engine.config().io_timeout);
-        TieredEngine { engine, tier: Some(Box::new(tier)) }
+        TieredEngine { engine, tier: Some(Box::new(tier)), asked_of_engine: 0 }
+    }
+
+    /// Whether a memory may come now.
+    ///
+    /// # Errors
+    /// Where one is there already, or the settings do not go with one.
+    pub fn may_add_nvram(&self) -> Result<(), NvramRefusal> {
+        if self.tier.as_ref().is_some_and(|tier| !tier.nvram.is_gone()) {
+            let presence = self.tier.as_ref().map(|tier| tier.nvram.status().presence);
+            return Err(match presence {
+                Some(NvramPresence::Out) => NvramRefusal::NotYet,
+                Some(NvramPresence::InUse) => NvramRefusal::Request(NvramChangeError::InUse.into()),
+                _ => NvramRefusal::Request(NvramChangeError::UnderWay.into()),
+            });
+        }
+        if self.engine.is_being_closed() {
+            return Err(NvramRefusal::Request(RequestError::ShuttingDown));
+        }
+        if self.engine.cache_disk_failure().is_some() {
+            // Nothing can name it, and a memory that went may be named still.
+            return Err(NvramRefusal::Request(RequestError::Io));
+        }
+        let any = NvramIdentity { id: self.engine.superblock().uuid, generation: 0 };
+        let config = self.engine.config();
+        let with = EngineConfig { nvram: Some(any), legs: None, ..config.clone() };
+        with.validate().map_err(NvramRefusal::Settings)
+    }
+
+    /// A memory that was blank, opened for this cache, comes to be in front of the log while
+    /// requests are served. The request `id` is answered when it is, or is not going to be.
+    ///
+    /// # Errors
+    /// As [`TieredEngine::may_add_nvram`]. `id` is not answered then.
+    ///
+    /// # Panics
+    /// If the engine does not run.
+    pub fn add_nvram(
+        &mut self,
+        now: Time,
+        id: RequestId,
+        mut nvram: DurableNvram,
+    ) -> Result<(), NvramRefusal> {
+        assert!(*self.engine.phase() == Phase::Running, "it comes while requests are served");
+        self.may_add_nvram()?;
+        nvram.begin_on_line(id);
+        let mut tier = Tier::new(nvram, self.engine.config().io_timeout);
+        (tier.has_begun, tier.is_on_line) = (true, true);
+        tier.earlier = self.asked_of_engine;
+        tier.patience.pass(now, false);
+        if tier.earlier == 0 {
+            tier.nvram.earlier_have_ended(now);
+        }
+        self.tier = Some(Box::new(tier));
+        self.advance(now);
+        Ok(())
     }
 
     /// What happened at `now`, which never goes back.
     pub fn handle_input(&mut self, now: Time, input: Input) {
-        let Some(tier) = &mut self.tier else { return self.engine.handle_input(now, input) };
+        // What it has said is taken by now.
+        self.tier.take_if(|tier| tier.outputs.is_empty() && tier.nvram.is_gone());
+        let Some(tier) = &mut self.tier else {
+            self.asked_of_engine += u64::from(matches!(input, Input::Request(_)));
+            return self.engine.handle_input(now, input);
+        };
         tier.patience.pass(now, matches!(input, Input::Timeout));
         match input {
             Input::Request(request) => match goes_past(&self.engine, &tier.nvram, &request) {
@@ -108,6 +184,7 @@ impl TieredEngine {
             input @ Input::WindowKept { .. } => self.engine.handle_input(now, input),
             Input::Timeout => {
                 tier.give_up_late_persist(now);
+                tier.give_up_held(now, self.engine.config().full_timeout);
                 tier.nvram.timeout(now);
                 if tier.has_begun {
                     self.engine.handle_input(now, Input::Timeout);
@@ -128,7 +205,17 @@ impl TieredEngine {
                     DurableOutput::Reply(reply) => tier.outputs.push_back(Output::Reply(reply)),
                     DurableOutput::Persist(ranges) => tier.start_persist(ranges),
                     DurableOutput::Below(request) => tier.below.push_back(request),
+                    DurableOutput::Name(which) => tier.to_name = Some(which),
                 }
+            }
+            if tier.to_name.is_some() && self.engine.may_name_nvram() {
+                has_moved = true;
+                self.engine.name_nvram(tier.to_name.take().flatten());
+                self.engine.handle_input(now, Input::Timeout);
+            }
+            if let Some(result) = self.engine.take_nvram_named() {
+                has_moved = true;
+                tier.nvram.named(now, result);
             }
             if tier.nvram.is_open() && !tier.has_begun && tier.failed.is_none() {
                 // The medium says who it is, durably; now the superblock may.
@@ -143,6 +230,10 @@ impl TieredEngine {
                 if is_end(&request) {
                     self.engine.set_nvram_holds_data(tier.nvram.holds_data());
                 }
+                self.asked_of_engine += 1;
+                if tier.earlier > 0 {
+                    tier.passing.insert(request.id);
+                }
                 self.engine.handle_input(now, Input::Request(request));
             }
             while tier.has_begun
@@ -151,6 +242,8 @@ impl TieredEngine {
                 has_moved = true;
                 match output {
                     Output::Reply(reply) => {
+                        self.asked_of_engine -= 1;
+                        tier.one_has_ended(now, reply.id);
                         if self.engine.cache_disk_failure().is_some() {
                             // Its superblock cannot be written any more, and names the medium.
                             tier.nvram.keep_heads();
@@ -161,7 +254,7 @@ impl TieredEngine {
                 }
             }
             if !has_moved {
-                return;
+                return tier.note_held();
             }
         }
     }
@@ -170,7 +263,11 @@ impl TieredEngine {
     pub fn next_output(&mut self) -> Option<Output> {
         match &mut self.tier {
             Some(tier) => tier.outputs.pop_front(),
-            None => self.engine.next_output(),
+            None => {
+                let output = self.engine.next_output();
+                self.asked_of_engine -= u64::from(matches!(output, Some(Output::Reply(_))));
+                output
+            }
         }
     }
 
@@ -180,8 +277,10 @@ impl TieredEngine {
         let wake_up =
             |persist: &Persist| tier.patience.wake_up(persist.waits_since, tier.io_timeout);
         let persist = tier.persist.as_ref().map(wake_up);
+        let full_timeout = self.engine.config().full_timeout;
+        let held = tier.held_since.map(|since| tier.patience.wake_up(since, full_timeout));
         let engine = self.engine.next_wake_up().filter(|_| tier.has_begun);
-        persist.into_iter().chain(tier.nvram.wake_up()).chain(engine).min()
+        persist.into_iter().chain(held).chain(tier.nvram.wake_up()).chain(engine).min()
     }
 
     /// Where it stands.
@@ -205,7 +304,8 @@ impl TieredEngine {
 
     /// What is known of the tier, if there is one.
     pub fn nvram_status(&self) -> Option<NvramStatus> {
-        self.tier.as_ref().map(|tier| tier.nvram.status())
+        let tier = self.tier.as_ref().filter(|tier| !tier.nvram.is_gone());
+        tier.map(|tier| tier.nvram.status())
     }
 
     /// The medium of the tier.
@@ -330,6 +430,11 @@ impl Tier {
             io_timeout,
             patience: Patience::new(Time::ZERO, io_timeout),
             has_begun: false,
+            is_on_line: false,
+            earlier: 0,
+            passing: BTreeSet::new(),
+            held_since: None,
+            to_name: None,
             failed: None,
             below: VecDeque::new(),
             outputs: VecDeque::new(),
@@ -397,11 +502,38 @@ impl Tier {
 
     fn end_persist(&mut self, now: Time, error: Option<IoError>) {
         self.persist = None;
-        if let (Some(error), false) = (error, self.nvram.is_open()) {
+        if let (Some(error), false) = (error, self.nvram.is_open() || self.is_on_line) {
             let error = OpenError::Io { device: Device::Nvram, offset: 0, error };
             self.failed = Some(Phase::Failed(error));
         }
         self.nvram.persist_done(now, error.is_none());
+    }
+
+    /// Changes have waited for long enough until a memory that has failed is named no more (C25).
+    fn give_up_held(&mut self, now: Time, limit: Duration) {
+        let is_over = |since| self.patience.is_over(since, limit);
+        if self.held_since.take_if(|since| is_over(*since)).is_some() {
+            self.nvram.fail_held(now);
+        }
+    }
+
+    fn note_held(&mut self) {
+        self.held_since = match self.nvram.holds_changes() {
+            true => self.held_since.or(Some(self.patience.now())),
+            false => None,
+        };
+    }
+
+    /// The engine has answered a request.
+    fn one_has_ended(&mut self, now: Time, id: RequestId) {
+        if self.earlier == 0 || self.passing.remove(&id) {
+            return;
+        }
+        self.earlier -= 1;
+        if self.earlier == 0 {
+            self.passing.clear();
+            self.nvram.earlier_have_ended(now);
+        }
     }
 
     fn give_up_late_persist(&mut self, now: Time) {
@@ -411,6 +543,20 @@ impl Tier {
             self.end_persist(now, Some(IoError::TimedOut));
         }
     }
+}
+
+/// Why no memory can come.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum NvramRefusal {
+    /// One is there, or the cache is being closed.
+    #[error(transparent)]
+    Request(RequestError),
+    /// One has gone, but for what is under way of it: soon.
+    #[error("what was asked of the memory before is under way yet")]
+    NotYet,
+    /// Settings do not go with one.
+    #[error(transparent)]
+    Settings(ConfigError),
 }
 
 /// Selective caching (DHIS section 3.3.2): where little room is left, what the volume does not say

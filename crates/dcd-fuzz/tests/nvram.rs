@@ -26,8 +26,9 @@ fn nothing_acknowledged_is_lost_in_front_of_the_log() {
     );
     if runs >= 300 {
         let NvramReport { ends, rotted, damaged, refused, failed_media, .. } = report;
-        let NvramReport { stalled, drains, broken, .. } = report;
+        let NvramReport { stalled, drains, broken, came, went, went_failed, .. } = report;
         let all = [ends, rotted, damaged, refused, failed_media, stalled, drains, broken];
+        assert!([came, went, went_failed].iter().all(|count| *count > 0), "{report:?}");
         assert!(all.iter().all(|count| *count > 0), "{report:?}");
         assert!(report.crashes_in_starts > 0);
     }
@@ -35,10 +36,11 @@ fn nothing_acknowledged_is_lost_in_front_of_the_log() {
 
 /// Memories that failed while what is below took nothing: who waited for room or for a way past waited
 /// for ever. Starts that were cut off one after the other: both heads were torn, and the memory
-/// refused. And a model that took blocks for lost that somebody had just given up.
+/// refused. And a model that took blocks for lost that somebody had just given up, was giving up, or
+/// gave up while the memory failed.
 #[test]
 fn runs_that_once_failed() {
-    for seed in [31_003_497, 31_013_292, 701_722, 726_404, 705_204, 950_614] {
+    for seed in [31_003_497, 31_013_292, 701_722, 726_404, 705_204, 950_614, 127_539, 211_531] {
         let ended = run(seed, false);
         assert!(ended.is_ok(), "seed {seed}: {ended:?}");
     }

@@ -3,7 +3,9 @@
 use std::fmt;
 
 use dcd_block::attributes::Attributes;
-use dcd_block::errors::{LegError, RequestError, ResizeError, SequenceError, VolumeError};
+use dcd_block::errors::{
+    LegError, NvramChangeError, RequestError, ResizeError, SequenceError, VolumeError,
+};
 use dcd_block::units::{Lba, MemberIndex};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Value, json};
@@ -126,6 +128,14 @@ codes! {
     LegTakenOut = "leg-taken-out",
     /// [`LegError::NoLabels`].
     NoLabels = "no-labels",
+    /// [`NvramChangeError::NoMemory`].
+    NoNvram = "no-nvram",
+    /// [`NvramChangeError::InUse`].
+    NvramInUse = "nvram-in-use",
+    /// [`NvramChangeError::UnderWay`].
+    NvramUnderWay = "nvram-under-way",
+    /// What cannot be the memory in front of the log, or not with these settings.
+    BadNvram = "bad-nvram",
     /// [`ResizeError::Same`].
     SameSize = "same-size",
     /// [`ResizeError::TooSmall`].
@@ -349,6 +359,7 @@ fn code_of(reason: RequestError) -> (Code, About) {
         RequestError::Sequence(error) => (sequence_code(error), none),
         RequestError::Volume(error) => volume_code(error),
         RequestError::Leg(error) => (leg_code(error), none),
+        RequestError::NvramChange(error) => (nvram_code(error), none),
         RequestError::Resize(error) => (resize_code(error), none),
     }
 }
@@ -433,6 +444,23 @@ pub fn leg_hint(error: LegError) -> &'static str {
             "`dcd cache-disk remove-witness` first; one that hangs can be replaced when it has answered, or at a start"
         }
         LegError::WitnessNeeded => "try again: `dcd cache-disk status` says how they are",
+    }
+}
+
+fn nvram_code(error: NvramChangeError) -> Code {
+    match error {
+        NvramChangeError::NoMemory => Code::NoNvram,
+        NvramChangeError::InUse => Code::NvramInUse,
+        NvramChangeError::UnderWay => Code::NvramUnderWay,
+    }
+}
+
+/// What a person can do about it.
+pub fn nvram_hint(error: NvramChangeError) -> &'static str {
+    match error {
+        NvramChangeError::NoMemory => "`dcd nvram add` has one come",
+        NvramChangeError::InUse => "`dcd nvram replace` puts another in its place",
+        NvramChangeError::UnderWay => "wait until that has ended: `dcd status` shows it",
     }
 }
 

@@ -159,7 +159,7 @@ impl Engine {
         if self.log_is_given_up() {
             return Err(RequestError::Io);
         }
-        if self.is_resizing() {
+        if self.is_resizing() || self.is_naming_nvram() {
             return Err(ResizeError::UnderWay.into());
         }
         match self.is_leg_being_filled() {

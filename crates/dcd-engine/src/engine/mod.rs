@@ -27,6 +27,7 @@ mod log_again;
 mod log_use;
 mod lost;
 mod mode;
+mod name_nvram;
 mod pace;
 mod prefetch;
 mod promote;
@@ -139,6 +140,7 @@ enum Purpose {
     IndexPage(index::PageRead),
     IndexScan(index::ScanPiece),
     Uncached(uncached::Step),
+    NameNvram,
     Close,
 }
 
@@ -249,6 +251,8 @@ pub struct Engine {
     counters: Counters,
     recovery_report: RecoveryReport,
     memory_use: MemoryUse,
+    /// The superblock is being told of another memory in front of the log, or of none.
+    naming: Option<name_nvram::Naming>,
     /// A close leaves the memory in front of the log named.
     nvram_holds_data: bool,
 }
@@ -436,6 +440,7 @@ impl Engine {
             buffers: BufferPool::default(),
             recovery_report: RecoveryReport::default(),
             memory_use: MemoryUse::NotBegun,
+            naming: None,
             nvram_holds_data: false,
             config,
             superblock,
@@ -598,6 +603,11 @@ impl Engine {
                 self.cancel_resize(resize);
                 self.reply(request.id, Ok(()), None);
             }
+            // Whoever has one in front does both itself.
+            Operation::RemoveNvram => {
+                self.reply(request.id, Err(crate::io::NvramChangeError::NoMemory.into()), None);
+            }
+            Operation::CancelNvramChange { .. } => self.reply(request.id, Ok(()), None),
             Operation::Detach => self.close(request.id, close::Kind::Detach, Vec::new()),
             Operation::DetachAccepting { lost } => {
                 self.close(request.id, close::Kind::Detach, lost);
@@ -672,6 +682,7 @@ impl Engine {
             Purpose::IndexPage(read) => self.index_page_read(read, result, buffer),
             Purpose::IndexScan(piece) => self.scan_piece_read(piece, result, buffer),
             Purpose::Uncached(step) => self.uncached_io_done(step, result, buffer, service),
+            Purpose::NameNvram => self.nvram_name_written(result),
             Purpose::Close => self.superblock_closed(result),
         }
     }
@@ -694,6 +705,7 @@ impl Engine {
             self.purge.turn_of_destaging_is_over();
             moved |= self.advance_log_again();
             moved |= self.advance_resize();
+            moved |= self.advance_naming();
             moved |= self.advance_announcing();
             moved |= self.advance_checkpoint();
             moved |= self.advance_uncached();

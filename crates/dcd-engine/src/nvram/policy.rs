@@ -37,7 +37,7 @@ pub enum NvramPolicyKind {
 }
 
 /// Chooses a group to clean.
-pub(crate) trait NvramPolicy {
+pub(crate) trait NvramPolicy: Send {
     /// One that is not being cleaned, or none if it would have all the others stay.
     fn choose(
         &self,

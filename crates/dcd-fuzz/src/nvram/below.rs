@@ -51,6 +51,8 @@ pub(super) struct Below {
     broken: Option<RequestError>,
     cache: BTreeMap<u64, Version>,
     under_way: Vec<UnderWay>,
+    /// Changes under way may overlap: not all of them come from a tier. They take place in order.
+    may_overlap: bool,
 }
 
 fn changes(request: &Request) -> Option<(LbaRange, bool)> {
@@ -76,6 +78,15 @@ impl Below {
         self.broken = Some(error);
     }
 
+    pub(super) fn may_overlap(&mut self) {
+        self.may_overlap = true;
+    }
+
+    /// The requests under way.
+    pub(super) fn ids(&self) -> impl Iterator<Item = u64> {
+        self.under_way.iter().map(|it| it.request.id.0)
+    }
+
     pub(super) fn under_way(&self) -> usize {
         self.under_way.len()
     }
@@ -98,7 +109,7 @@ impl Below {
         {
             return Err(format!("{range:?} is asked for below: not whole logical blocks"));
         }
-        if let Some((range, _)) = changes(&request) {
+        if let Some((range, _)) = changes(&request).filter(|_| !self.may_overlap) {
             let mut others = self.under_way.iter().filter_map(|other| changes(&other.request));
             if let Some((other, _)) = others.find(|(other, _)| other.overlaps(range)) {
                 return Err(format!("changes of {range:?} and {other:?} are under way below"));
@@ -141,7 +152,10 @@ impl Below {
         may_fail: bool,
     ) -> Result<(Reply, Option<Operation>), String> {
         let index = random.below(self.under_way.len() as u64) as usize;
-        let UnderWay { request, seen } = self.under_way.swap_remove(index);
+        let UnderWay { request, seen } = match self.may_overlap {
+            true => self.under_way.remove(self.first_of(index)),
+            false => self.under_way.swap_remove(index),
+        };
         let id = request.id;
         let is_unlucky = self.broken.is_some() || may_fail && random.one_in(30);
         let fails = is_unlucky && changes(&request).is_some();
@@ -178,6 +192,18 @@ impl Below {
         Ok((Reply { id, result, buffer, answer: None }, ended))
     }
 
+    /// The oldest change that one of those under way has to wait for, or itself.
+    fn first_of(&self, index: usize) -> usize {
+        let Some((range, _)) = changes(&self.under_way[index].request) else { return index };
+        let overlaps = |other: &UnderWay| {
+            changes(&other.request).is_some_and(|(other, _)| other.overlaps(range))
+        };
+        match self.under_way[..index].iter().position(overlaps) {
+            Some(older) => self.first_of(older),
+            None => index,
+        }
+    }
+
     fn flush(&mut self) {
         for (block, version) in std::mem::take(&mut self.cache) {
             self.durable[block as usize] = version;
@@ -187,6 +213,7 @@ impl Below {
     /// What is under way arrives or does not; with the power goes what is not durable.
     pub(super) fn crash(&mut self, random: &mut Random, is_power_cut: bool) -> Result<(), String> {
         self.broken = None;
+        self.may_overlap = false;
         // What is asked for with FUA is whole or not there: in front of a log it is a record.
         for UnderWay { request, .. } in std::mem::take(&mut self.under_way) {
             if random.one_in(2) {
@@ -200,6 +227,8 @@ impl Below {
                 }
             }
         }
+        // What a start of a log shows is durable before.
+        self.flush();
         Ok(())
     }
 }

@@ -6,9 +6,12 @@
 //! of the log); a change is whole or not there; of two that overlap the later one wins; what is read
 //! has been written to that block; a drain means what it says; every request ends, whatever fails;
 //! below come whole logical blocks only; a memory is refused that is not the one, and none is made
-//! empty that holds something, but if somebody says so; where nothing names it, nothing is in it.
+//! empty that holds something, but if somebody says so; where nothing names it, nothing is in it; one
+//! that goes while requests are served is missed by nobody, and one that comes loses nothing of what
+//! was acknowledged before (`change`).
 
 mod below;
+mod change;
 mod medium;
 mod model;
 
@@ -26,6 +29,7 @@ use dcd_engine::{Buffer, Operation, Reply, Request, RequestError, RequestId};
 
 use crate::random::Random;
 use below::{Below, data_of, version_of};
+use change::Changing;
 use medium::Survivor;
 use model::Model;
 
@@ -62,6 +66,12 @@ pub struct NvramReport {
     pub broken: u64,
     /// Ends at which damaged blocks were given up.
     pub given_up: u64,
+    /// Memories that came while requests were served, and were used.
+    pub came: u64,
+    /// That went.
+    pub went: u64,
+    /// Of them, because they had failed.
+    pub went_failed: u64,
 }
 
 impl NvramReport {
@@ -80,6 +90,9 @@ impl NvramReport {
         self.drains += other.drains;
         self.broken += other.broken;
         self.given_up += other.given_up;
+        self.came += other.came;
+        self.went += other.went;
+        self.went_failed += other.went_failed;
     }
 }
 
@@ -103,6 +116,11 @@ enum Asked {
     End {
         accepted: Vec<LbaRange>,
     },
+    /// That the memory goes, or one comes.
+    Goes,
+    Comes,
+    /// Of a block, without a memory, not made durable.
+    WeakChange,
     Other,
 }
 
@@ -132,6 +150,7 @@ struct Run {
     is_mended: bool,
     /// The header of this slot has rotted, in this copy.
     rotten_header: Option<(u32, usize)>,
+    changing: Changing,
     report: NvramReport,
 }
 
@@ -223,6 +242,7 @@ impl Run {
             is_traced: false,
             is_mended: false,
             rotten_header: None,
+            changing: Changing::of(seed),
             report: NvramReport::default(),
             random,
         }
@@ -252,6 +272,7 @@ impl Run {
                     format!("  reply {:?} {:?}", reply.id, reply.result)
                 }
                 DurableOutput::Persist(ranges) => format!("  persist {ranges:?}"),
+                DurableOutput::Name(which) => format!("  name {which:?}"),
             });
             match output {
                 DurableOutput::Below(request) => self.below.start(request)?,
@@ -263,6 +284,7 @@ impl Run {
                     let sectors = self.sectors_of(&ranges)?;
                     self.persisting = Some(Persist { sectors });
                 }
+                DurableOutput::Name(which) => self.is_to_be_named(which)?,
             }
         }
         Ok(())
@@ -292,8 +314,8 @@ impl Run {
             Asked::Drain { acknowledged } if reply.result.is_ok() => {
                 self.report.drains += 1;
                 for (block, oldest) in (0..BLOCKS).zip(acknowledged) {
-                    // What was overwritten since need not get there.
-                    if self.model.acknowledged(block) != oldest {
+                    // What was overwritten, or given up, since need not get there.
+                    if self.model.acknowledged(block) != oldest || self.is_being_given_up(block) {
                         continue;
                     }
                     self.model
@@ -302,10 +324,17 @@ impl Run {
                 }
             }
             Asked::Drain { .. } | Asked::Other => {}
+            Asked::Goes => self.has_gone(reply.result)?,
+            Asked::Comes => self.has_come(reply.result),
+            Asked::WeakChange => self.weak_ended(reply.id.0, reply.result),
             Asked::End { accepted } => {
                 let is_empty = !self.tier().holds_data();
-                if reply.result.is_ok() && is_empty {
-                    self.check_that_nothing_comes_back()?;
+                // Or it has failed, and nothing names it.
+                let is_over = is_empty || self.partner.is_none();
+                if reply.result.is_ok() && is_over {
+                    if is_empty && !self.is_without_memory() {
+                        self.check_that_nothing_comes_back()?;
+                    }
                     for range in accepted {
                         self.report.given_up += 1;
                         for block in range.start.0..range.end() {
@@ -324,6 +353,16 @@ impl Run {
         Ok(())
     }
 
+    /// Somebody gives it up, and is not answered yet.
+    fn is_being_given_up(&self, block: u64) -> bool {
+        self.asked.values().any(|asked| match asked {
+            Asked::End { accepted } => {
+                accepted.iter().any(|it| it.overlaps(LbaRange::new(block, 1)))
+            }
+            _ => false,
+        })
+    }
+
     /// Ended with nothing in memory: whoever finds what is durable of it finds nothing in it, whether
     /// its heads are there or not.
     fn check_that_nothing_comes_back(&self) -> Result<(), String> {
@@ -339,7 +378,9 @@ impl Run {
         self.requests += 1;
         let id = self.requests;
         self.asked.insert(id, asked);
-        let fua = self.random.one_in(4);
+        // Without a memory only that is durable.
+        let is_weak = matches!(self.asked[&id], Asked::WeakChange);
+        let fua = self.random.one_in(4) || self.is_without_memory() && !is_weak;
         self.trace(|| format!("{id}: {operation:?}"));
         let now = self.now;
         self.tier().request(now, Request { id: RequestId(id), operation, fua });
@@ -349,6 +390,9 @@ impl Run {
 
     /// What is below ends something, or a step of a persist is done.
     fn end_one(&mut self) -> Result<(), String> {
+        if self.tell_name() {
+            return self.take_outputs();
+        }
         let now = self.now;
         let is_below = self.persisting.is_none() || self.random.one_in(2);
         if is_below && self.below.under_way() > 0 {
@@ -359,7 +403,7 @@ impl Run {
                 if holds_data && !matches!(operation, Operation::Shutdown) {
                     return Err("it is detached with blocks in memory".into());
                 }
-                if self.random.one_in(6) {
+                if self.random.one_in(6) || self.changing.cannot_be_told() {
                     // The superblock cannot be written any more, and names what it named.
                     self.tier().keep_heads();
                 } else if !holds_data {
@@ -367,6 +411,7 @@ impl Run {
                 }
             }
             self.trace(|| format!("ended below {:?} {:?}", reply.id, reply.result));
+            self.one_has_ended(reply.id.0);
             self.tier().below_done(now, reply);
         } else if let Some(mut persist) = self.persisting.take() {
             let chance = if persist.sectors.is_empty() { 40 } else { 300 };
@@ -415,6 +460,7 @@ impl Run {
             if self.survivor.get().has_blown() {
                 break;
             }
+            self.change()?;
             match self.random.below(100) {
                 0..35 => self.write(8)?,
                 35..38 => self.write(40)?,
@@ -457,7 +503,7 @@ impl Run {
             if self.asked.is_empty() || self.survivor.get().has_blown() {
                 return Ok(());
             }
-            if self.below.under_way() == 0 && self.persisting.is_none() {
+            if self.is_at_rest() {
                 self.now = self.now.after(Duration::from_millis(500));
                 let now = self.now;
                 self.tier().timeout(now);
@@ -491,7 +537,7 @@ impl Run {
                 return Err(format!("the end does not come: {:?}", self.tier().status()));
             }
             self.report.crash_points += 1;
-            if self.below.under_way() == 0 && self.persisting.is_none() {
+            if self.is_at_rest() {
                 self.now = self.now.after(Duration::from_millis(500));
                 let now = self.now;
                 self.tier().timeout(now);
@@ -549,6 +595,7 @@ impl Run {
 
     fn crash(&mut self) -> Result<(), String> {
         self.report.crashes += 1;
+        self.name_at_crash();
         self.tier = None;
         for asked in std::mem::take(&mut self.asked).into_values() {
             // Who gave up what is damaged was not answered: it is given up by now, or not.
@@ -704,7 +751,13 @@ impl Run {
                 let fuse = self.random.below(400);
                 self.survivor.get().set_fuse(Some(fuse));
             }
-            let tier = self.open(CACHE).map_err(|error| format!("it is refused: {error}"))?;
+            let tier = match self.open(CACHE) {
+                Err(NvramOpenError::Unnamed { .. }) if self.changing.take_old_is_left() => {
+                    self.give_a_blank_one();
+                    continue;
+                }
+                opened => opened.map_err(|error| format!("it is refused: {error}"))?,
+            };
             self.tier = Some(tier);
             self.tier().begin();
             self.take_outputs()?;
@@ -734,6 +787,7 @@ impl Run {
                 continue;
             }
             self.partner = Some(identity);
+            self.changing.take_old_is_left();
             self.is_mended = true;
             return self.check_all();
         }
@@ -767,6 +821,7 @@ impl Run {
                         drop(survivor);
                         self.tier().persist_done(now, true);
                     }
+                    Some(DurableOutput::Name(which)) => self.is_to_be_named(which)?,
                     None => return Err("a read is not answered".into()),
                 }
             };

@@ -46,7 +46,7 @@ impl DurableNvram {
     /// Whether the superblock of a closed cache has to name the medium: it holds what is nowhere
     /// else. One that has failed may show what was cleared in it, which is as new as what is below.
     pub fn holds_data(&self) -> bool {
-        self.slots.blocks() > 0 || self.has_failed
+        self.blocks() > 0 || self.has_failed && !self.is_out_of_use()
     }
 
     /// Something goes on naming the medium: it is not to be made anybody's at the end.
@@ -75,6 +75,7 @@ impl DurableNvram {
     }
 
     pub(super) fn begin_close(&mut self, id: RequestId, operation: Operation) {
+        self.end_change();
         for Draining { id } in std::mem::take(&mut self.drains) {
             self.reply(id, Err(RequestError::ShuttingDown), None);
         }
@@ -107,7 +108,7 @@ impl DurableNvram {
     pub(super) fn help_who_waits_for_all(&mut self) {
         let is_emptying =
             self.closing.as_ref().is_some_and(|closing| closing.stage == Stage::Emptying);
-        if is_emptying || !self.drains.is_empty() {
+        if is_emptying || self.is_emptying_to_leave() || !self.drains.is_empty() {
             self.nvram.clean_all();
         }
     }
@@ -117,6 +118,7 @@ impl DurableNvram {
         for Draining { id } in std::mem::take(&mut self.drains) {
             self.reply(id, Err(error), None);
         }
+        self.give_up_leaving(error);
         if let Some(closing) = &mut self.closing
             && closing.stage == Stage::Emptying
         {
@@ -124,15 +126,20 @@ impl DurableNvram {
         }
     }
 
-    /// Nothing is under way below for the end any more: what is cleared is to be so durably.
+    /// Nothing is under way below for the end any more, or to leave: what is cleared is to be so
+    /// durably.
     pub(super) fn ends(&self) -> bool {
         let is_emptying = |closing: &Closing| closing.stage == Stage::Emptying;
-        self.closing.as_ref().is_some_and(is_emptying) && self.parts.is_empty()
+        let ends = self.closing.as_ref().is_some_and(is_emptying) || self.is_emptying_to_leave();
+        ends && self.parts.is_empty()
     }
 
     /// Blocks that are damaged, ascending: they are in memory only.
     pub fn lost(&self) -> Vec<LbaRange> {
         let mut ranges: Vec<LbaRange> = Vec::new();
+        if self.is_out_of_use() {
+            return ranges;
+        }
         for block in self.slots.rotten() {
             match ranges.last_mut() {
                 Some(last) if last.end() == *block => last.blocks += 1,
@@ -142,7 +149,7 @@ impl DurableNvram {
         ranges
     }
 
-    fn damaged_lines(&self) -> u64 {
+    pub(super) fn damaged_lines(&self) -> u64 {
         let lines = self.slots.rotten().iter().map(|block| block / (LINE_SIZE / BLOCK_SIZE));
         let mut lines: Vec<u64> = lines.collect();
         lines.dedup();
@@ -153,7 +160,10 @@ impl DurableNvram {
     pub(super) fn advance_end(&mut self) -> bool {
         if !self.drains.is_empty() {
             if self.has_failed {
-                self.end_who_waits_for_all(RequestError::Io);
+                for Draining { id } in std::mem::take(&mut self.drains) {
+                    let drain = Request { id, operation: Operation::Drain, fua: false };
+                    self.hold(self.arrived, drain, RequestError::Io);
+                }
                 return true;
             }
             if self.slots.watched() == 0 {
@@ -169,10 +179,11 @@ impl DurableNvram {
 
     fn advance_close(&mut self) -> bool {
         let Some(closing) = &self.closing else { return false };
-        if closing.stage != Stage::Emptying {
+        if closing.stage != Stage::Emptying || self.is_being_named() {
             return false;
         }
-        let gives_up = self.has_failed || closing.trouble.is_some();
+        let is_out = self.is_out_of_use();
+        let gives_up = !is_out && (self.has_failed || closing.trouble.is_some());
         if gives_up {
             self.give_up_waiting();
         }
@@ -186,14 +197,14 @@ impl DurableNvram {
             && self.parts.is_empty()
             && self.persisting == Persisting::Nothing
             && (self.has_failed || !self.slots.has_cleared());
-        let is_empty = self.slots.blocks() == self.slots.rotten().len() as u64;
+        let is_empty = is_out || self.slots.blocks() == self.slots.rotten().len() as u64;
         if !is_quiet || !(is_empty || gives_up) {
             return false;
         }
         if !gives_up && self.give_up_accepted() {
             return true;
         }
-        let lines = self.damaged_lines();
+        let lines = if is_out { 0 } else { self.damaged_lines() };
         let closing = self.closing.as_mut().expect("looked at");
         let mut operation = closing.operation.take().expect("taken once");
         let is_shutdown = matches!(operation, Operation::Shutdown);
@@ -256,7 +267,10 @@ impl DurableNvram {
         }
         let is_end =
             |closing: &&mut Closing| closing.stage == Stage::Below && closing.id == reply.id;
-        let may_wipe = self.slots.blocks() == 0 && !self.has_failed && !self.keeps_heads;
+        let may_wipe = self.slots.blocks() == 0
+            && !self.has_failed
+            && !self.keeps_heads
+            && !self.is_out_of_use();
         let Some(closing) = self.closing.as_mut().filter(is_end) else {
             self.outputs.push_back(DurableOutput::Reply(reply));
             return;
@@ -275,6 +289,7 @@ impl DurableNvram {
 
     /// Whether that worked or not: nothing names the memory any more.
     pub(super) fn wiped(&mut self) {
+        self.wiped_to_leave();
         let reply = self.closing.as_mut().and_then(|closing| closing.reply.take());
         if let Some(reply) = reply {
             self.outputs.push_back(DurableOutput::Reply(reply));

@@ -29,24 +29,27 @@
 //! - `slots`: which block is in which slot, and what is stored but not durable yet;
 //! - `start`: whose memory it is, and what it holds;
 //! - `requests`: the paths of requests, of batches and of cleaning;
+//! - `presence`: a memory that comes, or goes, while requests are served;
 //! - `end`: drains and the end;
 //! - `picture`: what is on a medium, for people.
 //!
 //! What is below may not take what is cleaned. Then who waits for that is answered with its error,
 //! and it is tried again; what has room in memory goes on.
 //!
-//! A medium that cannot be written any more takes no more changes: they fail, what it holds is read
-//! and cleaned, and the next start has to have it.
+//! A medium that cannot be written any more takes no more changes: what it holds is read and
+//! cleaned, and then nothing names it any more; changes wait for that, and go below.
 
 mod end;
 mod memory_medium;
 mod picture;
+mod presence;
 mod requests;
 mod slots;
 mod start;
 
 pub use memory_medium::MemoryMedium;
 pub use picture::NvramPicture;
+pub use presence::NvramPresence;
 pub use start::{NvramOpenError, NvramStart};
 
 use std::collections::{BTreeMap, VecDeque};
@@ -60,6 +63,7 @@ use crate::format::nvram::NvramIdentity;
 use crate::io::{Operation, Reply, Request, RequestError, RequestId};
 use crate::units::{Duration, LbaRange, Time, Uuid};
 use end::{Closing, Draining};
+use presence::Presence;
 use slots::Slots;
 use start::Opening;
 
@@ -122,6 +126,9 @@ pub enum DurableOutput {
     /// and with them all that was written before. They do not change before
     /// [`DurableNvram::persist_done`].
     Persist(Vec<Range<usize>>),
+    /// Have the superblock name this medium, or none, from now on.
+    /// [`DurableNvram::named`] tells how that went.
+    Name(Option<NvramIdentity>),
 }
 
 /// What is known of the tier.
@@ -153,6 +160,10 @@ pub struct NvramStatus {
     pub mended_headers: u64,
     /// The medium takes no more writes.
     pub has_failed: bool,
+    /// Whether requests go through it.
+    pub presence: NvramPresence,
+    /// Changes that wait until a medium that has failed is not named any more.
+    pub held_changes: u64,
 }
 
 /// A write, from when [`Nvram`] has admitted it.
@@ -160,11 +171,13 @@ struct Write {
     id: RequestId,
     range: LbaRange,
     data: Buffer,
+    /// How many changes had come when it did, with it.
+    number: u64,
 }
 
 /// A request before it has been admitted, or while it is below.
 enum Pending {
-    /// How many had come when it did, with it.
+    /// With how many had come when it did, with it.
     Write {
         range: LbaRange,
         data: Buffer,
@@ -262,6 +275,12 @@ pub struct DurableNvram {
     has_failed: bool,
     /// At the end, too, it is this cache's.
     keeps_heads: bool,
+    presence: Presence,
+    /// Requests that wait until a medium that has failed is not named any more, each with how many
+    /// changes had come when it did.
+    held: Vec<(u64, Request)>,
+    /// What was asked of what is below before it came has ended.
+    earlier_are_over: bool,
 
     pending: BTreeMap<RequestId, Pending>,
     /// Writes that are admitted, oldest first.
@@ -394,6 +413,9 @@ impl DurableNvram {
     /// Whether some of the range is in memory, and so not zero for all that is known below. Bounded:
     /// of a large range it is said of any.
     pub fn may_hold(&self, range: LbaRange) -> bool {
+        if self.is_out_of_use() {
+            return false;
+        }
         if range.blocks > self.slots.blocks() {
             return self.slots.blocks() > 0;
         }
@@ -402,7 +424,7 @@ impl DurableNvram {
 
     /// Blocks that are nowhere else.
     pub fn blocks(&self) -> u64 {
-        self.slots.blocks()
+        if self.is_out_of_use() { 0 } else { self.slots.blocks() }
     }
 
     /// What is known of it.
@@ -410,7 +432,7 @@ impl DurableNvram {
         NvramStatus {
             identity: self.identity,
             capacity_blocks: self.capacity_blocks,
-            blocks: self.slots.blocks(),
+            blocks: self.blocks(),
             damaged_blocks: self.slots.rotten().len() as u64,
             hot_zone_blocks: self.nvram.hot_zone_blocks(),
             counters: self.nvram.counters(),
@@ -421,6 +443,8 @@ impl DurableNvram {
             uncommitted_slots: self.uncommitted_slots,
             mended_headers: self.mended_headers,
             has_failed: self.has_failed,
+            presence: self.presence.word(),
+            held_changes: self.held.len() as u64,
         }
     }
 
@@ -447,6 +471,9 @@ impl DurableNvram {
             persisting: Persisting::Nothing,
             has_failed: false,
             keeps_heads: false,
+            presence: Presence::InUse,
+            held: Vec::new(),
+            earlier_are_over: true,
             pending: BTreeMap::new(),
             gathering: VecDeque::new(),
             batch: Vec::new(),

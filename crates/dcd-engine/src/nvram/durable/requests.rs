@@ -39,10 +39,47 @@ impl Overlay {
     }
 }
 
+impl Write {
+    fn into_request(self) -> Request {
+        let operation = Operation::Write { start: self.range.start, data: self.data };
+        Request { id: self.id, operation, fua: true }
+    }
+}
+
+impl Pending {
+    /// With its number.
+    fn into_request(self, id: RequestId) -> (u64, Request) {
+        let (number, operation) = match self {
+            Pending::Write { range, data, number } => {
+                (number, Operation::Write { start: range.start, data })
+            }
+            Pending::Past { operation, number, .. } => (number, operation),
+            Pending::Read { range, buffer } => (0, Operation::Read { range, buffer }),
+        };
+        (number, Request { id, operation, fua: true })
+    }
+}
+
+/// Not what this tier does itself.
+fn is_for_what_is_below(operation: &Operation) -> bool {
+    !matches!(
+        operation,
+        Operation::Shutdown
+            | Operation::Detach
+            | Operation::DetachAccepting { .. }
+            | Operation::CancelDetach
+            | Operation::RemoveNvram
+            | Operation::CancelNvramChange { .. }
+    )
+}
+
 impl DurableNvram {
     // ---- requests -----------------------------------------------------------------------------
 
     pub(super) fn take_request(&mut self, request: Request) {
+        if self.passes_all() && self.closing.is_none() && is_for_what_is_below(&request.operation) {
+            return self.pass(request);
+        }
         let Request { id, operation, fua } = request;
         if let Some(error) = self.refuses(&operation) {
             return self.refuse(id, operation, error);
@@ -52,7 +89,9 @@ impl DurableNvram {
                 self.pending.insert(id, Pending::Read { range, buffer });
                 self.tell(NvramRequest { id, operation: NvramOperation::Read, range }, false);
             }
-            Operation::Write { start, data } => self.take_write(id, start, data, false),
+            Operation::Write { start, data } => {
+                self.take_write(id, start, data, self.is_leaving());
+            }
             Operation::WriteZeroes { range, .. } | Operation::Discard { range } => {
                 self.arrived += 1;
                 self.pending.insert(id, Pending::Past { range, operation, number: self.arrived });
@@ -64,6 +103,11 @@ impl DurableNvram {
                 self.begin_close(id, operation);
             }
             Operation::CancelDetach => self.cancel_detach(id),
+            Operation::RemoveNvram => self.begin_to_leave(id),
+            Operation::CancelNvramChange { change } => {
+                self.cancel_change(change);
+                self.reply(id, Ok(()), None);
+            }
             // What was acknowledged is durable: here, or below since it was asked for with FUA.
             // Changes of other kinds are the engine's own, and their flush is, too.
             operation => self.ask_below(Request { id, operation, fua }),
@@ -71,6 +115,9 @@ impl DurableNvram {
     }
 
     pub(super) fn take_write_past(&mut self, request: Request) {
+        if self.passes_all() && self.closing.is_none() {
+            return self.pass(request);
+        }
         let Request { id, operation, .. } = request;
         if let Some(error) = self.refuses(&operation) {
             return self.refuse(id, operation, error);
@@ -88,19 +135,17 @@ impl DurableNvram {
 
     /// Why a request is not taken, if it is not.
     fn refuses(&self, operation: &Operation) -> Option<RequestError> {
-        let changes = matches!(
-            operation,
-            Operation::Write { .. } | Operation::WriteZeroes { .. } | Operation::Discard { .. }
-        );
         match operation {
             Operation::CancelDetach => None,
             _ if self.closing.is_some() => Some(RequestError::ShuttingDown),
-            _ if self.has_failed && changes => Some(RequestError::Io),
+            _ if self.has_failed && operation.changes_blocks() && !self.is_leaving() => {
+                Some(RequestError::Io)
+            }
             _ => None,
         }
     }
 
-    fn refuse(&mut self, id: RequestId, operation: Operation, error: RequestError) {
+    pub(super) fn refuse(&mut self, id: RequestId, operation: Operation, error: RequestError) {
         let buffer = match operation {
             Operation::Write { data, .. } => Some(data),
             Operation::Read { mut buffer, .. } => {
@@ -118,6 +163,12 @@ impl DurableNvram {
             false => NvramInput::Request(request),
         };
         self.nvram.handle_input(self.now, input, &self.head);
+    }
+
+    /// An id of a request of the tier's own.
+    pub(super) fn own_id(&mut self) -> RequestId {
+        self.own_requests += 1;
+        RequestId(self.own_requests | OWN_REQUEST_BIT)
     }
 
     pub(super) fn ask_below(&mut self, request: Request) {
@@ -145,6 +196,7 @@ impl DurableNvram {
             has_moved |= self.start_pasts();
             has_moved |= self.answer_pasts();
             has_moved |= self.persisting == Persisting::Nothing && self.begin_step();
+            has_moved |= self.advance_presence();
             has_moved |= self.advance_end();
             if !has_moved {
                 return;
@@ -159,13 +211,13 @@ impl DurableNvram {
             return;
         }
         let Some(pending) = self.pending.remove(&id) else {
-            assert!(self.closing.is_some(), "a request under way");
+            assert!(self.closing.is_some() || self.has_failed, "a request under way");
             return;
         };
         match pending {
-            Pending::Write { range, data, .. } => {
+            Pending::Write { range, data, number } => {
                 self.admitted += 1;
-                self.gathering.push_back(Write { id, range, data });
+                self.gathering.push_back(Write { id, range, data, number });
             }
             Pending::Read { range, buffer } => self.read_memory(id, range, buffer),
             Pending::Past { .. } => unreachable!("it goes below"),
@@ -185,7 +237,9 @@ impl DurableNvram {
             BelowPurpose::Request(id) if self.pending.contains_key(&id) => {
                 self.pasts_waiting.push_back((self.cleaned_so_far, io.id, id));
             }
-            BelowPurpose::Request(_) => assert!(self.closing.is_some(), "a request under way"),
+            BelowPurpose::Request(_) => {
+                assert!(self.closing.is_some() || self.has_failed, "a request under way");
+            }
         }
     }
 
@@ -353,7 +407,7 @@ impl DurableNvram {
     fn fail_first_write(&mut self) -> bool {
         let Some(write) = self.gathering.pop_front() else { return false };
         self.settled += 1;
-        self.reply(write.id, Err(RequestError::Io), Some(write.data));
+        self.hold(write.number, write.into_request(), RequestError::Io);
         self.read_what_waited();
         true
     }
@@ -366,12 +420,9 @@ impl DurableNvram {
         }
         while let Some((_, below, id)) = self.pasts_waiting.pop_front() {
             has_moved = true;
-            let buffer = match self.pending.remove(&id) {
-                Some(Pending::Write { data, .. }) => Some(data),
-                _ => None,
-            };
-            let reply = Reply { id, result: Err(RequestError::Io), buffer, answer: None };
-            self.replies_held.insert(id, reply);
+            let pending = self.pending.remove(&id).expect("a request under way");
+            let (number, request) = pending.into_request(id);
+            self.hold(number, request, RequestError::Io);
             self.nvram.handle_input(self.now, NvramInput::BelowDone(below, false), &self.head);
         }
         for (_, below, reply) in std::mem::take(&mut self.replies_waiting) {
@@ -387,13 +438,14 @@ impl DurableNvram {
     /// read from it as before.
     pub(super) fn medium_failed(&mut self) {
         self.has_failed = true;
+        self.leave_because_it_failed();
         if std::mem::replace(&mut self.persisting, Persisting::Nothing) == Persisting::Wipe {
             self.wiped();
         }
         self.batch_slots.clear();
         for write in std::mem::take(&mut self.batch) {
             self.settled += 1;
-            self.reply(write.id, Err(RequestError::Io), Some(write.data));
+            self.hold(write.number, write.into_request(), RequestError::Io);
         }
         self.opening = None;
         self.read_what_waited();
@@ -451,8 +503,7 @@ impl DurableNvram {
     }
 
     fn ask_for_part(&mut self, part: Part, operation: Operation, fua: bool) {
-        self.own_requests += 1;
-        let id = RequestId(self.own_requests | OWN_REQUEST_BIT);
+        let id = self.own_id();
         self.parts.insert(id, part);
         self.ask_below(Request { id, operation, fua });
     }
@@ -590,6 +641,11 @@ impl DurableNvram {
                 Err(error) => self.part_failed(part, error),
             };
         }
+        if reply.id.0 & OWN_REQUEST_BIT != 0 {
+            // Or of one that was given up.
+            self.flushed_to_join(reply.id, reply.result);
+            return;
+        }
         let Some(Asked { below, range, kind }) = self.asked.remove(&reply.id) else {
             return self.passed_on(reply);
         };
@@ -650,12 +706,10 @@ impl DurableNvram {
         if number > until || !self.has_failed && self.may_be_helped(range) {
             return false;
         }
-        let buffer = match self.pending.remove(&id) {
-            Some(Pending::Write { data, .. }) => Some(data),
-            _ => None,
-        };
+        let pending = self.pending.remove(&id).expect("looked at");
         self.nvram.handle_input(self.now, NvramInput::GiveUp(id), &self.head);
-        self.reply(id, Err(error), buffer);
+        let (number, request) = pending.into_request(id);
+        self.hold(number, request, error);
         true
     }
 

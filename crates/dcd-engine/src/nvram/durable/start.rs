@@ -269,9 +269,8 @@ impl DurableNvram {
 
     /// A step of the start is durable.
     pub(super) fn go_on_opening(&mut self) {
-        let Some(Opening { head, steps, .. }) = &mut self.opening else {
-            unreachable!("only while it opens")
-        };
+        // One that was to come while requests are served, and is not any more.
+        let Some(Opening { head, steps, .. }) = &mut self.opening else { return };
         let head = *head;
         match steps.pop() {
             Some(Step::Slots) => self.slots.store_what_was_set_aside(),
