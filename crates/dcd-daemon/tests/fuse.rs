@@ -109,6 +109,8 @@ fn perform(
         | Operation::TakeOutLeg { .. }
         | Operation::Resize { .. }
         | Operation::CancelResize { .. }
+        | Operation::RemoveNvram
+        | Operation::CancelNvramChange { .. }
         | Operation::Detach
         | Operation::DetachAccepting { .. }
         | Operation::CancelDetach

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::legs::LegCommand;
+use crate::nvram::NvramCommand;
 use crate::resize::ResizeAsked;
 use crate::sequences::SequenceCommand;
 use crate::settings::WantedSettings;
@@ -57,6 +58,9 @@ pub struct Request {
     /// Something about the legs of the cache-disk.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub legs: Option<LegCommand>,
+    /// Something about the memory in front of the log.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub nvram: Option<NvramCommand>,
     /// Something about snapshots of the object store that is its data-disk.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub store: Option<StoreCommand>,
@@ -101,6 +105,12 @@ impl From<VolumeCommand> for Request {
 impl From<LegCommand> for Request {
     fn from(legs: LegCommand) -> Request {
         Request { legs: Some(legs), ..Request::default() }
+    }
+}
+
+impl From<NvramCommand> for Request {
+    fn from(nvram: NvramCommand) -> Request {
+        Request { nvram: Some(nvram), ..Request::default() }
     }
 }
 

@@ -9,6 +9,7 @@
 //! {"command":"drain"}     {"progress":{"done":3,"total":10}} ... {"ok":true}
 //! {"sequence":...}        see [`sequences`]
 //! {"legs":...}            see [`legs`]
+//! {"nvram":...}           see [`nvram`]
 //! {"resize":...}          see [`resize`]
 //! {"volume":...}          see [`volumes`]
 //! {"set":...}             see [`settings`]
@@ -28,6 +29,7 @@ pub mod failure;
 pub mod legs;
 pub mod lines;
 pub mod nbd;
+pub mod nvram;
 pub mod resize;
 pub mod sequences;
 pub mod settings;
@@ -39,6 +41,7 @@ pub use commands::{Command, DetachAsked, Progress, Request};
 pub use failure::{About, Code, Failure};
 pub use legs::{LegCommand, LegReport, WitnessReport};
 pub use lines::{LINE_BYTES_MAX, read_line};
+pub use nvram::NvramCommand;
 pub use resize::{ResizeAsked, ResizeDone};
 pub use sequences::SequenceCommand;
 pub use settings::WantedSettings;

@@ -306,7 +306,11 @@ fn settings_that_do_not_go_together_are_refused_while_it_serves() {
     };
     let daemon = site.serve(&memory.flags);
     let outcome = site.dcd("set mode=pass-through --control ctl");
-    assert!(outcome.code != Some(0) && outcome.stderr.contains("--nvram"), "{}", outcome.stderr);
+    assert!(
+        outcome.code != Some(0) && outcome.stderr.contains("dcd nvram remove"),
+        "{}",
+        outcome.stderr
+    );
     let mut client = Client::connect(&site.socket());
     client.write(0, &[1; 512]).unwrap();
     site.dcd("drain --control ctl").ok();
@@ -408,33 +412,4 @@ fn the_daemon_writes_what_the_simulator_says() {
         assert!(ours["stalled_writes"].as_u64() > Some(20), "{ours}");
         daemon.stop();
     }
-}
-
-/// The device fails: changes fail, what was acknowledged is read, and the next start has it all.
-#[test]
-fn a_device_that_fails_takes_no_changes() {
-    let site = site();
-    let Some(memory) = Memory::on_disk(&site, 1 << 20) else {
-        return skipped("nvram", "the folder of tests is in memory");
-    };
-    let flags = format!("{LAZY} --nvram faulty:n,control=faults {FIXED}");
-    let daemon = site.serve(&flags);
-    let mut client = Client::connect(&site.socket());
-    client.write(0, &[1; 4096]).unwrap();
-    site.faults("faults", "write eio");
-    let failed = harness::until("writes fail", || client.write(8192, &[2; 4096]).err());
-    println!("{failed:?}");
-    assert_eq!(client.read(0, 4096).unwrap(), [1; 4096]);
-    assert_eq!(site.status()["nvram"]["failed"], true);
-    daemon.assert_no_panic();
-    drop(client);
-    daemon.stop();
-    site.faults("faults", "");
-    let daemon = site.serve(&memory.flags);
-    let mut client = Client::connect(&site.socket());
-    assert_eq!(client.read(0, 4096).unwrap(), [1; 4096]);
-    client.write(8192, &[3; 4096]).unwrap();
-    drop(client);
-    daemon.stop();
-    assert_eq!(site.detach()[8192..8192 + 4096], [3; 4096]);
 }

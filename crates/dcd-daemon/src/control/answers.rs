@@ -6,7 +6,7 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use dcd_engine::{Operation, Reply, RequestError, RequestId, SequenceError};
-use dcd_protocol::failure::{leg_hint, resize_hint, volume_hint};
+use dcd_protocol::failure::{leg_hint, nvram_hint, resize_hint, volume_hint};
 use dcd_protocol::{Code, Failure, Progress};
 use serde_json::{Value, json};
 
@@ -53,6 +53,7 @@ pub(crate) fn answer(result: Result<(), RequestError>) -> Value {
         RequestError::Volume(error) => volume_hint(error),
         RequestError::Leg(error) => leg_hint(error),
         RequestError::Resize(error) => resize_hint(error),
+        RequestError::NvramChange(error) => nvram_hint(error),
     };
     Failure::of(reason, hint).to_value()
 }

@@ -16,7 +16,7 @@ use dcd_protocol::sequences::RANGES_PER_LINE;
 use dcd_protocol::settings::SettingsAnswer;
 use dcd_protocol::store::StoreCommand;
 use dcd_protocol::{
-    Code, Command, DetachAsked, Failure, Progress, Request, ResizeAsked, ResizeDone,
+    Code, Command, DetachAsked, Failure, NvramCommand, Progress, Request, ResizeAsked, ResizeDone,
     SequenceCommand, VolumeCommand, WantedSettings, read_line,
 };
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -438,6 +438,38 @@ impl ControlClient {
         self.volume(&VolumeCommand::AddSpare { disk: spec.to_string() })?;
         self.hand_over(disk)?;
         self.answer(&mut |_| {}, ANSWER_BYTES_MAX).map(|_| ())
+    }
+
+    /// Hands a memory over that is to come to be in front of the log, and waits until changes go into
+    /// it. It is open and locked, and stays so for the daemon. `replaces`: the one that is there goes
+    /// before.
+    ///
+    /// # Errors
+    /// What the daemon says against it, or that it does not answer.
+    pub fn add_nvram(
+        &mut self,
+        spec: &DeviceSpec,
+        memory: DeviceFile,
+        survives_power: bool,
+        replaces: bool,
+        progress: &mut dyn FnMut(Progress),
+    ) -> Result<(), ControlError> {
+        check_no_cache(&memory, None)?;
+        let memory_name = spec.to_string();
+        let add = NvramCommand::Add { memory: memory_name, survives_power, replaces };
+        self.write(&Request::from(add).line())?;
+        self.answer(&mut |_| {}, ANSWER_BYTES_MAX)?;
+        self.hand_over(memory)?;
+        self.answer(progress, ANSWER_BYTES_MAX).map(|_| ())
+    }
+
+    /// Does without the memory in front of the log, and waits until nothing names it.
+    ///
+    /// # Errors
+    /// What the daemon says against it, or that it does not answer.
+    pub fn remove_nvram(&mut self, progress: &mut dyn FnMut(Progress)) -> Result<(), ControlError> {
+        self.write(&Request::from(NvramCommand::Remove).line())?;
+        self.answer(progress, ANSWER_BYTES_MAX).map(|_| ())
     }
 
     fn hand_over(&mut self, disk: DeviceFile) -> Result<(), ControlError> {

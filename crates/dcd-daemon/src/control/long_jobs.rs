@@ -6,7 +6,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::mpsc;
 use std::time::Duration;
 
-use dcd_engine::units::{LINE_SIZE, LbaRange};
+use dcd_engine::units::{BLOCK_SIZE, LINE_SIZE, LbaRange};
 use dcd_engine::{Phase, RequestError};
 use dcd_protocol::{Code, Command, Progress, Request};
 use rustix::event::{PollFd, PollFlags, poll};
@@ -34,6 +34,8 @@ pub(super) enum Long {
     Shutdown,
     /// Another size of the log.
     Resize(DrainTicket),
+    /// Another memory in front of it, or none.
+    Nvram(DrainTicket),
 }
 
 impl Long {
@@ -42,7 +44,7 @@ impl Long {
             Long::Drain(ticket) => under_way.drains.push(ticket),
             Long::Detaching(ticket) => under_way.detaching.push(ticket),
             Long::Detach => under_way.detaches += 1,
-            Long::Shutdown | Long::Resize(_) => {}
+            Long::Shutdown | Long::Resize(_) | Long::Nvram(_) => {}
         }
     }
 
@@ -52,7 +54,7 @@ impl Long {
             Long::Drain(ticket) => under_way.drains.retain(|known| *known != ticket),
             Long::Detaching(ticket) => under_way.detaching.retain(|known| *known != ticket),
             Long::Detach => under_way.detaches -= 1,
-            Long::Shutdown | Long::Resize(_) => {}
+            Long::Shutdown | Long::Resize(_) | Long::Nvram(_) => {}
         }
     }
 
@@ -61,6 +63,7 @@ impl Long {
         match self {
             Long::Drain(ticket) | Long::Detaching(ticket) => shared.submitter.cancel_drain(ticket),
             Long::Resize(ticket) => shared.submitter.cancel_resize(ticket),
+            Long::Nvram(ticket) => shared.submitter.cancel_nvram_change(ticket),
             Long::Detach if shared.under_way().detaches == 1 => shared.submitter.cancel_detach(),
             Long::Detach | Long::Shutdown => {}
         }
@@ -73,6 +76,7 @@ impl Long {
             Long::Detaching(_) | Long::Detach => "detach",
             Long::Shutdown => "stop",
             Long::Resize(_) => "change of the log's size",
+            Long::Nvram(_) => "change of the memory in front of the log",
         }
     }
 
@@ -82,6 +86,7 @@ impl Long {
             Long::Drain(_) => "drain",
             Long::Detaching(_) | Long::Detach | Long::Shutdown => "detach",
             Long::Resize(_) => return resize_cancelled(),
+            Long::Nvram(_) => return nvram_cancelled(),
         };
         let left = shared.submitter.status().map(|status| status.dirty_lines);
         let (left, hint) = match left {
@@ -110,6 +115,14 @@ fn resize_cancelled() -> Value {
     value
 }
 
+fn nvram_cancelled() -> Value {
+    let error = "the change of the memory in front of the log was cancelled: it is as it was";
+    let hint = "serving goes on; begin again with `dcd nvram`";
+    let mut value = failure(Code::Cancelled, error, hint);
+    value["cancelled"] = true.into();
+    value
+}
+
 /// What to say when something is lost. The list is remembered: it may be accepted by who was told
 /// of it.
 pub(super) fn lost(shared: &Shared, job: Long, lines: u64, listed: &mut Vec<LbaRange>) -> Value {
@@ -119,6 +132,7 @@ pub(super) fn lost(shared: &Shared, job: Long, lines: u64, listed: &mut Vec<LbaR
     let (what, hint) = match job {
         Long::Drain(_) => ("drained, but not all", NOT_DRAINED_HINT),
         Long::Resize(_) => ("the log has the size that it had", NOT_DRAINED_HINT),
+        Long::Nvram(_) => ("the memory stays in front of the log", NOT_DRAINED_HINT),
         Long::Detaching(_) | Long::Detach | Long::Shutdown => ("not detached", NOT_DETACHED_HINT),
     };
     let mut value = failure(Code::Lost, &format!("{what}: {}", report.words()), hint);
@@ -137,6 +151,7 @@ pub(super) fn stuck(shared: &Shared, job: Long, lines: u64, zero_lines: u64) -> 
     let (what, again) = match job {
         Long::Drain(_) => ("not drained", "drain"),
         Long::Resize(_) => ("the log has the size that it had", "cache-disk resize"),
+        Long::Nvram(_) => ("the memory stays in front of the log", "nvram remove"),
         Long::Detaching(_) | Long::Detach | Long::Shutdown => ("not detached", "detach"),
     };
     let goes_on = match serves {
@@ -207,6 +222,11 @@ pub(super) fn wait_with_progress(
 ) -> io::Result<(Result<(), RequestError>, Lines)> {
     let submitter = &shared.submitter;
     let dirty = || {
+        if matches!(job, Long::Nvram(_)) {
+            let blocks = submitter.ask(|snapshot| snapshot.core.nvram_status().map(|it| it.blocks));
+            let lines = blocks??.div_ceil(LINE_SIZE / BLOCK_SIZE);
+            return Some((Lines { moved: lines, zeroed: 0 }, false));
+        }
         let status = submitter.status()?;
         if matches!(job, Long::Resize(_)) {
             let left = status.resize.map_or(0, |resize| resize.lines_left);

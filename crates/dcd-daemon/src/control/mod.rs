@@ -16,6 +16,7 @@
 //! {"sequence":...}        see [`crate::control::sequences`]
 //! {"resize":...}          see [`dcd_protocol::resize`]
 //! {"legs":...}            see [`crate::control::legs`]
+//! {"nvram":...}           see `control/nvram.rs`
 //! {"volume":...}          see [`crate::control::volumes`]
 //! {"store":...}           see [`crate::control::stores`]
 //! {"set":...}             see [`dcd_protocol::settings`]
@@ -52,6 +53,7 @@ pub mod client;
 mod detach;
 pub(crate) mod legs;
 mod long_jobs;
+mod nvram;
 pub(crate) mod places;
 pub mod recording;
 mod resize;
@@ -77,8 +79,8 @@ use dcd_engine::units::LbaRange;
 use dcd_protocol::LegCommand;
 use dcd_protocol::store::StoreCommand;
 use dcd_protocol::{
-    Code, Command, DetachAsked, LINE_BYTES_MAX, Request, ResizeAsked, SequenceCommand,
-    VolumeCommand, WantedSettings, read_line,
+    Code, Command, DetachAsked, LINE_BYTES_MAX, NvramCommand, Request, ResizeAsked,
+    SequenceCommand, VolumeCommand, WantedSettings, read_line,
 };
 use rustix::event::{EventfdFlags, eventfd};
 use serde_json::{Value, json};
@@ -218,6 +220,8 @@ pub enum Asked {
     Volume(VolumeCommand),
     /// Something about the legs of the cache-disk.
     Legs(LegCommand),
+    /// Something about the memory in front of the log.
+    Nvram(NvramCommand),
     /// Something about the object store below.
     Store(StoreCommand),
     /// Another size of the log.
@@ -231,7 +235,7 @@ pub enum Asked {
 }
 
 const COMMANDS_HINT: &str = "send {\"command\":\"status\"}; there are ping, status, metrics, flush, drain, detach, \
-     cancel, cancel-drain, cancel-detach, record, shutdown, {\"sequence\":\"list\"}, {\"volume\":\"status\"}, {\"legs\":\"status\"}, {\"store\":{\"snapshot\":{\"name\":\"a\"}}}, {\"resize\":{}}, {\"set\":{}}";
+     cancel, cancel-drain, cancel-detach, record, shutdown, {\"sequence\":\"list\"}, {\"volume\":\"status\"}, {\"legs\":\"status\"}, {\"nvram\":\"remove\"}, {\"store\":{\"snapshot\":{\"name\":\"a\"}}}, {\"resize\":{}}, {\"set\":{}}";
 
 /// Reads on to the end of a line that is not blank. `None` when the client has gone.
 pub fn read_command(from: &mut impl BufRead) -> io::Result<Option<Asked>> {
@@ -258,6 +262,7 @@ pub fn read_command(from: &mut impl BufRead) -> io::Result<Option<Asked>> {
             Ok(Request { sequence: Some(sequence), .. }) => Asked::Sequence(sequence),
             Ok(Request { volume: Some(volume), .. }) => Asked::Volume(volume),
             Ok(Request { legs: Some(legs), .. }) => Asked::Legs(legs),
+            Ok(Request { nvram: Some(command), .. }) => Asked::Nvram(command),
             Ok(Request { store: Some(command), .. }) => Asked::Store(command),
             Ok(Request { resize: Some(asked), .. }) => Asked::Resize(asked),
             Ok(Request { set: Some(wanted), .. }) => Asked::Set(wanted),
@@ -315,6 +320,7 @@ fn serve_client(stream: &UnixStream, shared: &Shared, place: &Place) -> io::Resu
                 volumes::run(stream, &shared.submitter, &shared.facts, command)
             }
             Asked::Legs(command) => legs::run(stream, &shared.submitter, &shared.facts, command),
+            Asked::Nvram(command) => nvram::run(&mut reader, shared, command, &mut listed),
             Asked::Store(command) => stores::run(stream, shared, command),
             Asked::Resize(asked) => resize::run(&mut reader, shared, asked, &mut listed),
             Asked::Set(wanted) => {
@@ -337,6 +343,7 @@ impl Asked {
             Asked::Sequence(_) => "sequence".into(),
             Asked::Volume(_) => "volume".into(),
             Asked::Legs(_) => "cache-disk".into(),
+            Asked::Nvram(_) => "nvram".into(),
             Asked::Store(_) => "store".into(),
             Asked::Resize(_) => "resize".into(),
             Asked::Set(_) => "set".into(),

@@ -5,16 +5,16 @@
 use dcd_engine::config::ConfigError;
 use dcd_engine::format::leg_label::LegLabel;
 use dcd_engine::format::superblock::CacheState;
-use dcd_engine::io::LegError;
+use dcd_engine::io::{LegError, NvramChangeError};
 use dcd_engine::legs::witness::WitnessParts;
-use dcd_engine::nvram::durable::NvramStatus;
+use dcd_engine::nvram::durable::{DurableNvram, NvramStatus};
 use dcd_engine::stats::{CacheDiskFailure, DestageTrouble, Status};
 use dcd_engine::units::{LbaRange, LegIndex, MemberIndex};
 use dcd_engine::volume::growth::Growth;
 use dcd_engine::volume::{NewDisk, ReplaceError};
 use dcd_engine::{
-    DataDiskInfo, Engine, EngineConfig, GrowRefusal, Input, MemoryUse, Output, Phase, RequestError,
-    TieredEngine, Time, Uuid, VolumeError,
+    DataDiskInfo, Engine, EngineConfig, GrowRefusal, Input, MemoryUse, NvramRefusal, Output, Phase,
+    RequestError, RequestId, TieredEngine, Time, Uuid, VolumeError,
 };
 
 use crate::event_loop::request_counts::RequestCounts;
@@ -114,6 +114,25 @@ pub trait Core {
     /// If it cannot.
     fn remove_spare(&mut self, _disk: MemberIndex) -> Result<(), VolumeError> {
         Err(VolumeError::NoVolume)
+    }
+    /// Whether a memory may come to be in front of the cache: [`TieredEngine::may_add_nvram`].
+    ///
+    /// # Errors
+    /// If it may not.
+    fn may_add_nvram(&self) -> Result<(), NvramRefusal> {
+        Err(NvramRefusal::Request(RequestError::NvramChange(NvramChangeError::NoMemory)))
+    }
+    /// A memory comes to be in front of the cache: [`TieredEngine::add_nvram`].
+    ///
+    /// # Errors
+    /// If it may not.
+    fn add_nvram(
+        &mut self,
+        _now: Time,
+        _id: RequestId,
+        _nvram: DurableNvram,
+    ) -> Result<(), NvramRefusal> {
+        self.may_add_nvram()
     }
     /// Seconds since 1970: [`Engine::set_calendar`].
     fn set_calendar(&mut self, _now: Time, _seconds: u64) {}
@@ -232,6 +251,19 @@ impl Core for TieredEngine {
 
     fn remove_spare(&mut self, disk: MemberIndex) -> Result<(), VolumeError> {
         TieredEngine::remove_spare(self, disk)
+    }
+
+    fn may_add_nvram(&self) -> Result<(), NvramRefusal> {
+        TieredEngine::may_add_nvram(self)
+    }
+
+    fn add_nvram(
+        &mut self,
+        now: Time,
+        id: RequestId,
+        nvram: DurableNvram,
+    ) -> Result<(), NvramRefusal> {
+        TieredEngine::add_nvram(self, now, id, nvram)
     }
 
     fn set_calendar(&mut self, now: Time, seconds: u64) {

@@ -30,7 +30,7 @@ use std::time::{Instant, SystemTime};
 
 use dcd_engine::config::ConfigError;
 use dcd_engine::format::share_directory::Windows;
-use dcd_engine::io::{LegError, ResizeError};
+use dcd_engine::io::{LegError, NvramChangeError, ResizeError};
 use dcd_engine::legs::witness::WitnessParts;
 use dcd_engine::units::{LbaRange, MemberIndex};
 use dcd_engine::volume::attributes::{AttributeChange, Attributes};
@@ -38,8 +38,8 @@ use dcd_engine::volume::growth::Growth;
 use dcd_engine::volume::{GrowthEnd, ReplaceError};
 use dcd_engine::{
     Buffer, DestagePolicyKind, Device, Engine, EngineConfig, Geometry, GrowRefusal, Input, Io,
-    IoDone, IoId, MemoryUse, Operation, Output, Phase, Reply, Request, RequestError, RequestId,
-    Time, VolumeError, VolumeRequest,
+    IoDone, IoId, MemoryUse, NvramRefusal, Operation, Output, Phase, Reply, Request, RequestError,
+    RequestId, Time, VolumeError, VolumeRequest,
 };
 use rustix::event::PollFlags;
 
@@ -68,10 +68,13 @@ use crate::process::signals::{Signal, Signals};
 use crate::ring::busy_poll::BusyPoll;
 use crate::ring::kernel::Kernel;
 use crate::ring::{Completed, Ring};
+use crate::serve::open_nvram::NewNvram;
 use crate::window_hook::WindowHook;
 
 /// How long the end waits for replies to be sent, and for the ring to be empty.
 const CLOSE_PATIENCE: std::time::Duration = std::time::Duration::from_secs(2);
+/// How long a memory that comes waits for what is under way of the one before.
+const NVRAM_PATIENCE: dcd_engine::Duration = dcd_engine::Duration::from_secs(10);
 /// How often a core is told the time.
 const CALENDAR_INTERVAL: dcd_engine::Duration = dcd_engine::Duration::from_secs(60);
 
@@ -219,6 +222,15 @@ pub struct EventLoop<C> {
     calendar_told: Option<Time>,
     /// The number of the last growth of the volume whose end was noticed.
     growth_noted: u64,
+    /// A memory that comes as soon as nothing is under way of the one before.
+    waiting_nvram: Option<WaitingNvram>,
+}
+
+struct WaitingNvram {
+    new: Box<NewNvram>,
+    pending: Pending,
+    /// What is under way does not end, if it has not by then.
+    until: Time,
 }
 
 /// Judges a log of another size.
@@ -379,6 +391,7 @@ impl<C: Core> EventLoop<C> {
             is_closing: false,
             calendar_told: None,
             growth_noted: 0,
+            waiting_nvram: None,
         };
         if let Some(engine) = event_loop.core.engine() {
             let io_timeout = std::time::Duration::from_nanos(engine.config().io_timeout.0);
@@ -626,6 +639,7 @@ impl<C: Core> EventLoop<C> {
         }
         self.let_go_of_legs();
         self.let_go_of_members();
+        self.let_go_of_nvram();
         self.note_growth();
         if !self.answered.is_empty() {
             // Replies have left by now; the time of the whole turn is part of the answer.
@@ -672,6 +686,7 @@ impl<C: Core> EventLoop<C> {
             .chain(deadline)
             .chain(self.lease_due())
             .chain(self.nbd.next_due())
+            .chain(self.waiting_nvram.as_ref().map(|waiting| waiting.until))
             .chain(self.memory.as_ref().filter(|_| !self.is_closing).and_then(MemoryWatch::due))
             .min();
         let due = due.map(|due| std::time::Duration::from_nanos(due.since(began).0));
@@ -850,6 +865,79 @@ impl<C: Core> EventLoop<C> {
         cache.put_leg(leg, disk);
         self.give(Input::Timeout);
         Ok(())
+    }
+
+    /// A memory comes to be in front of the log while requests are served; as soon as nothing is
+    /// under way of one that has gone.
+    fn start_nvram(&mut self, waiting: WaitingNvram) {
+        let may_add = match self.core.may_add_nvram() {
+            _ if self.is_closing => Err(RequestError::ShuttingDown),
+            Err(NvramRefusal::NotYet) => Ok(false),
+            Err(NvramRefusal::Request(error)) => Err(error),
+            // They were looked at before; somebody has changed them meanwhile.
+            Err(NvramRefusal::Settings(_)) => Err(NvramChangeError::UnderWay.into()),
+            Ok(()) => Ok(self.disks.nvram.is_none()),
+        };
+        match may_add {
+            Ok(true) => {}
+            Ok(false) if waiting.until > self.now && self.waiting_nvram.is_none() => {
+                self.waiting_nvram = Some(waiting);
+                return;
+            }
+            Ok(false) => return self.answer_nvram(waiting, NvramChangeError::UnderWay.into()),
+            Err(error) => return self.answer_nvram(waiting, error),
+        }
+        let NewNvram { spec, file, mapping, tier } = *waiting.new;
+        let pending = waiting.pending;
+        let mut disk = match Disk::of(Device::Nvram, &spec, file) {
+            Ok(disk) => disk,
+            Err(_) => {
+                let result = Err(RequestError::Io);
+                let id = RequestId(0);
+                return self.answer(pending, Reply { id, result, buffer: None, answer: None });
+            }
+        };
+        disk.set_segment_memory(mapping);
+        if let Some(engine) = self.core.engine() {
+            disk.set_io_timeout(std::time::Duration::from_nanos(engine.config().io_timeout.0));
+        }
+        self.disks.nvram = Some(Box::new(disk));
+        let id = RequestId(self.keep_pending(pending).into());
+        self.core.add_nvram(self.now, id, tier).expect("it may, and nothing has changed since");
+        self.take_outputs();
+    }
+
+    fn answer_nvram(&mut self, waiting: WaitingNvram, error: RequestError) {
+        let (id, result) = (RequestId(0), Err(error));
+        self.answer(waiting.pending, Reply { id, result, buffer: None, answer: None });
+    }
+
+    /// Somebody does not want another memory any more, or none.
+    fn cancel_nvram_change(&mut self, ticket: DrainTicket) {
+        let is_it = |waiting: &mut WaitingNvram| waiting.pending.ticket == Some(ticket);
+        if let Some(waiting) = self.waiting_nvram.take_if(is_it) {
+            return self.answer_nvram(waiting, RequestError::Cancelled);
+        }
+        if let Some(change) = self.request_of(ticket) {
+            let nobody = Completion::new(|_| ());
+            self.request(Operation::CancelNvramChange { change }, nobody);
+        }
+    }
+
+    /// Lets go of a memory that has gone, so that others can use it.
+    fn let_go_of_nvram(&mut self) {
+        if self.core.nvram_status().is_none() {
+            let ring = &self.ring;
+            self.disks.nvram.take_if(|disk| !disk.is_used(ring));
+        }
+        if let Some(waiting) = self.waiting_nvram.take() {
+            self.start_nvram(waiting);
+        }
+    }
+
+    /// What the memory in front of the log is called.
+    pub(crate) fn nvram_name(&self) -> Option<String> {
+        Some(self.disks.nvram.as_ref()?.file().path().display().to_string())
     }
 
     /// A disk takes the place of a member while that serves, or becomes a spare.
@@ -1135,14 +1223,7 @@ impl<C: Core> EventLoop<C> {
             };
             return self.answer(pending, Reply { id: RequestId(0), result, buffer, answer: None });
         }
-        let index = match self.pending_free.pop() {
-            Some(index) => index,
-            None => {
-                self.pending.push(None);
-                u32::try_from(self.pending.len() - 1).expect("fewer than 2^32 requests")
-            }
-        };
-        self.pending[index as usize] = Some(pending);
+        let index = self.keep_pending(pending);
         let is_missing = self.memory.as_ref().is_some_and(MemoryWatch::is_missing);
         let fua = fua || is_missing && changes_data(&operation);
         let request = Request { id: RequestId(index.into()), operation, fua };
@@ -1237,6 +1318,19 @@ impl<C: Core> EventLoop<C> {
         let Pending { kind, received, asked, .. } = pending;
         self.answered.push(Answered { kind, received, asked });
         self.answer(pending, reply);
+    }
+
+    /// A place for a request, which is its id.
+    fn keep_pending(&mut self, pending: Pending) -> u32 {
+        let index = match self.pending_free.pop() {
+            Some(index) => index,
+            None => {
+                self.pending.push(None);
+                u32::try_from(self.pending.len() - 1).expect("fewer than 2^32 requests")
+            }
+        };
+        self.pending[index as usize] = Some(pending);
+        index
     }
 
     fn answer(&mut self, pending: Pending, reply: Reply) {
@@ -1335,6 +1429,16 @@ impl<C: Core> EventLoop<C> {
                         self.request(Operation::CancelResize { resize }, nobody);
                     }
                 }
+                Message::AddNvram { ticket, new, received, completion } => {
+                    let pending = Pending::of_ticket(ticket, received, completion);
+                    let until = self.now.after(NVRAM_PATIENCE);
+                    self.start_nvram(WaitingNvram { new, pending, until });
+                }
+                Message::RunAs { ticket, operation, received, completion } => {
+                    let pending = Pending::of_ticket(ticket, received, completion);
+                    self.start(pending, operation, false);
+                }
+                Message::CancelNvramChange(ticket) => self.cancel_nvram_change(ticket),
                 Message::Stop { kind, terms, completion } => {
                     let completion = Some(completion);
                     self.stop_requests.push_back(StopRequest::Stop { kind, terms, completion });

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use dcd_engine::io::{LegError, ResizeError};
+use dcd_engine::io::{LegError, NvramChangeError, ResizeError};
 use dcd_engine::stats::Status;
 use dcd_engine::units::LbaRange;
 use dcd_engine::{
@@ -78,10 +78,14 @@ impl PassThrough {
             // A flush ends soon, and a disk without a cache has nothing else to cancel.
             Operation::CancelDrain { .. }
             | Operation::CancelDetach
-            | Operation::CancelResize { .. } => self.reply(id, Ok(()), None),
+            | Operation::CancelResize { .. }
+            | Operation::CancelNvramChange { .. } => self.reply(id, Ok(()), None),
             Operation::Resize { .. } => self.reply(id, Err(ResizeError::NotLogging.into()), None),
             Operation::Sequence(_) => {
                 self.reply(id, Err(SequenceError::NoReadArea.into()), None);
+            }
+            Operation::RemoveNvram => {
+                self.reply(id, Err(NvramChangeError::NoMemory.into()), None);
             }
             Operation::Volume(_) => self.reply(id, Err(VolumeError::NoVolume.into()), None),
             Operation::FillLeg { .. } | Operation::TakeOutLeg { .. } => {

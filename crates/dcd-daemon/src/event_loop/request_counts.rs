@@ -70,6 +70,8 @@ impl RequestCounts {
             | Operation::TakeOutLeg { .. }
             | Operation::Resize { .. }
             | Operation::CancelResize { .. }
+            | Operation::RemoveNvram
+            | Operation::CancelNvramChange { .. }
             | Operation::Detach
             | Operation::DetachAccepting { .. }
             | Operation::CancelDetach

@@ -88,6 +88,8 @@ impl AskedRequest {
             | Operation::TakeOutLeg { .. }
             | Operation::Resize { .. }
             | Operation::CancelResize { .. }
+            | Operation::RemoveNvram
+            | Operation::CancelNvramChange { .. }
             | Operation::Detach
             | Operation::DetachAccepting { .. }
             | Operation::CancelDetach

@@ -50,6 +50,8 @@ impl RequestKind {
             | Operation::TakeOutLeg { .. }
             | Operation::Resize { .. }
             | Operation::CancelResize { .. }
+            | Operation::RemoveNvram
+            | Operation::CancelNvramChange { .. }
             | Operation::Detach
             | Operation::DetachAccepting { .. }
             | Operation::CancelDetach

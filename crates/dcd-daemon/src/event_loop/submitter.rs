@@ -31,6 +31,7 @@ use crate::memory::watch::MemoryReport;
 use crate::pair::legs::{CacheSide, NewLeg, NewLegError};
 use crate::pair::new_member::{NewMember, NewMemberError};
 use crate::process::bell::Bell;
+use crate::serve::open_nvram::NewNvram;
 use crate::window_hook::HookNews;
 
 /// Called once with the answer. If it is dropped uncalled (the loop has ended), the answer is
@@ -137,6 +138,21 @@ pub(crate) enum Message {
         completion: Completion,
     },
     CancelResize(DrainTicket),
+    /// A memory comes to be in front of the log.
+    AddNvram {
+        ticket: DrainTicket,
+        new: Box<NewNvram>,
+        received: Time,
+        completion: Completion,
+    },
+    /// A request that somebody may want to cancel.
+    RunAs {
+        ticket: DrainTicket,
+        operation: Operation,
+        received: Time,
+        completion: Completion,
+    },
+    CancelNvramChange(DrainTicket),
     /// A share of the cache-disk, by its place among the legs, is this part of its disk now.
     SetWindows {
         place: usize,
@@ -274,6 +290,34 @@ impl Submitter {
     /// Ends that, whose completion is told; nothing happens if it has ended.
     pub fn cancel_resize(&self, ticket: DrainTicket) {
         self.send(Message::CancelResize(ticket));
+    }
+
+    /// Has a memory come to be in front of the log. The ticket is one of [`Submitter::new_ticket`].
+    pub(crate) fn add_nvram(
+        &self,
+        ticket: DrainTicket,
+        new: NewNvram,
+        completion: impl FnOnce(Reply) + Send + 'static,
+    ) {
+        let (completion, received) = (Completion::new(completion), self.clock.now());
+        self.send(Message::AddNvram { ticket, new: Box::new(new), received, completion });
+    }
+
+    /// Submits a request with a ticket, one of [`Submitter::new_ticket`].
+    pub(crate) fn run_as(
+        &self,
+        ticket: DrainTicket,
+        operation: Operation,
+        completion: impl FnOnce(Reply) + Send + 'static,
+    ) {
+        let (completion, received) = (Completion::new(completion), self.clock.now());
+        self.send(Message::RunAs { ticket, operation, received, completion });
+    }
+
+    /// Ends a change of the memory in front of the log, whose completion is told; nothing happens
+    /// if it has ended.
+    pub(crate) fn cancel_nvram_change(&self, ticket: DrainTicket) {
+        self.send(Message::CancelNvramChange(ticket));
     }
 
     /// A share of the cache-disk, by its place among the legs, is this part of its disk from now on.

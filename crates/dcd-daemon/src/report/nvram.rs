@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use dcd_engine::nvram::ControlStatus;
 use dcd_engine::nvram::control::arms::ARMS;
-use dcd_engine::nvram::durable::NvramStatus;
+use dcd_engine::nvram::durable::{NvramPresence, NvramStatus};
 use dcd_engine::units::BLOCK_SIZE;
 use serde::{Deserialize, Serialize};
 
@@ -21,8 +21,12 @@ pub struct NvramReport {
     pub dirty_bytes: u64,
     /// Blocks of them that are damaged, and fail until they are written.
     pub damaged_blocks: u64,
-    /// It takes no more writes: changes fail until a restart.
+    /// It takes no more writes, and goes by itself: changes wait until it has gone, or fail where
+    /// damaged blocks are in it.
     pub failed: bool,
+    /// `in-use`; `joining`, `leaving`: requests go past it.
+    #[serde(default)]
+    pub state: String,
     /// Writes that went into it.
     pub writes: u64,
     /// Their bytes.
@@ -118,6 +122,13 @@ impl NvramReport {
             dirty_bytes: bytes(status.blocks),
             damaged_blocks: status.damaged_blocks,
             failed: status.has_failed,
+            state: match status.presence {
+                NvramPresence::Joining => "joining",
+                NvramPresence::InUse => "in-use",
+                NvramPresence::Leaving => "leaving",
+                NvramPresence::Out => "out",
+            }
+            .into(),
             writes: counters.writes,
             write_bytes: bytes(counters.write_blocks),
             overwritten_bytes: bytes(counters.overwritten_blocks),

@@ -3,6 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use dcd_engine::nvram::durable::{DurableConfig, NvramPresence, NvramStatus};
 use dcd_engine::stats::{
     Counters, ModeReport, ModeState, RecoveryReport, ResizeReport, ResizeState, Status, Uncached,
     WindowReport, WindowState,
@@ -24,6 +25,7 @@ use crate::report::network::NetworkReport;
 use crate::report::nvram::NvramReport;
 use crate::report::trouble_words::trouble_name;
 use crate::report::volumes::VolumeReport;
+use crate::serve::open_nvram::usual_config;
 use crate::users::UserFinder;
 use crate::window_hook::HookNews;
 
@@ -45,6 +47,8 @@ pub struct DaemonFacts {
     pub tcp_durable: Option<bool>,
     /// Whether both disks share one arm.
     pub one_disk: bool,
+    /// What holds for a memory in front of the log that comes.
+    pub nvram: NvramTerms,
     /// When the daemon began to serve.
     pub started: std::time::Instant,
     /// What the process is kept from, and what is kept from it.
@@ -57,6 +61,22 @@ pub struct DaemonFacts {
     pub users: UserFinder,
     /// What is wrong with the virtual machine that uses it, if it is served to one.
     pub vhost_user: std::sync::OnceLock<Trouble>,
+}
+
+/// What holds for a memory in front of the log that comes while requests are served.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct NvramTerms {
+    /// Policy and thresholds: those of the start, if it was told any.
+    pub config: DurableConfig,
+    /// There is a bound on the memory of the process, which does not count it.
+    pub is_memory_bounded: bool,
+}
+
+impl NvramTerms {
+    /// Those of a start.
+    pub fn new(at_start: Option<DurableConfig>, is_memory_bounded: bool) -> NvramTerms {
+        NvramTerms { config: at_start.unwrap_or_else(usual_config), is_memory_bounded }
+    }
 }
 
 /// All of it.
@@ -539,7 +559,9 @@ impl StatusReport {
         }
         let volume = snapshot.core.engine().and_then(Engine::volume);
         report.volume = volume.map(|volume| VolumeReport::of(volume, &facts.members));
-        let nvram = snapshot.core.nvram_status().zip(snapshot.nvram_disk);
+        // One that has gone is none, even while what was under way of it ends.
+        let is_there = |it: &NvramStatus| it.presence != NvramPresence::Out;
+        let nvram = snapshot.core.nvram_status().filter(is_there).zip(snapshot.nvram_disk);
         report.nvram = nvram.map(|(status, disk)| NvramReport::of(&status, disk));
         let networks = snapshot.network_disks.iter().cloned();
         report.network_disks = networks

@@ -12,6 +12,7 @@ pub mod legs_words;
 pub(crate) mod member_news;
 pub mod memory_need;
 pub(crate) mod mount_place;
+mod nvram_news;
 pub mod offline;
 pub mod open_nvram;
 pub(crate) mod open_pair;
@@ -66,13 +67,14 @@ use crate::process::isolation::{
 use crate::process::log;
 use crate::process::service_manager::Notifier;
 use crate::process::signals::Signals;
-use crate::report::status_report::DaemonFacts;
+use crate::report::status_report::{DaemonFacts, NvramTerms};
 use crate::ring::busy_poll::BusyPollMax;
 use crate::serve::device_frontends::{DeviceFrontends, Made, Shown, Wanted, begin};
 pub use crate::serve::error::ServeError;
 use crate::serve::left_over_room::give_back_left_over;
 use crate::serve::leg_news::LegNews;
 use crate::serve::member_news::{MemberNews, members_not_whole};
+use crate::serve::nvram_news::NvramNews;
 use crate::serve::open_pair::{Pair, open_pair, wait_until_running};
 use crate::serve::opening::OpeningTeller;
 pub use crate::serve::supervise::Outcome;
@@ -363,6 +365,10 @@ fn serve_open_pair(
         data_offset_bytes: superblock.data_offset_bytes,
         tcp_durable: options.nbd_options.tcp_durable(&options.nbd),
         one_disk,
+        nvram: NvramTerms::new(
+            options.nvram.as_ref().map(|nvram| nvram.config),
+            options.memory_max_bytes.is_some(),
+        ),
         started: std::time::Instant::now(),
         frontends: OnceLock::new(),
         users: users.clone(),
@@ -419,7 +425,11 @@ fn serve_open_pair(
         ready(&news);
     };
     let mut frontends = DeviceFrontends::new(begun, &mut told, users.clone());
-    let mut news = DiskNews { members: MemberNews::new(member_names), legs: LegNews::default() };
+    let mut news = DiskNews {
+        members: MemberNews::new(member_names),
+        legs: LegNews::default(),
+        nvram: NvramNews::default(),
+    };
     let manner = Manner {
         quiet: options.quiet,
         stop_timeout: options.stop_timeout,

@@ -6,12 +6,14 @@
 
 use std::ops::Range;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 
 use dcd_engine::format::nvram::{CHUNK_BYTES, NvramLayout};
 use dcd_engine::nvram::durable::{
-    DurableNvram, MediumPersist, NvramMedium, NvramOpenError, NvramStart,
+    DurableConfig, DurableNvram, MediumPersist, NvramMedium, NvramOpenError, NvramStart,
 };
+use dcd_engine::nvram::{NvramConfig, NvramPolicyKind};
 use dcd_engine::units::BLOCK_SIZE;
 use dcd_engine::{Buffer, DataDiskInfo, Device, SegmentMemory, Superblock, Time, Uuid};
 use rustix::fs::FallocateFlags;
@@ -80,6 +82,40 @@ pub(crate) struct OpenNvram {
     pub(crate) disk: Disk,
 }
 
+/// A memory that comes while requests are served.
+pub(crate) struct NewNvram {
+    pub(crate) spec: DeviceSpec,
+    pub(crate) file: DeviceFile,
+    pub(crate) mapping: Arc<Mapping>,
+    pub(crate) tier: DurableNvram,
+}
+
+/// What a memory does that nobody has said more of.
+pub(crate) fn usual_config() -> DurableConfig {
+    let nvram = NvramConfig { policy: NvramPolicyKind::Auto, ..NvramConfig::default() };
+    DurableConfig { nvram, ..DurableConfig::default() }
+}
+
+/// Opens one for a cache that is being served; nothing in it has been changed.
+pub(crate) fn open_new(
+    spec: DeviceSpec,
+    file: DeviceFile,
+    survives_power: bool,
+    config: DurableConfig,
+    start: &NvramStart,
+    now: Time,
+) -> Result<NewNvram, ServeError> {
+    if is_network(spec.path()) {
+        return Err(NvramError::NotYet { what: "a network disk" }.into());
+    }
+    let options = NvramOptions { disk: spec, survives_power, config };
+    let (medium, mapping) = medium(&options, &file)?;
+    let opened = DurableNvram::open(now, config, Box::new(medium), start);
+    let path = || options.disk.path().to_owned();
+    let tier = opened.map_err(|source| NvramError::Open { path: path(), source })?;
+    Ok(NewNvram { spec: options.disk, file, mapping, tier })
+}
+
 /// Opens it for this cache; nothing in it has been changed if it is refused.
 pub(crate) fn open_nvram(
     options: &PairOptions,
@@ -126,7 +162,7 @@ pub(crate) fn open_nvram(
     Ok(OpenNvram { tier, disk })
 }
 
-fn new_id() -> Result<Uuid, ServeError> {
+pub(crate) fn new_id() -> Result<Uuid, ServeError> {
     let bytes: [u8; 16] = random_bytes().map_err(ServeError::system("get random numbers"))?;
     // 0 is none.
     Ok(Uuid(if bytes == [0; 16] { [1; 16] } else { bytes }))
@@ -135,7 +171,7 @@ fn new_id() -> Result<Uuid, ServeError> {
 fn medium(
     nvram: &NvramOptions,
     file: &DeviceFile,
-) -> Result<(MappedMedium, std::sync::Arc<Mapping>), ServeError> {
+) -> Result<(MappedMedium, Arc<Mapping>), ServeError> {
     let path = nvram.disk.path();
     let in_use = NvramLayout::of_size(file.size_bytes).map(NvramLayout::bytes);
     let size = || NvramOpenError::Size { found: file.size_bytes };

@@ -25,12 +25,13 @@ use crate::process::confine::Reach;
 use crate::process::isolation::{check_processor, isolate, run_on_processor};
 use crate::process::service_manager::Notifier;
 use crate::process::signals::Signals;
-use crate::report::status_report::DaemonFacts;
+use crate::report::status_report::{DaemonFacts, NvramTerms};
 use crate::ring::busy_poll::BusyPollMax;
 use crate::serve::device_frontends::{DeviceFrontends, Made, Shown, Wanted, begin};
 use crate::serve::error::ServeError;
 use crate::serve::leg_news::LegNews;
 use crate::serve::member_news::MemberNews;
+use crate::serve::nvram_news::NvramNews;
 use crate::serve::open_pair::export_of;
 use crate::serve::supervise::{DiskNews, Manner, Outcome, run_until_stopped};
 use crate::serve::{AskedAt, Servers, UblkNumber, mount_place};
@@ -145,6 +146,7 @@ pub fn slow_disk(
         data_offset_bytes: 0,
         tcp_durable: options.nbd_options.tcp_durable(&options.nbd),
         one_disk: false,
+        nvram: NvramTerms::new(None, false),
         started: std::time::Instant::now(),
         frontends: OnceLock::new(),
         users: users.clone(),
@@ -183,8 +185,11 @@ pub fn slow_disk(
     };
     let mut frontends = DeviceFrontends::new(begun, &mut told, users.clone());
     let mut notifier = Notifier::from_environment();
-    let mut news =
-        DiskNews { members: MemberNews::new(MemberNames::default()), legs: LegNews::default() };
+    let mut news = DiskNews {
+        members: MemberNews::new(MemberNames::default()),
+        legs: LegNews::default(),
+        nvram: NvramNews::default(),
+    };
     let stop_timeout = std::time::Duration::ZERO;
     let manner = Manner { quiet: options.quiet, stop_timeout, users, settings: None };
     let stopped =

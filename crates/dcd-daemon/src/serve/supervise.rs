@@ -41,6 +41,7 @@ use crate::report::trouble_words::TroubleTeller;
 use crate::serve::error::ServeError;
 use crate::serve::leg_news::LegNews;
 use crate::serve::member_news::MemberNews;
+use crate::serve::nvram_news::NvramNews;
 use crate::serve::volume_news::VolumeTeller;
 use crate::users::{self, Purpose, UserFinder};
 
@@ -122,6 +123,8 @@ pub(crate) struct DiskNews {
     pub(crate) members: MemberNews,
     /// Those of the cache-disk.
     pub(crate) legs: LegNews,
+    /// The memory in front of the log.
+    pub(crate) nvram: NvramNews,
 }
 
 /// Turns the loop until it has ended in order, or has failed.
@@ -181,6 +184,10 @@ pub(crate) fn run_until_stopped<C: Core>(
         let name = || supervisor.event_loop.witness_name();
         if let Some(news) = disks.legs.look_at_witness(witness, name) {
             told!(Warning, "witness", "dcd: {news}");
+        }
+        let name = || supervisor.event_loop.nvram_name();
+        if let Some(news) = disks.nvram.look(core.nvram_status(), name) {
+            told!(Warning, "nvram", "dcd: {news}");
         }
         if let Some(news) = trouble.news(core.destage_trouble(), || core.status()) {
             told!(Warning, "destage", "dcd: {news}");

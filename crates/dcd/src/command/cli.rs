@@ -75,6 +75,7 @@ pub enum Verb {
     List(command::list::ListArguments),
     Set(command::set::SetArguments),
     CacheDisk(command::cache_disk::CacheDiskArguments),
+    Nvram(command::nvram::NvramArguments),
     Flush(command::flush::FlushArguments),
     Drain(command::drain::DrainArguments),
     Detach(command::detach::DetachArguments),

@@ -286,12 +286,14 @@ fn nvram(arguments: &FuzzArguments) -> Result<(), CommandError> {
             "media_failed": all.failed_media,
             "stalled_writes": all.stalled,
             "drains": all.drains,
+            "memories_came": all.came,
+            "memories_went": all.went,
             "violations": ended.violations,
         }))?;
     } else {
         let mut text = format!(
             "{} of the memory in front of the log from seed {seed} in {:.1} s: {crash_points} crash points, {} crashes, {crashes_in_starts} of \
-             them in starts, {}, {}, {} rotted, {} said to be damaged, {} refused, {} failed\n{}\n",
+             them in starts, {}, {}, {} rotted, {} said to be damaged, {} refused, {} failed, {} came and {} went while it served\n{}\n",
             count(ended.runs, "run"),
             ended.seconds,
             crashes,
@@ -301,6 +303,8 @@ fn nvram(arguments: &FuzzArguments) -> Result<(), CommandError> {
             count(all.damaged, "block"),
             all.refused,
             all.failed_media,
+            all.came,
+            all.went,
             count(ended.violations.len() as u64, "violation"),
         );
         for (seed, violation) in &ended.violations {

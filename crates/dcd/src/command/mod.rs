@@ -43,6 +43,7 @@ pub mod inspect_shares;
 pub mod list;
 pub mod man;
 pub mod metrics;
+pub mod nvram;
 #[cfg(feature = "lab")]
 mod object_traces;
 pub mod probe;
@@ -92,6 +93,7 @@ pub fn run(verb: Verb) -> Result<(), CommandError> {
         Verb::List(arguments) => list::run(&arguments),
         Verb::Set(arguments) => set::run(&arguments),
         Verb::CacheDisk(arguments) => cache_disk::run(&arguments),
+        Verb::Nvram(arguments) => nvram::run(&arguments),
         Verb::Flush(arguments) => flush::run(&arguments),
         Verb::Drain(arguments) => drain::run(&arguments),
         Verb::Detach(arguments) => detach::run(&arguments),

@@ -149,15 +149,21 @@ fn network_words(disk: &NetworkReport) -> String {
 }
 
 /// The memory in front of the log.
-fn nvram_words(nvram: &NvramReport, paint: Paint) -> String {
+pub fn nvram_words(nvram: &NvramReport, paint: Paint) -> String {
     let (dirty, capacity) = (format_size(nvram.dirty_bytes), format_size(nvram.capacity_bytes));
     let mut words = format!("{dirty} of {capacity} in {}", plain(&nvram.disk));
     if nvram.damaged_blocks > 0 {
         let damaged = format!(", {} damaged", count(nvram.damaged_blocks, "block"));
         words += &paint.paint(Colour::Bad, &damaged);
     }
-    if nvram.failed {
-        words += &paint.paint(Colour::Bad, ", FAILED: changes fail until a restart");
+    match (nvram.failed, nvram.state.as_str()) {
+        (true, "leaving") => {
+            words += &paint.paint(Colour::Bad, ", FAILED: changes wait until it is empty");
+        }
+        (true, _) => words += &paint.paint(Colour::Bad, ", FAILED: changes fail until a restart"),
+        (false, "joining") => words += ", to be used soon",
+        (false, "leaving") => words += ", being emptied",
+        _ => {}
     }
     words
 }

@@ -422,6 +422,7 @@ fn errno(error: RequestError) -> Errno {
         | RequestError::Volume(_)
         | RequestError::Leg(_)
         | RequestError::Resize(_)
+        | RequestError::NvramChange(_)
         | RequestError::Lost { .. }
         | RequestError::Stuck { .. } => Errno::EIO,
     }

@@ -89,6 +89,7 @@ impl From<RequestError> for Failure {
             | RequestError::Sequence(_)
             | RequestError::Leg(_)
             | RequestError::Resize(_)
+            | RequestError::NvramChange(_)
             | RequestError::Volume(_) => Failure::new(ErrorCode::Io, "cancelled"),
         }
     }
