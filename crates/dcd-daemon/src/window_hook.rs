@@ -34,6 +34,7 @@ use crate::device::network::StoreName;
 use crate::device::network::lease::Lease;
 use crate::device::network::store::{Committer, lease_of};
 use crate::process::signals::{Signals, receive_in_child};
+use crate::report::store::StoreReport;
 
 /// Most of what a hook says that is told.
 const WORDS_MAX: u64 = 1024;
@@ -215,6 +216,11 @@ impl WindowHook {
             How::Store { lease, .. } => lease.as_deref(),
             How::Keeper { .. } => None,
         }
+    }
+
+    /// How the store stands, if there is one.
+    pub(crate) fn store_report(&self) -> Option<StoreReport> {
+        self.lease().map(Lease::report)
     }
 
     /// Nothing is written to the store any more, though it belongs to the same cache.

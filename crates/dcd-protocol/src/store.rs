@@ -222,6 +222,8 @@ pub enum Ask {
         cache: String,
         /// What if it belongs to another one.
         take_over: TakeOver,
+        /// How long its leases are from now on, in seconds. `None`: as before.
+        lease_seconds: Option<u64>,
     },
     /// It belongs to nobody from now on.
     Release,
@@ -236,6 +238,66 @@ pub enum Ask {
     },
     /// Something about its snapshots.
     Snapshots(StoreCommand),
+    /// Tell how the server takes what is asked of it, now and at each change: lines of JSON behind
+    /// the answer, a [`StoreNews`] each.
+    Watch,
+}
+
+/// How the server takes what is asked of it.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum StoreNews {
+    /// Nobody knows yet: the process has begun, and what was known before lasts.
+    #[default]
+    Unknown,
+    /// It does what it is asked for, or does not answer.
+    Well,
+    /// It answers, and says no.
+    Trouble(StoreTrouble),
+}
+
+/// What a server says against it.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct StoreTrouble {
+    /// Which kind of no.
+    pub kind: StoreTroubleKind,
+    /// Which object, and what the answer said.
+    pub problem: String,
+}
+
+/// Which kind of no.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum StoreTroubleKind {
+    /// There is no room, or a quota is used up.
+    Full,
+    /// It must not be done with this key.
+    Refused,
+}
+
+impl StoreTroubleKind {
+    /// Its name in reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            StoreTroubleKind::Full => "full",
+            StoreTroubleKind::Refused => "refused",
+        }
+    }
+
+    /// What to do about it.
+    pub fn hint(self) -> &'static str {
+        match self {
+            StoreTroubleKind::Full => {
+                "make room at the server, or raise the quota of the bucket: then it goes on by itself. Delete no object below \
+                 the prefix: all are of this disk. Until then changes stay in the log, and are taken while that has room"
+            }
+            StoreTroubleKind::Refused => {
+                "let the key get, put, list and delete below the prefix, and check the clock of this machine: then it goes on \
+                 by itself (another key takes a restart of dcd). Until then changes stay in the log, and are taken while \
+                 that has room"
+            }
+        }
+    }
 }
 
 /// Whether a store is taken from the cache that it belongs to, whose changes since its last window
@@ -270,10 +332,18 @@ pub struct Claim {
     pub trusts_disks: bool,
     /// At the beginning: even if somebody has a lease.
     pub is_now: bool,
+    /// The name of this machine, for people.
+    #[serde(default)]
+    pub host: Option<String>,
 }
 
-/// How long whoever has renewed a lease has it, in seconds.
+/// How long whoever has renewed a lease has it, in seconds, if nobody has chosen.
 pub const LEASE_SECONDS: u64 = 30;
+/// The shortest that can be chosen. Whoever has it ends it 2 s sooner, renews it each third, and
+/// tries again a second behind a renewal that has failed: with less one slow answer ends it.
+pub const LEASE_SECONDS_MIN: u64 = 10;
+/// The longest: whoever is to go on elsewhere waits for that.
+pub const LEASE_SECONDS_MAX: u64 = 600;
 /// By how much the clocks of two machines may differ, in seconds: so much longer others leave the
 /// store alone.
 pub const CLOCKS_DIFFER_SECONDS: u64 = 10;
@@ -314,6 +384,12 @@ pub struct StoreFacts {
     pub claim: Option<String>,
     /// In so many seconds its lease is over for everybody else, if it is not.
     pub lease_left_seconds: Option<u64>,
+    /// How long a lease is.
+    #[serde(default)]
+    pub lease_seconds: Option<u64>,
+    /// The machine of the opening that has it, or had it last, as it calls itself.
+    #[serde(default)]
+    pub host: Option<String>,
     /// The oldest first.
     #[serde(default)]
     pub snapshots: Vec<SnapshotFacts>,
@@ -345,6 +421,11 @@ pub struct StoreFailure {
     /// Somebody else has it: for this daemon that is the end.
     #[serde(default)]
     pub is_lost: bool,
+}
+
+/// Whether a lease may be so long, in seconds.
+pub fn is_lease(seconds: u64) -> bool {
+    (LEASE_SECONDS_MIN..=LEASE_SECONDS_MAX).contains(&seconds)
 }
 
 #[cfg(test)]

@@ -70,6 +70,7 @@ mod tests {
             lease_seconds: LEASE_SECONDS,
             renewed_unix_seconds: NOW,
             is_over: false,
+            host: None,
         }
     }
 
@@ -82,6 +83,7 @@ mod tests {
             generation: 5,
             trusts_disks: false,
             is_now: false,
+            host: None,
         }
     }
 

@@ -201,6 +201,8 @@ impl StoreDisk {
         StoreFacts {
             size_bytes: self.size_bytes(),
             claim: self.map.claim_name(),
+            host: self.map.host(),
+            lease_seconds: Some(self.map.owner.lease()),
             lease_left_seconds: self.map.lease_left_seconds(),
             ..StoreFacts::default()
         }

@@ -9,12 +9,13 @@
 //!   g OBJECT      -> when its last line was given up, and the newest snapshot of that time
 //!   s NUMBER      -> zero ranges, then lines          what a flush has made durable since
 //!   n NUMBER      -> a snapshot (JSON): its name, and SlateDB's checkpoint that has its rows
-//!   b             -> owner: cache, epoch, last window (JSON)
+//!   b             -> owner: cache, epoch, last window, length of a lease (JSON)
 //!   c             -> which opening of that cache has it, and until when (JSON)
 //! ```
 
 use bytes::{BufMut, Bytes, BytesMut};
 use dcd_block::checksum::crc32c;
+use dcd_protocol::store::{LEASE_SECONDS, LEASE_SECONDS_MAX, LEASE_SECONDS_MIN, is_lease};
 use serde::{Deserialize, Serialize};
 
 /// Bytes of a line, the unit of the map.
@@ -424,6 +425,15 @@ pub struct Owner {
     pub epoch: u32,
     pub window: Option<u64>,
     pub committed_unix_seconds: Option<u64>,
+    /// How long a lease is, if somebody has chosen.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lease_seconds: Option<u64>,
+}
+
+/// A length that nobody can have chosen would shut everybody out, or nobody.
+fn check_lease(what: &'static str, seconds: u64) -> Result<(), FormatError> {
+    let expected = format!("a lease of {LEASE_SECONDS_MIN} to {LEASE_SECONDS_MAX} s");
+    if is_lease(seconds) { Ok(()) } else { wrong(what, expected, seconds) }
 }
 
 impl Owner {
@@ -432,8 +442,16 @@ impl Owner {
     }
 
     pub fn decode(bytes: &[u8]) -> Result<Owner, FormatError> {
+        const WHAT: &str = "the row of the owner";
         let decoded = serde_json::from_slice(bytes);
-        decoded.or_else(|error| wrong("the row of the owner", "JSON", error))
+        let owner: Owner = decoded.or_else(|error| wrong(WHAT, "JSON", error))?;
+        owner.lease_seconds.map_or(Ok(()), |seconds| check_lease(WHAT, seconds))?;
+        Ok(owner)
+    }
+
+    /// How long a lease is.
+    pub fn lease(&self) -> u64 {
+        self.lease_seconds.unwrap_or(LEASE_SECONDS)
     }
 }
 
@@ -454,7 +472,13 @@ pub struct Claimed {
     pub renewed_unix_seconds: u64,
     /// It was given up in order.
     pub is_over: bool,
+    /// The machine, as it calls itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host: Option<String>,
 }
+
+/// Most characters of the name of a machine that are told.
+const HOST_CHARS_MAX: usize = 64;
 
 impl Claimed {
     pub fn encode(&self) -> Vec<u8> {
@@ -462,8 +486,19 @@ impl Claimed {
     }
 
     pub fn decode(bytes: &[u8]) -> Result<Claimed, FormatError> {
+        const WHAT: &str = "the row of the claim";
         let decoded = serde_json::from_slice(bytes);
-        decoded.or_else(|error| wrong("the row of the claim", "JSON", error))
+        let claimed: Claimed = decoded.or_else(|error| wrong(WHAT, "JSON", error))?;
+        check_lease(WHAT, claimed.lease_seconds)?;
+        Ok(claimed)
+    }
+
+    /// The machine, in words for people: ` on HOST`, or nothing.
+    pub fn on_host(&self) -> String {
+        let host = self.host.as_deref().unwrap_or_default();
+        let clean = |c: &char| !c.is_control() && !c.is_whitespace();
+        let host: String = host.chars().filter(clean).take(HOST_CHARS_MAX).collect();
+        if host.is_empty() { host } else { format!(" on {host}") }
     }
 }
 
@@ -501,13 +536,23 @@ mod tests {
             lease_seconds: 30,
             renewed_unix_seconds: u64::MAX,
             is_over: false,
+            host: Some("two\n words".into()),
         };
         let bytes = claimed.encode();
         assert_eq!(Claimed::decode(&bytes).unwrap(), claimed);
+        assert_eq!(claimed.on_host(), " on twowords");
         for length in 0..bytes.len() {
             assert!(Claimed::decode(&bytes[..length]).is_err(), "{length} bytes");
         }
         assert!(Claimed::decode(b"{\"claim\":1}").is_err());
+        for (seconds, is_good) in [(0, false), (9, false), (10, true), (600, true), (601, false)] {
+            let of = Claimed { lease_seconds: seconds, ..claimed.clone() };
+            assert_eq!(Claimed::decode(&of.encode()).is_ok(), is_good, "{seconds}");
+            let owner = Owner { lease_seconds: Some(seconds), ..Owner::default() };
+            assert_eq!(Owner::decode(&owner.encode()).is_ok(), is_good, "{seconds}");
+        }
+        let of_before = br#"{"cache":null,"epoch":1,"window":null,"committed_unix_seconds":null}"#;
+        assert_eq!(Owner::decode(of_before).unwrap().lease(), 30);
     }
 
     #[test]

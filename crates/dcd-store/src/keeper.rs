@@ -28,6 +28,7 @@ use crate::disk::StoreDisk;
 use crate::map::{Access, Map};
 use crate::nbd;
 use crate::objects::{Bucket, failure};
+use crate::standing::Standing;
 
 /// How often room is looked for.
 const COLLECT_EVERY: Duration = Duration::from_secs(10);
@@ -150,10 +151,15 @@ fn receive(control: &OwnedFd) -> io::Result<Option<(Message, OwnedFd)>> {
 struct Keeper {
     /// The one store that is open, and as whom.
     open: tokio::sync::Mutex<Option<(String, Access, Arc<Shared>)>>,
+    /// What its server says.
+    standing: Standing,
 }
 
 impl Keeper {
     async fn take(&self, message: Message, mut socket: UnixStream) -> io::Result<()> {
+        if message.ask == Ask::Watch {
+            return self.tell_news(socket).await;
+        }
         let wants_disk = message.ask == Ask::Connect;
         let done = match self.serve(&message).await {
             Ok(done) => done,
@@ -170,6 +176,20 @@ impl Keeper {
         }
     }
 
+    /// Waits for nothing of the store.
+    async fn tell_news(&self, mut socket: UnixStream) -> io::Result<()> {
+        let mut news = self.standing.watch();
+        answer(&mut socket, &Answer::Done(StoreFacts::default())).await?;
+        loop {
+            let mut line = serde_json::to_vec(&*news.borrow_and_update())?;
+            line.push(b'\n');
+            socket.write_all(&line).await?;
+            if news.changed().await.is_err() {
+                return Ok(());
+            }
+        }
+    }
+
     async fn serve(
         &self,
         message: &Message,
@@ -180,7 +200,7 @@ impl Keeper {
             })?;
         match &message.ask {
             Ask::Create { size_bytes } => {
-                let bucket = Bucket::open(&name)?;
+                let bucket = Bucket::open_seen(&name, &self.standing)?;
                 bucket.create(*size_bytes, &nonce()?).await?;
                 let owner = Map::bind(&bucket, None, TakeOver::No).await?;
                 let facts = StoreFacts {
@@ -191,11 +211,11 @@ impl Keeper {
                 };
                 Ok((facts, None))
             }
-            Ask::Bind { cache, take_over } => {
-                let bucket = Bucket::open(&name)?;
+            Ask::Bind { cache, take_over, lease_seconds } => {
+                let bucket = Bucket::open_seen(&name, &self.standing)?;
                 let size_bytes = bucket.volume().await?.size_bytes;
                 bucket.probe(&nonce()?).await?;
-                let owner = Map::bind(&bucket, Some(cache), *take_over).await?;
+                let owner = Map::bind_for(&bucket, Some(cache), *take_over, *lease_seconds).await?;
                 let (cache, epoch) = (owner.cache, owner.epoch.into());
                 Ok((StoreFacts { size_bytes, cache, epoch, ..StoreFacts::default() }, None))
             }
@@ -230,6 +250,8 @@ impl Keeper {
                 disk.rest().await.inspect_err(|why| shared.trouble(&disk, why))?;
                 Ok((disk.lease_facts(), None))
             }
+            // Told without the store.
+            Ask::Watch => Ok((StoreFacts::default(), None)),
             Ask::Release => {
                 let (shared, disk) = self.opened(&name, message.claim.as_ref()).await?;
                 disk.release().await.inspect_err(|why| shared.trouble(&disk, why))?;
@@ -267,14 +289,14 @@ impl Keeper {
             if access.does_for(&wanted) {
                 return Ok(shared.clone());
             }
-            let disk = StoreDisk::open(Bucket::open(name)?, &wanted).await?;
+            let disk = StoreDisk::open(Bucket::open_seen(name, &self.standing)?, &wanted).await?;
             let before = std::mem::replace(&mut *shared.disk.write().await, disk.clone());
             before.close().await;
             *access = wanted;
             tokio::spawn(keep_house(shared.clone(), disk));
             return Ok(shared.clone());
         }
-        let disk = StoreDisk::open(Bucket::open(name)?, &wanted).await?;
+        let disk = StoreDisk::open(Bucket::open_seen(name, &self.standing)?, &wanted).await?;
         let shared = Arc::new(Shared { disk: RwLock::new(disk.clone()), told: Mutex::default() });
         if wanted != Access::Read {
             tokio::spawn(keep_house(shared.clone(), disk));

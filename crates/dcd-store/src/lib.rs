@@ -6,6 +6,7 @@
 //! | `format.rs` | names, keys and layouts, and the parsers of what comes from a store |
 //! | `objects.rs` | the bucket: opening it, the probe of conditional writes, errors in words |
 //! | `patience.rs` | how long a request may take, by its size |
+//! | `standing.rs` | whether the server says that it is full, or refuses |
 //! | `claim.rs` | which opening of its cache may have it, and for how long |
 //! | `layers.rs` | what was written, from memory to the last commit |
 //! | `map.rs` | the map of lines in SlateDB: claiming it, staging, committing |
@@ -49,6 +50,7 @@ mod patience;
 #[cfg(any(test, feature = "model"))]
 mod simulated;
 mod snapshots;
+mod standing;
 #[cfg(test)]
 mod week_tests;
 

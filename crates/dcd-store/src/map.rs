@@ -12,7 +12,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use dcd_protocol::store::{
-    CLOCKS_DIFFER_SECONDS, Claim, LEASE_SECONDS, SnapshotName, StoreFailure, TakeOver,
+    CLOCKS_DIFFER_SECONDS, Claim, LEASE_SECONDS_MAX, LEASE_SECONDS_MIN, SnapshotName, StoreFailure,
+    TakeOver, is_lease,
 };
 use futures::StreamExt;
 use object_store::ObjectStore as _;
@@ -109,6 +110,12 @@ async fn bounded<T>(
     match tokio::time::timeout(patience, Box::pin(what)).await {
         Ok(done) => done.map_err(|error| db_failure(bucket, action, &error)),
         Err(_) => {
+            // It has answered, if not this: what it said is why.
+            if let Some(trouble) = bucket.standing.trouble() {
+                let problem = format!("cannot {action} the map (map/): {}", trouble.problem);
+                let hint = Some(trouble.kind.hint().to_owned());
+                return Err(StoreFailure { problem, hint, is_silence: true, is_lost: false });
+            }
             let last =
                 bucket.last_trouble.words().map_or(String::new(), |last| format!("; {last}"));
             let (name, seconds) = (bucket.name(), patience.as_secs());
@@ -251,19 +258,18 @@ fn belongs_to_other(bucket: &Bucket, owner: &Owner) -> StoreFailure {
     }
 }
 
-fn refusal(bucket: &Bucket, refusal: Refusal) -> StoreFailure {
+fn refusal(bucket: &Bucket, on_host: &str, refusal: Refusal) -> StoreFailure {
     let name = bucket.name();
     match refusal {
-        Refusal::Leased { seconds } => leased(bucket, seconds),
+        Refusal::Leased { seconds } => leased(bucket, on_host, seconds),
         Refusal::Lost => StoreFailure {
             is_lost: true,
             ..failure(
                 format!(
-                    "{name}: another dcd has opened it since, with a copy of this cache-disk or after a take-over: this one \
-                     writes nothing there any more"
+                    "{name}: another dcd has opened it since{on_host}, with a copy of this cache-disk or after a take-over: \
+                     this one writes nothing there any more"
                 ),
-                "what is in this log and in no window stays there: stop this dcd, then `dcd salvage` lists it; have only one \
-                 copy of a cache-disk served",
+                LOST_HINT,
             )
         },
         Refusal::OlderCopy { expected, found } => failure(
@@ -277,11 +283,34 @@ fn refusal(bucket: &Bucket, refusal: Refusal) -> StoreFailure {
     }
 }
 
+/// What is left to whoever was shut out.
+const LOST_HINT: &str = "trying again is of no use: this cache does not get it back. What is in its log and in no window is \
+                         in no store: stop this dcd, then `dcd salvage --cache-disk CACHE-DISK --to FILE` brings it to a \
+                         new file. Have only one copy of a cache-disk served";
+
+/// Another cache has it, and this one had it before.
+fn taken_over(bucket: &Bucket, owner: &Owner, on_host: &str) -> StoreFailure {
+    let whose = match &owner.cache {
+        Some(cache) => format!("it belongs to cache {cache} now{on_host}"),
+        None => "it belongs to no cache any more".into(),
+    };
+    let (name, epoch) = (bucket.name(), owner.epoch);
+    StoreFailure {
+        is_lost: true,
+        ..failure(
+            format!(
+                "{name}: another dcd has taken it over: {whose} (epoch {epoch}), and this one writes nothing there any more"
+            ),
+            LOST_HINT,
+        )
+    }
+}
+
 /// Somebody has a lease.
-pub(crate) fn leased(bucket: &Bucket, seconds: u64) -> StoreFailure {
+fn leased(bucket: &Bucket, on_host: &str, seconds: u64) -> StoreFailure {
     failure(
         format!(
-            "{}: another dcd has it open: its lease ends in {seconds} s, unless it is renewed",
+            "{}: another dcd has it open{on_host}: its lease ends in {seconds} s, unless it is renewed",
             bucket.name()
         ),
         "stop that dcd, or wait for the end of its lease; if its machine is lost for certain, or a person has decided so, \
@@ -357,6 +386,7 @@ impl Map {
         self.owner = self.read_owner().await?;
         let claimed = self.read_claimed().await?;
         *self.claimed() = claimed.clone();
+        let on_host = claimed.as_ref().map_or_else(String::new, Claimed::on_host);
         let claim = match access {
             Access::Read | Access::Snapshot(_) => return Ok(()),
             Access::Maintain => {
@@ -373,14 +403,18 @@ impl Map {
             Access::Write(claim) => claim,
         };
         if self.owner.cache.as_ref() != Some(&claim.cache) {
-            let is_lost = claim.had.is_some();
-            return Err(StoreFailure { is_lost, ..belongs_to_other(&self.bucket, &self.owner) });
+            return Err(match claim.had {
+                Some(_) => taken_over(&self.bucket, &self.owner, &on_host),
+                None => belongs_to_other(&self.bucket, &self.owner),
+            });
         }
         let now = self.bucket.unix_seconds();
         match claimed {
-            Some(claimed) => claimed.judge(claim, now).map_err(|why| refusal(&self.bucket, why)),
+            Some(claimed) => {
+                claimed.judge(claim, now).map_err(|why| refusal(&self.bucket, &on_host, why))
+            }
             // Made or taken over since, and never opened.
-            None if claim.had.is_some() => Err(refusal(&self.bucket, Refusal::Lost)),
+            None if claim.had.is_some() => Err(refusal(&self.bucket, &on_host, Refusal::Lost)),
             None => Ok(()),
         }
     }
@@ -395,9 +429,10 @@ impl Map {
             claim: claim.next.clone(),
             place: claim.place.clone(),
             generation: claim.generation,
-            lease_seconds: LEASE_SECONDS,
+            lease_seconds: self.owner.lease(),
             renewed_unix_seconds: 0,
             is_over: false,
+            host: claim.host.clone(),
         });
         let mut batch = WriteBatch::new();
         self.put_claim(&mut batch);
@@ -411,6 +446,12 @@ impl Map {
     /// Which opening has it, or had it last.
     pub fn claim_name(&self) -> Option<String> {
         self.claimed().as_ref().map(|claimed| claimed.claim.clone())
+    }
+
+    /// Where that is, as the machine calls itself.
+    pub fn host(&self) -> Option<String> {
+        let on_host = self.claimed().as_ref().map(Claimed::on_host)?;
+        on_host.strip_prefix(" on ").map(str::to_owned)
     }
 
     /// In so many seconds nobody has a lease any more, if somebody has.
@@ -462,6 +503,25 @@ impl Map {
         cache: Option<&str>,
         take_over: TakeOver,
     ) -> Result<Owner, StoreFailure> {
+        Map::bind_for(bucket, cache, take_over, None).await
+    }
+
+    /// The same, and its leases are so long from then on, if somebody has chosen.
+    pub async fn bind_for(
+        bucket: &Bucket,
+        cache: Option<&str>,
+        take_over: TakeOver,
+        lease_seconds: Option<u64>,
+    ) -> Result<Owner, StoreFailure> {
+        if let Some(seconds) = lease_seconds.filter(|seconds| !is_lease(*seconds)) {
+            return Err(failure(
+                format!(
+                    "{}: expected a lease of {LEASE_SECONDS_MIN} to {LEASE_SECONDS_MAX} s, found {seconds} s",
+                    bucket.name()
+                ),
+                "",
+            ));
+        }
         // Whoever is refused disturbs nobody. By force nobody is: half a second less at a distance.
         if is_there(bucket).await? && (cache.is_none() || take_over != TakeOver::Now) {
             let map = Map::open(bucket, &Access::Read).await?;
@@ -473,7 +533,7 @@ impl Map {
         }
         let mut clocks = Clocks::default();
         loop {
-            match Map::of_owner(bucket, cache, take_over).await {
+            match Map::of_owner(bucket, cache, take_over, lease_seconds).await {
                 Err(why) if clocks.may_agree(&why).await => {}
                 done => return done,
             }
@@ -484,9 +544,10 @@ impl Map {
         bucket: &Bucket,
         cache: Option<&str>,
         take_over: TakeOver,
+        lease_seconds: Option<u64>,
     ) -> Result<Owner, StoreFailure> {
         let mut map = Map::of(Handle::Writer(open_writer(bucket).await?), bucket);
-        let given = map.give_to(cache, take_over).await;
+        let given = map.give_to(cache, take_over, lease_seconds).await;
         map.close().await;
         given.map(|()| map.owner)
     }
@@ -501,15 +562,21 @@ impl Map {
             return Err(belongs_to_other(&self.bucket, &self.owner));
         }
         match self.lease_left_seconds() {
-            Some(seconds) if take_over != TakeOver::Now => Err(leased(&self.bucket, seconds)),
+            Some(seconds) if take_over != TakeOver::Now => Err(self.leased(seconds)),
             _ => Ok(()),
         }
+    }
+
+    fn leased(&self, seconds: u64) -> StoreFailure {
+        let on_host = self.claimed().as_ref().map_or_else(String::new, Claimed::on_host);
+        leased(&self.bucket, &on_host, seconds)
     }
 
     async fn give_to(
         &mut self,
         cache: Option<&str>,
         take_over: TakeOver,
+        lease_seconds: Option<u64>,
     ) -> Result<(), StoreFailure> {
         // Whoever had it open may have renewed its lease until now.
         self.look_at_owner(&Access::Read).await?;
@@ -523,6 +590,7 @@ impl Map {
         }
         self.drop_claim(&mut batch);
         self.owner.cache = cache.map(str::to_owned);
+        self.owner.lease_seconds = lease_seconds.or(self.owner.lease_seconds);
         self.owner.epoch += 1;
         self.put_owner(batch).await
     }

@@ -13,7 +13,7 @@ use dcd_protocol::nbd::wire::{
     RequestHeader, SIMPLE_REPLY_MAGIC, SimpleReply, command, command_flag, info, option,
     option_reply, transmission_flag,
 };
-use dcd_protocol::store::StoreFailure;
+use dcd_protocol::store::{StoreFailure, StoreTroubleKind};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 use tokio::sync::{Mutex, Semaphore};
@@ -189,6 +189,12 @@ async fn handle(
     .await;
     done.map_err(|why| {
         shared.trouble(&disk, &why);
-        ErrorCode::Io
+        match disk.bucket.standing.trouble().map(|trouble| trouble.kind) {
+            // Of a read these say nothing.
+            _ if kind == command::READ => ErrorCode::Io,
+            Some(StoreTroubleKind::Full) => ErrorCode::NoSpace,
+            Some(StoreTroubleKind::Refused) => ErrorCode::NotPermitted,
+            None => ErrorCode::Io,
+        }
     })
 }

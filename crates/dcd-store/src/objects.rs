@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
-use dcd_protocol::store::{StoreFailure, StoreName};
+use dcd_protocol::store::{StoreFailure, StoreName, StoreTroubleKind};
 use futures::StreamExt;
 use object_store::aws::AmazonS3Builder;
 use object_store::local::LocalFileSystem;
@@ -16,6 +16,7 @@ use object_store::{
 
 use crate::format::{FORMAT, FormatError, LINE_BYTES, LINES_MAX, ObjectId, Volume, decode_object};
 use crate::patience::{BySize, LastTrouble};
+use crate::standing::{Seen, Standing};
 
 const CONNECT_PATIENCE: Duration = Duration::from_secs(5);
 
@@ -31,6 +32,8 @@ pub struct Bucket {
     prefix: Path,
     pub(crate) store: Arc<dyn ObjectStore>,
     pub(crate) last_trouble: LastTrouble,
+    /// Whether the server says that it is full, or refuses.
+    pub(crate) standing: Standing,
     /// Time and random numbers, in the place of those of the machine.
     #[cfg(any(test, feature = "model"))]
     pub(crate) simulated: Option<crate::simulated::Simulated>,
@@ -47,6 +50,11 @@ impl Bucket {
     /// # Errors
     /// If settings of the environment make no sense.
     pub fn open(name: &StoreName) -> Result<Bucket, StoreFailure> {
+        Bucket::open_seen(name, &Standing::default())
+    }
+
+    /// The same, and somebody is told what the server says.
+    pub(crate) fn open_seen(name: &StoreName, standing: &Standing) -> Result<Bucket, StoreFailure> {
         let words = name.to_string();
         let open_failed = |error: Error| {
             failure(
@@ -85,6 +93,11 @@ impl Bucket {
                     let store = AmazonS3Builder::from_env()
                         .with_bucket_name(bucket)
                         .with_client_options(client)
+                        .with_http_connector(Seen {
+                            standing: standing.clone(),
+                            store: words.clone(),
+                            prefix: prefix.clone(),
+                        })
                         .with_retry(retry)
                         .build()?;
                     Ok(Arc::new(store))
@@ -94,7 +107,7 @@ impl Bucket {
                 let last_trouble = store.last_trouble();
                 let bucket =
                     Bucket::of(words.clone(), Path::from(prefix.as_str()), Arc::new(store));
-                Ok(Bucket { last_trouble, on_server, ..bucket })
+                Ok(Bucket { last_trouble, on_server, standing: standing.clone(), ..bucket })
             }
         }
     }
@@ -108,6 +121,7 @@ impl Bucket {
             prefix,
             store,
             last_trouble: LastTrouble::default(),
+            standing: Standing::default(),
             #[cfg(any(test, feature = "model"))]
             simulated: None,
         }
@@ -139,6 +153,8 @@ impl Bucket {
     pub(crate) fn trouble(&self, action: &str, name: &str, error: &Error) -> StoreFailure {
         let words = error_words(error);
         let problem = format!("{}: cannot {action} the object {name}: {words}", self.name);
+        // Whose answer that was is not known, but it was said just now.
+        let is_full = self.standing.trouble().filter(|it| it.kind == StoreTroubleKind::Full);
         let (hint, is_silence) = match error {
             Error::NotFound { .. } if name == "volume" => (
                 "check bucket, prefix and AWS_ENDPOINT_URL; `dcd create --data-disk s3://... --size SIZE` makes a new store",
@@ -150,6 +166,7 @@ impl Bucket {
                 false,
             ),
             Error::NotFound { .. } => ("check that bucket and object are there", false),
+            _ if is_full.is_some() => (StoreTroubleKind::Full.hint(), true),
             Error::Unauthenticated { .. } | Error::PermissionDenied { .. } => (
                 "check AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN, what they may do in this bucket, \
                  and the clock of this machine",

@@ -23,6 +23,7 @@ pub use dcd_daemon::units_text::parse_percent;
 use dcd_daemon::units_text::{UnitError, parse_duration, parse_size};
 use dcd_engine::units::Uuid;
 use dcd_engine::{AckMode, DestagePolicyKind, EngineConfig, Limits, Mode};
+use dcd_protocol::store::{LEASE_SECONDS_MAX, LEASE_SECONDS_MIN, is_lease};
 
 use crate::nvram_settings::{NvramPolicyArgument, SurvivesArgument};
 
@@ -875,6 +876,18 @@ pub enum OneDiskArgument {
     Yes,
     /// They do not
     No,
+}
+
+/// The length of a lease on an object store, in seconds.
+pub fn parse_lease(text: &str) -> Result<u64, String> {
+    let length = parse_duration(text).map_err(|error| error.to_string())?;
+    match length.subsec_nanos() == 0 && is_lease(length.as_secs()) {
+        true => Ok(length.as_secs()),
+        false => Err(format!(
+            "expected {LEASE_SECONDS_MIN}s to {LEASE_SECONDS_MAX}s, in whole seconds, found {text}: with a shorter one a slow \
+             answer of the store ends it, and behind a longer one another machine waits for so long"
+        )),
+    }
 }
 
 /// The number of a ublk device, or any.

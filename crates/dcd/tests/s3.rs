@@ -7,7 +7,11 @@
 //! with versitygw, a server of S3, where that is there: `go install
 //! github.com/versity/versitygw/cmd/versitygw@v1.8.0`.
 
+#[path = "s3/gateway.rs"]
+mod gateway;
 mod harness;
+#[path = "s3/told.rs"]
+mod told;
 
 use std::fs;
 use std::net::{TcpListener, TcpStream};

@@ -16,6 +16,7 @@ use crate::control::answers::{answer, failure, write_line};
 use crate::control::shared::{Shared, UnderWay};
 use crate::event_loop::submitter::{DrainTicket, Snapshot};
 use crate::report::lost::{LostReport, NOT_DETACHED_HINT, NOT_DRAINED_HINT};
+use crate::report::store::StoreReport;
 use crate::report::stuck::StuckReport;
 use crate::units_text::format_size;
 
@@ -144,10 +145,12 @@ pub(super) fn lost(shared: &Shared, job: Long, lines: u64, listed: &mut Vec<LbaR
 pub(super) fn stuck(shared: &Shared, job: Long, lines: u64, zero_lines: u64) -> Value {
     let asked = shared.submitter.ask(move |snapshot| {
         let serves = *snapshot.core.phase() == Phase::Running;
-        (StuckReport::of(lines, zero_lines, snapshot.core.engine()), serves)
+        let (engine, store) = (snapshot.core.engine(), snapshot.store.as_ref());
+        let is_lost = store.is_some_and(StoreReport::is_lost);
+        (StuckReport::of(lines, zero_lines, engine, store), serves, is_lost)
     });
-    let (report, serves) =
-        asked.unwrap_or_else(|| (StuckReport::of(lines, zero_lines, None), false));
+    let (report, serves, is_lost) =
+        asked.unwrap_or_else(|| (StuckReport::of(lines, zero_lines, None, None), false, false));
     let (what, again) = match job {
         Long::Drain(_) => ("not drained", "drain"),
         Long::Resize(_) => ("the log has the size that it had", "cache-disk resize"),
@@ -155,6 +158,8 @@ pub(super) fn stuck(shared: &Shared, job: Long, lines: u64, zero_lines: u64) -> 
         Long::Detaching(_) | Long::Detach | Long::Shutdown => ("not detached", "detach"),
     };
     let goes_on = match serves {
+        // Whoever is shut out must not be told to try again.
+        _ if is_lost => "until then what it has can be read here".into(),
         true => format!(
             "serving goes on, and what is left is tried again by itself; then `dcd {again}` again"
         ),
@@ -245,10 +250,17 @@ pub(super) fn wait_with_progress(
             let _ = sender.send(reply.result);
         }));
     }
+    let store = || submitter.ask(|snapshot: &Snapshot<'_>| snapshot.store.clone()).flatten();
+    let mut is_in_vain = false;
     let mut listens = true;
     let mut progress = Progress { done: 0, total, is_held_up: false };
     loop {
         match receiver.recv_timeout(PROGRESS_INTERVAL) {
+            Ok(Err(RequestError::Cancelled)) if is_in_vain => {
+                let (left, _) = dirty().unwrap_or((lines, false));
+                let stuck = RequestError::Stuck { lines: left.moved, zero_lines: left.zeroed };
+                return Ok((Err(stuck), lines));
+            }
             Ok(result) => return Ok((result, lines)),
             Err(mpsc::RecvTimeoutError::Disconnected) => {
                 return Ok((Err(RequestError::ShuttingDown), lines));
@@ -258,7 +270,14 @@ pub(super) fn wait_with_progress(
         if listens {
             listens = listen_to_client(reader, shared, job)?;
         }
+        let store = store();
+        // Another one has the store for good: nothing is waited for.
+        if !is_in_vain && store.as_ref().is_some_and(StoreReport::is_lost) {
+            is_in_vain = true;
+            job.cancel(shared);
+        }
         if let Some((left, is_held_up)) = dirty() {
+            let is_held_up = is_held_up || store.is_some_and(|store| store.problem.is_some());
             lines.moved = lines.moved.max(left.moved);
             lines.zeroed = lines.zeroed.max(left.zeroed);
             let left = left.moved + left.zeroed;

@@ -65,6 +65,7 @@ use crate::pair::label_keeper::{After, LabelKeeper, superblock_in};
 use crate::pair::legs::{CacheSide, NewLeg, NewLegError};
 use crate::pair::new_member::{NewMember, NewMemberError};
 use crate::process::signals::{Signal, Signals};
+use crate::report::store::StoreReport;
 use crate::ring::busy_poll::BusyPoll;
 use crate::ring::kernel::Kernel;
 use crate::ring::{Completed, Ring};
@@ -1288,6 +1289,11 @@ impl<C: Core> EventLoop<C> {
         self.window_hook.as_ref().and_then(WindowHook::lease)
     }
 
+    /// How the object store stands, if there is one.
+    pub(crate) fn store_report(&self) -> Option<StoreReport> {
+        self.window_hook.as_ref().and_then(WindowHook::store_report)
+    }
+
     /// Whether no other machine can have taken the object store over, if there is one.
     fn has_lease(&self) -> bool {
         self.lease().is_none_or(Lease::is_alive)
@@ -1389,6 +1395,7 @@ impl<C: Core> EventLoop<C> {
                     network_disks: self.network_disks(),
                     check_size: &|bytes| self.check_size(bytes),
                     window_hook: self.window_hook.as_ref().map(WindowHook::news),
+                    store: self.store_report(),
                     nvram_disk: self
                         .disks
                         .nvram

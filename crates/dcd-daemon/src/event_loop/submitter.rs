@@ -31,6 +31,7 @@ use crate::memory::watch::MemoryReport;
 use crate::pair::legs::{CacheSide, NewLeg, NewLegError};
 use crate::pair::new_member::{NewMember, NewMemberError};
 use crate::process::bell::Bell;
+use crate::report::store::StoreReport;
 use crate::serve::open_nvram::NewNvram;
 use crate::window_hook::HookNews;
 
@@ -94,6 +95,8 @@ pub struct Snapshot<'a> {
     pub network_disks: Vec<(Device, String, NetworkStanding)>,
     /// How the hook of ordered shipping does, if there is one.
     pub window_hook: Option<HookNews>,
+    /// How the object store stands, if the data-disk is in one.
+    pub store: Option<StoreReport>,
     /// Whether the log can have the size that it would get on so many bytes.
     pub(crate) check_size: &'a dyn Fn(u64) -> Result<(), RequestError>,
 }

@@ -100,6 +100,16 @@ pub fn opened(report: &StatusReport) -> Told {
 pub fn changes(before: &StatusReport, now: &StatusReport) -> Vec<Told> {
     let mut told = Vec::new();
     let mut tell = |weight, what: String, why: String| told.push((weight, what, why));
+    if let (Some(was), Some(is)) = (&before.store, &now.store)
+        && was.state != is.state
+    {
+        let why = is.problem.clone().unwrap_or_default();
+        match is.state.as_str() {
+            "ready" => tell(Weight::Note, "the store takes what it is given again".into(), why),
+            "taken-over" => tell(Weight::Error, "another dcd has taken the store over".into(), why),
+            state => tell(Weight::Warning, format!("the store: {state}"), why),
+        }
+    }
     if now.cache_disk_failed && !before.cache_disk_failed {
         let error = now.cache_disk_error.as_deref().unwrap_or("it does not answer");
         let then = match now.uncached.as_deref() {

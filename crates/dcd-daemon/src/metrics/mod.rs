@@ -11,6 +11,7 @@ use crate::event_loop::response_times::HistogramReport;
 use crate::metrics::open_metrics::{Document, MetricKind, Samples};
 use crate::report::network::NetworkReport;
 use crate::report::status_report::StatusReport;
+use crate::report::store::STORE_TROUBLES;
 use crate::report::volumes::{MemberReport, VolumeReport};
 
 use MetricKind::{Counter, Gauge, Histogram, Info, StateSet};
@@ -209,6 +210,14 @@ pub const METRICS: &[Metric] = &[
         |report, to| if let Some(ordered) = &report.ordered { to.whole(&[], ordered.kept) }),
     Metric::new("dcd_window_hook_failures", Gauge, None, &[], "How often that hook has failed since it last ended well.",
         |report, to| if let Some(ordered) = &report.ordered { to.whole(&[], ordered.failures) }),
+    Metric::new("dcd_store_trouble", Gauge, None, &["kind"], "With a data-disk in an object store: 1 while its server says that it is full or refuses, or when another dcd has taken it over.",
+        |report, to| if let Some(store) = &report.store {
+            for kind in STORE_TROUBLES {
+                to.whole(&[("kind", kind)], u64::from(store.state == kind));
+            }
+        }),
+    Metric::new("dcd_store_lease_seconds", Gauge, SECONDS, &[], "With a data-disk in an object store: how long a lease on it is.",
+        |report, to| if let Some(store) = &report.store { to.whole(&[], store.lease_seconds) }),
     one!("dcd_destage_held_back", Gauge, None, "1 while nothing is destaged because of errors.", destage_held_back),
     one!("dcd_destage_blocked_lines", Gauge, None, "Lines whose last write to the data-disk failed.", destage_blocked_lines),
     one!("dcd_destage_batches", Counter, None, "Destage batches completed.", counters.destage_batches),

@@ -23,7 +23,8 @@ use crate::process::isolation::IsolationReport;
 use crate::report::legs;
 use crate::report::network::NetworkReport;
 use crate::report::nvram::NvramReport;
-use crate::report::trouble_words::trouble_name;
+use crate::report::store::StoreReport;
+use crate::report::trouble_words::{trouble_name, trouble_words};
 use crate::report::volumes::VolumeReport;
 use crate::serve::open_nvram::usual_config;
 use crate::users::UserFinder;
@@ -106,6 +107,9 @@ pub struct StatusReport {
     /// With ordered shipping, where that stands.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ordered: Option<OrderedReport>,
+    /// If the data-disk is in an object store, how that stands.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub store: Option<StoreReport>,
     /// When writes are acknowledged: `memory`, `log` or `durable`.
     pub ack: String,
     /// Whether changes are refused.
@@ -570,10 +574,17 @@ impl StatusReport {
         report.nbd_connections = snapshot.nbd_connections;
         report.recorders = snapshot.recorders;
         let hook = snapshot.window_hook.clone().unwrap_or_default();
+        report.store = snapshot.store.clone();
         report.ordered = status.window.map(|it| OrderedReport::of(&it, status.now, hook));
         report.memory = snapshot.memory.cloned().unwrap_or_default();
         report.names_lost = snapshot.names_lost.to_vec();
         report
+    }
+
+    /// Why the data-disk does not take what is dirty, in a few words.
+    pub fn destage_words(&self) -> &str {
+        let problem = self.store.as_ref().and_then(|store| store.problem.as_deref());
+        problem.unwrap_or_else(|| trouble_words(self.destage_error.as_deref().unwrap_or_default()))
     }
 
     fn of_parts(
@@ -595,6 +606,7 @@ impl StatusReport {
             mode: ModeSummary::of(status),
             resize: ResizeSummary::of(status),
             ordered: None,
+            store: None,
             ack: ack_name(ack).to_owned(),
             read_only: status.read_only,
             tcp_ack: facts.tcp_durable.map(|is_durable| match is_durable {

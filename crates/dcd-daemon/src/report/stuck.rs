@@ -6,7 +6,8 @@ use dcd_engine::stats::Obstacle;
 use dcd_engine::units::LINE_SIZE;
 use serde::{Deserialize, Serialize};
 
-use crate::report::trouble_words::way_out;
+use crate::report::store::StoreReport;
+use crate::report::trouble_words::{LOOK_AT_SERVER, SEE_DMESG, way_out};
 use crate::report::volumes::members_in_words;
 use crate::units_text::format_size;
 
@@ -25,8 +26,21 @@ pub struct StuckReport {
 
 impl StuckReport {
     /// What the engine says; `None`: it has ended.
-    pub(crate) fn of(lines: u64, zero_lines: u64, engine: Option<&Engine>) -> StuckReport {
-        let (why, way_out) = reason(engine.and_then(Engine::obstacle));
+    pub(crate) fn of(
+        lines: u64,
+        zero_lines: u64,
+        engine: Option<&Engine>,
+        store: Option<&StoreReport>,
+    ) -> StuckReport {
+        let (mut why, mut way_out) = reason(engine.and_then(Engine::obstacle));
+        if let Some(store) = store {
+            // What the store says is why, whatever that has led to here.
+            if let Some(problem) = &store.problem {
+                (why, way_out) = (problem.clone(), store.hint.clone().unwrap_or_default());
+            } else if way_out == SEE_DMESG {
+                way_out = LOOK_AT_SERVER.to_owned();
+            }
+        }
         let (dirty_bytes, zero_bytes) = (lines * LINE_SIZE, zero_lines * LINE_SIZE);
         StuckReport { dirty_bytes, zero_bytes, why, way_out }
     }

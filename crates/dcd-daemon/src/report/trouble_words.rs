@@ -6,6 +6,7 @@ use dcd_engine::IoError;
 use dcd_engine::stats::{DestageTrouble, Status};
 use dcd_engine::units::LINE_SIZE;
 
+use crate::report::store::StoreReport;
 use crate::units_text::{format_duration, format_size};
 
 /// What has been told.
@@ -15,10 +16,12 @@ pub(crate) struct TroubleTeller {
 }
 
 impl TroubleTeller {
-    /// What is to be told now, if anything. `status` is asked for only then.
+    /// What is to be told now, if anything. `status`, and how an object store stands, are asked for
+    /// only then.
     pub(crate) fn news(
         &mut self,
         now: Option<DestageTrouble>,
+        store: impl FnOnce() -> Option<StoreReport>,
         status: impl FnOnce() -> Option<Status>,
     ) -> Option<String> {
         match (self.told, now) {
@@ -26,9 +29,9 @@ impl TroubleTeller {
             // Another bad place is no news; that nothing is taken is, and why.
             (Some(told), Some(now)) if told.is_whole == now.is_whole => {
                 (now.is_whole && told.error != now.error).then_some(())?;
-                self.begins(now, status()?)
+                self.begins(now, store(), status()?)
             }
-            (_, Some(now)) => self.begins(now, status()?),
+            (_, Some(now)) => self.begins(now, store(), status()?),
             (Some(told), None) => {
                 let status = status()?;
                 self.told = None;
@@ -42,14 +45,25 @@ impl TroubleTeller {
         }
     }
 
-    fn begins(&mut self, now: DestageTrouble, status: Status) -> Option<String> {
+    fn begins(
+        &mut self,
+        now: DestageTrouble,
+        store: Option<StoreReport>,
+        status: Status,
+    ) -> Option<String> {
         self.told = Some(now);
+        let is_lost = store.as_ref().is_some_and(StoreReport::is_lost);
+        // What a store says counts for more than how long it took to say it.
+        let (why, then) = match store.map(|store| store.problem) {
+            Some(Some(problem)) if is_lost => (problem, "nothing of it will get there".into()),
+            Some(Some(problem)) => (problem, "it is tried again, ever later".to_owned()),
+            Some(None) => (now.error.to_string(), tried_again(LOOK_AT_SERVER)),
+            None => (now.error.to_string(), tried_again(way_out(now.error))),
+        };
         Some(match now.is_whole {
             true => format!(
-                "the data-disk takes nothing: {}. {} in the cache; it is tried again, ever later. {}",
-                now.error,
-                to_go(&status),
-                way_out(now.error)
+                "the data-disk takes nothing: {why}. {} in the cache; {then}",
+                to_go(&status)
             ),
             false => format!(
                 "the data-disk does not take some lines of 4 KiB: {}. They stay in the cache and are tried again; the \
@@ -60,6 +74,10 @@ impl TroubleTeller {
     }
 }
 
+fn tried_again(hint: &str) -> String {
+    format!("it is tried again, ever later. {hint}")
+}
+
 fn to_go(status: &Status) -> String {
     let dirty = format_size(status.dirty_lines * LINE_SIZE);
     match status.zero_ranges {
@@ -68,13 +86,19 @@ fn to_go(status: &Status) -> String {
     }
 }
 
+/// What there is to be done about a disk of this machine.
+pub(crate) const SEE_DMESG: &str = "See dmesg";
+
+/// The same where the data-disk is in an object store, which has not said no.
+pub(crate) const LOOK_AT_SERVER: &str = "Check that the server of the store answers";
+
 /// What somebody can do.
 pub(crate) fn way_out(error: IoError) -> &'static str {
     match error {
         IoError::NoSpace => "Free some space on the file system that it lies on",
         IoError::ReadOnly => "Make it writable again",
         IoError::Gone => "Bring it back, and start dcd again",
-        IoError::Failed | IoError::TimedOut | IoError::Unsupported => "See dmesg",
+        IoError::Failed | IoError::TimedOut | IoError::Unsupported => SEE_DMESG,
     }
 }
 

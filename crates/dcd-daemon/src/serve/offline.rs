@@ -148,7 +148,12 @@ pub fn run_offline(
             if step == Step::Drain {
                 steps = VecDeque::from([Step::Shutdown]);
             }
-            stuck = Some(StuckReport::of(lines, zero_lines, Some(event_loop.core())));
+            stuck = Some(StuckReport::of(
+                lines,
+                zero_lines,
+                Some(event_loop.core()),
+                event_loop.store_report().as_ref(),
+            ));
             result = Ok(());
         } else if result == Err(RequestError::Cancelled) {
             // Begun with a drain, it ends with a shutdown.

@@ -189,7 +189,8 @@ pub(crate) fn run_until_stopped<C: Core>(
         if let Some(news) = disks.nvram.look(core.nvram_status(), name) {
             told!(Warning, "nvram", "dcd: {news}");
         }
-        if let Some(news) = trouble.news(core.destage_trouble(), || core.status()) {
+        let store = || supervisor.event_loop.store_report();
+        if let Some(news) = trouble.news(core.destage_trouble(), store, || core.status()) {
             told!(Warning, "destage", "dcd: {news}");
         }
         if let Err(error) = supervisor.frontends.turn()
@@ -564,7 +565,8 @@ impl<C: Core> Supervisor<'_, C> {
             Err(RequestError::Lost { lines }) => Err(ServeError::NotDetached { lines }),
             Err(RequestError::Stuck { lines, zero_lines }) => {
                 let engine = self.event_loop.core().engine();
-                let report = StuckReport::of(lines, zero_lines, engine);
+                let store = self.event_loop.store_report();
+                let report = StuckReport::of(lines, zero_lines, engine, store.as_ref());
                 Err(ServeError::Stuck { operation: "detached", report })
             }
             Err(source) => Err(ServeError::Stop { operation, source, past_the_log }),

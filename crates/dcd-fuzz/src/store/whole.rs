@@ -269,6 +269,7 @@ impl World {
             generation: superblock_of(&cache_disk).generation,
             trusts_disks: false,
             is_now: true,
+            host: None,
         };
         self.set_trouble();
         let ahead_millis = self.random.below(8_000) as i64 - 4_000;

@@ -125,6 +125,7 @@ pub(crate) fn claim_of(cache: &str) -> Claim {
         generation: 1,
         trusts_disks: false,
         is_now: false,
+        host: None,
     }
 }
 

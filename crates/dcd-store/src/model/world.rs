@@ -165,7 +165,16 @@ impl World {
         let next = self.random.next().to_string();
         let (cache, place) = (self.cache.clone(), place.to_owned());
         let generation = self.claim.generation;
-        Claim { cache, had: None, next, place, generation, trusts_disks: false, is_now: false }
+        Claim {
+            cache,
+            had: None,
+            next,
+            place,
+            generation,
+            trusts_disks: false,
+            is_now: false,
+            host: None,
+        }
     }
 
     /// What had the store open has died, and the daemon has it opened again.

@@ -47,7 +47,7 @@ use crate::error::CommandError;
 use crate::image::dirty::Dirty;
 use crate::image::{CacheImage, ImageError};
 use crate::progress::{Progress, Unit};
-use crate::settings::TakeOverArgument;
+use crate::settings::{TakeOverArgument, parse_lease};
 use crate::stdout::{print, print_json};
 
 /// Make a cache for a disk, or for several disks as one volume.
@@ -103,6 +103,11 @@ pub struct CreateArguments {
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "lapsed",
           value_name = "lapsed|now")]
     pub take_over: Option<TakeOverArgument>,
+    /// How long a dcd that serves the data-disk, an object store, has it without a sign of life: 10s
+    /// to 10m, in whole seconds. A shorter one lets another machine go on sooner, and is renewed
+    /// more often, each third of it [default: as the store has it, 30s for a new one].
+    #[arg(long, value_name = "TIME", value_parser = parse_lease)]
+    pub lease: Option<u64>,
     /// Make the data-disks the members of a volume, as this TOML file says; docs/volume.md has all
     /// keys.
     #[arg(long, value_name = "FILE")]
@@ -365,7 +370,14 @@ fn make(
     stop.check()?;
     let witness = arguments.witness.as_deref().map(new_witness);
     let witness = witness.transpose().map_err(ServeError::from)?;
-    write(&disks, witness.as_ref(), &target, options, TakeOverArgument::of(arguments.take_over))?;
+    write(
+        &disks,
+        witness.as_ref(),
+        &target,
+        options,
+        TakeOverArgument::of(arguments.take_over),
+        arguments.lease,
+    )?;
     rooms.into_iter().for_each(Room::keep);
     let places: Vec<PathBuf> = match &new_shares {
         Some(shares) => shares.paths(),
@@ -718,12 +730,13 @@ fn write(
     target: &Target,
     options: CreateOptions,
     take_over: TakeOver,
+    lease_seconds: Option<u64>,
 ) -> Result<(), CommandError> {
     // Each write is flushed before the next.
     // 2. Labels of members, or of the one data-disk; an object store is told whose it is. Crash
     //    here: no cache, and disks of nothing, which may be taken again; a store only with
     //    --take-over, since nobody knows that this cache is none.
-    target.write_labels(options.uuid, take_over)?;
+    target.write_labels(options.uuid, take_over, lease_seconds)?;
     // 3. The checkpoint and the tables of a volume; on legs their labels, when all of them have
     //    that; then the superblocks. Crash before the first superblock: no cache. Crash before the
     //    last: a whole cache, of which a start writes all copies, and nothing in it to lose.

@@ -63,6 +63,7 @@ impl ImportArguments {
         CreateArguments {
             size: None,
             take_over: None,
+            lease: None,
             witness: None,
             cache_disk: self.cache_disk.clone(),
             cache_size: self.cache_size,

@@ -179,9 +179,14 @@ impl Target {
 
     /// Writes a label to each disk that gets one, and nothing else where the beginning of another
     /// content may be.
-    pub fn write_labels(&self, uuid: Uuid, take_over: TakeOver) -> Result<(), CommandError> {
+    pub fn write_labels(
+        &self,
+        uuid: Uuid,
+        take_over: TakeOver,
+        lease_seconds: Option<u64>,
+    ) -> Result<(), CommandError> {
         let volume = match self {
-            Target::Disk(disk) => return bind(disk, uuid, take_over),
+            Target::Disk(disk) => return bind(disk, uuid, take_over, lease_seconds),
             Target::Imported(_) => return Ok(()),
             Target::Labelled(labelled) => return labelled.write(uuid),
             Target::Volume(volume) => volume,
@@ -286,7 +291,8 @@ fn find_store(arguments: &CreateArguments) -> Result<(), CommandError> {
         }
     }
     let Some((path, name)) = stores.first() else {
-        return match arguments.size.is_some() || arguments.take_over.is_some() {
+        let is_of_store = arguments.size.is_some() || arguments.take_over.is_some();
+        return match is_of_store || arguments.lease.is_some() {
             true => Err(CommandError::OnlyForStores),
             false => Ok(()),
         };
@@ -327,9 +333,15 @@ fn find_store(arguments: &CreateArguments) -> Result<(), CommandError> {
 }
 
 /// An object store knows whose it is.
-fn bind(disk: &DeviceFile, uuid: Uuid, take_over: TakeOver) -> Result<(), CommandError> {
+fn bind(
+    disk: &DeviceFile,
+    uuid: Uuid,
+    take_over: TakeOver,
+    lease_seconds: Option<u64>,
+) -> Result<(), CommandError> {
     let Some(name) = disk.network().and_then(|network| network.store()) else { return Ok(()) };
-    bind_store(name, uuid, take_over).map_err(|failure| store_failed(disk.path(), failure))
+    bind_store(name, uuid, take_over, lease_seconds)
+        .map_err(|failure| store_failed(disk.path(), failure))
 }
 
 /// Refuses a disk that somebody's cache needs. With --force it says what is given up, and so does

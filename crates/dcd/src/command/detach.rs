@@ -292,7 +292,7 @@ fn through_daemon(control: &Path, arguments: &DetachArguments) -> Result<(), Com
     let mut lists = 0;
     let mut listed = None;
     loop {
-        let answer = with_progress("detaching", |progress| client.detach(asked, progress));
+        let answer = with_progress("detaching", control, |progress| client.detach(asked, progress));
         let Err(ControlError::Lost { error, hint, lost }) = answer else {
             let moved = Moved::of(&answer?);
             let what = match is_uncached {

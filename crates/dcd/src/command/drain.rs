@@ -49,13 +49,30 @@ pub fn run(arguments: &DrainArguments) -> Result<(), CommandError> {
     }
     let mut list = LostList::open(arguments.lost_list.as_deref())?;
     let mut client = connect(arguments.cache.name())?;
-    let answer = with_progress("draining", |progress| client.request(Command::Drain, progress));
+    let control = arguments.cache.name();
+    let answer =
+        with_progress("draining", control, |progress| client.request(Command::Drain, progress));
     if let Err(ControlError::Lost { error, hint, lost }) = answer {
         list.tell(&lost)?;
         return Err(CommandError::Lost { error, hint, lost });
     }
     let moved = Moved::of(&answer?);
     print_done_with(&format!("drained{}\n", moved.words()), moved.json())
+}
+
+/// Tells once what an object store says against it: whoever drains may wait for long.
+fn tell_cause(what: &str, control: &Path, told: &mut Option<String>) {
+    let Ok(report) = daemons::connect(control).map(|mut client| client.status()) else { return };
+    let Some(store) = report.ok().and_then(|report| report.store) else { return };
+    // In vain for good: that is the answer, and it comes at once.
+    if store.is_lost() || *told == store.problem {
+        return;
+    }
+    if let Some(problem) = &store.problem {
+        let hint = store.hint.unwrap_or_default();
+        eprintln!("dcd: {what} waits: {problem}\n  hint: {hint}");
+    }
+    *told = store.problem;
 }
 
 /// What was brought to the data-disk.
@@ -107,10 +124,17 @@ pub fn connect(control: &Path) -> Result<ControlClient, CommandError> {
 /// Asks for something that takes as long as there is dirty data, and shows how far it is.
 pub fn with_progress(
     what: &'static str,
+    control: &Path,
     ask: impl FnOnce(&mut dyn FnMut(SoFar)) -> Result<Value, ControlError>,
 ) -> Result<Value, ControlError> {
     let mut progress = Progress::new(what, Unit::Bytes);
-    let answer = ask(&mut |so_far| progress.lines(so_far));
+    let mut told = None;
+    let answer = ask(&mut |so_far| {
+        if so_far.is_held_up {
+            tell_cause(what, control, &mut told);
+        }
+        progress.lines(so_far);
+    });
     progress.finish();
     answer
 }

@@ -8,7 +8,7 @@ use dcd_daemon::process::isolation::IsolationReport;
 use dcd_daemon::report::network::NetworkReport;
 use dcd_daemon::report::nvram::{NvramControlReport, NvramReport};
 use dcd_daemon::report::status_report::{ModeSummary, StatusReport};
-use dcd_daemon::report::trouble_words::trouble_words;
+use dcd_daemon::report::store::StoreReport;
 use dcd_daemon::report::volumes::VolumeReport;
 use dcd_daemon::units_text::{format_duration, format_size};
 use dcd_engine::units::LINE_SIZE;
@@ -106,6 +106,13 @@ fn facts(report: &StatusReport, paint: Paint) -> String {
         let colour = if disk.is_connected() { Colour::Good } else { Colour::Bad };
         text += &line("network", &paint.paint(colour, &network_words(disk)));
     }
+    if let Some(store) = &report.store {
+        let colour = if store.problem.is_some() { Colour::Bad } else { Colour::Good };
+        text += &line("store", &paint.paint(colour, &store_words(store)));
+        if let Some(hint) = &store.hint {
+            text += &line("", &format!("hint: {}", plain(hint)));
+        }
+    }
     if let Some(witness) = &report.leg_witness {
         let colour = if witness.state == "votes" { Colour::Good } else { Colour::Bad };
         text += &line("witness", &paint.paint(colour, &cache_disk::witness_words(witness)));
@@ -146,6 +153,12 @@ fn network_words(disk: &NetworkReport) -> String {
         words += &format!(", lost and made again {} so far", count(disk.reconnects, "time"));
     }
     words
+}
+
+/// An object store; what is wrong with it stands in the first line.
+fn store_words(store: &StoreReport) -> String {
+    let lease = format_duration(Duration::from_secs(store.lease_seconds));
+    format!("{}; its lease of {lease} is {}", store.state, store.lease)
 }
 
 /// The memory in front of the log.
@@ -297,8 +310,15 @@ fn state_with_its_log(report: &StatusReport) -> (String, Colour) {
         }
     } else if report.cache_disk_failed {
         ("refuses writes: the cache-disk has failed", Colour::Bad)
-    } else if report.destage_held_back {
-        let why = trouble_words(report.destage_error.as_deref().unwrap_or_default());
+    } else if let Some(store) = report.store.as_ref().filter(|store| store.is_lost()) {
+        let why = plain(store.problem.as_deref().unwrap_or_default());
+        let dirty = format_size(report.dirty_bytes);
+        let words = format!("serves, SHUT OUT of its store: {why}; {dirty} only here");
+        return (words, Colour::Bad);
+    } else if report.destage_held_back
+        || report.store.as_ref().is_some_and(|it| it.problem.is_some())
+    {
+        let why = plain(report.destage_words());
         let dirty = format_size(report.dirty_bytes);
         let words = format!("serves, and waits to destage: {why}; {dirty} to go");
         return (words, Colour::Bad);

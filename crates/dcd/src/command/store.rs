@@ -192,6 +192,14 @@ fn info_words(store: &StoreName, facts: &StoreFacts) -> String {
         facts.objects,
         format_size(facts.staged_lines * 4096),
     );
+    let length = facts.lease_seconds.map_or_else(|| "?".into(), |it| it.to_string());
+    let on_host = facts.host.as_ref().map_or_else(String::new, |host| format!(" on {host}"));
+    words += &match facts.lease_left_seconds {
+        Some(left) => format!(
+            "lease: of {length} s; a dcd has it{on_host}: {left} s left, unless it is renewed\n"
+        ),
+        None => format!("lease: of {length} s; nobody has it\n"),
+    };
     if !facts.snapshots.is_empty() {
         let names: Vec<&str> = facts.snapshots.iter().map(|it| it.name.as_str()).collect();
         words += &format!(

@@ -72,6 +72,7 @@ impl CreateArguments {
         CreateArguments {
             size: None,
             take_over: Some(how),
+            lease: None,
             witness: None,
             cache_disk,
             cache_size: None,

@@ -130,7 +130,7 @@ pub enum CommandError {
         problems: Vec<String>,
     },
     /// What an object store alone can do.
-    #[error("--size and --take-over are for a data-disk in an object store")]
+    #[error("--size, --take-over and --lease are for a data-disk in an object store")]
     OnlyForStores,
     /// No cache can be made for a store that is taken over.
     #[error("{source}")]

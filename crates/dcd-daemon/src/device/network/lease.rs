@@ -1,5 +1,5 @@
 //! The lease on an object store: renewed by a thread, known to whoever acknowledges what is to be
-//! in the store alone.
+//! in the store alone. And what is known of the store beside that: whether its server says no.
 //!
 //! It counts from the moment when its renewal was asked for, by a clock that goes on while the
 //! machine sleeps, and ends a little earlier here than for others.
@@ -9,14 +9,16 @@ use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use dcd_protocol::store::{LEASE_SECONDS, StoreFailure};
+use dcd_protocol::store::{StoreFailure, StoreNews, StoreTrouble};
 use rustix::time::{ClockId, clock_gettime};
+
+use crate::report::store::StoreReport;
 
 /// So much earlier it is over here, however well this clock goes.
 const DRIFT: Duration = Duration::from_secs(2);
-/// From one renewal to the next, ...
-const RENEW_EVERY: Duration = Duration::from_secs(LEASE_SECONDS / 3);
-/// ... and behind one that has failed.
+/// From one renewal to the next a third of it passes, ...
+const RENEWALS: u32 = 3;
+/// ... and behind one that has failed so much.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
 /// Time since the machine was started.
@@ -32,6 +34,8 @@ struct State {
     lost: Option<StoreFailure>,
     /// Why it could not be renewed, since it has run out.
     problem: Option<String>,
+    /// What the server of the store says against what it is asked for.
+    trouble: Option<StoreTrouble>,
     /// Called when one of these may have changed.
     on_news: Option<Box<dyn Fn() + Send>>,
 }
@@ -40,6 +44,7 @@ struct State {
 pub(crate) struct Lease {
     state: Arc<Mutex<State>>,
     end: Mutex<Option<Sender<()>>>,
+    length: Duration,
     /// The newest superblock of the cache-disk that is durable.
     generation: AtomicU64,
 }
@@ -48,8 +53,8 @@ fn locked<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
     of.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn end_of(asked: Duration) -> Duration {
-    asked + Duration::from_secs(LEASE_SECONDS) - DRIFT
+fn end_of(asked: Duration, length: Duration) -> Duration {
+    asked + length.saturating_sub(DRIFT)
 }
 
 impl State {
@@ -61,26 +66,34 @@ impl State {
 }
 
 impl Lease {
-    /// One that was asked for at `asked`, and is renewed by `renew` from now on.
+    /// One of this length that was asked for at `asked`, and is renewed by `renew` from now on.
     pub(crate) fn begin(
+        length: Duration,
         asked: Duration,
         name: String,
         renew: impl Fn() -> Result<(), StoreFailure> + Send + 'static,
     ) -> std::io::Result<Arc<Lease>> {
-        let state = State { until: end_of(asked), lost: None, problem: None, on_news: None };
+        let state = State {
+            until: end_of(asked, length),
+            lost: None,
+            problem: None,
+            trouble: None,
+            on_news: None,
+        };
         let state = Arc::new(Mutex::new(state));
         let (end, ended) = channel::<()>();
-        let of = |end| Lease { state: state.clone(), end, generation: AtomicU64::new(0) };
+        let of = |end| Lease { state: state.clone(), end, length, generation: AtomicU64::new(0) };
         let (lease, theirs) = (Arc::new(of(Mutex::new(Some(end)))), of(Mutex::default()));
         let thread = std::thread::Builder::new().name("dcd-lease".into());
         thread.spawn(move || {
-            let mut pause = RENEW_EVERY;
+            let renew_every = length / RENEWALS;
+            let mut pause = renew_every;
             while ended.recv_timeout(pause) == Err(RecvTimeoutError::Timeout) {
                 let asked = now();
                 pause = match renew() {
                     Ok(()) => {
                         theirs.renewed(asked, &name);
-                        RENEW_EVERY
+                        renew_every
                     }
                     Err(failure) if failure.is_lost => return theirs.lost(&failure),
                     Err(failure) => {
@@ -96,7 +109,7 @@ impl Lease {
     /// What was asked for at `asked` has ended well, and has renewed it.
     pub(crate) fn renewed(&self, asked: Duration, name: &str) {
         let mut state = locked(&self.state);
-        state.until = state.until.max(end_of(asked));
+        state.until = state.until.max(end_of(asked, self.length));
         let was_over = state.problem.take().is_some();
         state.call();
         // Not while it is locked, here and below: whoever reads stderr may let us wait.
@@ -116,6 +129,38 @@ impl Lease {
             let hint = why.hint.as_deref().unwrap_or_default();
             told!(Error, "store-lost", "dcd: {}\n  hint: {hint}", why.problem);
         }
+    }
+
+    /// The server of the store has something to say, or nothing any more.
+    pub(crate) fn news(&self, name: &str, news: StoreNews) {
+        let now = match news {
+            // What had it open has died, and the next one will find out.
+            StoreNews::Unknown => return,
+            StoreNews::Well => None,
+            StoreNews::Trouble(trouble) => Some(trouble),
+        };
+        let kind = |of: &Option<StoreTrouble>| of.as_ref().map(|trouble| trouble.kind);
+        let before = std::mem::replace(&mut locked(&self.state).trouble, now.clone());
+        if kind(&before) == kind(&now) {
+            return;
+        }
+        match now {
+            Some(trouble) => {
+                let (problem, hint) = (&trouble.problem, trouble.kind.hint());
+                told!(Warning, "store-trouble", "dcd: {problem}\n  hint: {hint}");
+            }
+            None => {
+                told!(Notice, "store-well", "dcd: {name}: the store takes what it is given again");
+            }
+        }
+    }
+
+    /// All that is told of the store.
+    pub(crate) fn report(&self) -> StoreReport {
+        let is_alive = self.is_alive();
+        let state = locked(&self.state);
+        let seconds = self.length.as_secs();
+        StoreReport::of(state.lost.as_ref(), state.trouble.as_ref(), seconds, is_alive)
     }
 
     fn not_renewed(&self, name: &str, why: &StoreFailure) {
@@ -178,16 +223,24 @@ impl Lease {
 
 #[cfg(test)]
 mod tests {
+    use dcd_protocol::store::{
+        LEASE_SECONDS, LEASE_SECONDS_MAX, LEASE_SECONDS_MIN, StoreTroubleKind,
+    };
+
     use super::*;
 
     #[test]
     fn it_ends_here_before_it_ends_for_others() {
-        assert!(end_of(Duration::ZERO) < Duration::from_secs(LEASE_SECONDS));
-        assert!(RENEW_EVERY * 2 < end_of(Duration::ZERO));
+        let length = Duration::from_secs(LEASE_SECONDS);
+        for seconds in [LEASE_SECONDS_MIN, LEASE_SECONDS, LEASE_SECONDS_MAX] {
+            let length = Duration::from_secs(seconds);
+            assert!(end_of(Duration::ZERO, length) < length);
+            assert!(length / RENEWALS * 2 + RETRY_AFTER <= end_of(Duration::ZERO, length));
+        }
         // What was asked for long ago and was answered late is not worth more for that.
         let since = now();
         let long_ago = since.saturating_sub(Duration::from_secs(LEASE_SECONDS));
-        let lease = Lease::begin(long_ago, "s3://b/p".into(), || Ok(())).unwrap();
+        let lease = Lease::begin(length, long_ago, "s3://b/p".into(), || Ok(())).unwrap();
         assert!(!lease.is_alive() || since < Duration::from_secs(LEASE_SECONDS));
         lease.renewed(since, "s3://b/p");
         assert!(lease.is_alive());
@@ -204,5 +257,21 @@ mod tests {
         assert!(!lease.is_alive() && lease.is_lost(), "lost is lost");
         assert_eq!(lease.problem().as_deref(), Some("another one"));
         lease.end();
+    }
+
+    #[test]
+    fn what_the_server_says_lasts_until_something_else_is_known() {
+        let length = Duration::from_secs(LEASE_SECONDS);
+        let lease = Lease::begin(length, now(), "s3://b/p".into(), || Ok(())).unwrap();
+        assert_eq!((lease.report().state.as_str(), lease.report().lease_seconds), ("ready", 30));
+        let trouble = StoreTrouble { kind: StoreTroubleKind::Full, problem: "no room".into() };
+        lease.news("s3://b/p", StoreNews::Trouble(trouble));
+        // What had the store open has died for that, and another one has begun.
+        lease.news("s3://b/p", StoreNews::Unknown);
+        let report = lease.report();
+        assert_eq!((report.state.as_str(), report.problem.as_deref()), ("full", Some("no room")));
+        assert!(!report.is_lost() && report.hint.is_some());
+        lease.news("s3://b/p", StoreNews::Well);
+        assert_eq!(lease.report().problem, None);
     }
 }

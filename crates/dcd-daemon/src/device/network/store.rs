@@ -13,13 +13,13 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use dcd_engine::units::Uuid;
 use dcd_protocol::store::{
     Answer, Ask, Claim, LEASE_SECONDS, Message, STORE_MESSAGE_BYTES_MAX, StoreCommand, StoreFacts,
-    StoreFailure, StoreName, TakeOver,
+    StoreFailure, StoreName, StoreNews, TakeOver,
 };
 use rustix::net::{
     AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType,
@@ -38,8 +38,12 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// A commit may take as long as the store is away.
 const COMMIT_PATIENCE: Duration = Duration::from_secs(3600);
 
-/// A renewal that comes later is none.
-const RENEW_PATIENCE: Duration = Duration::from_secs(LEASE_SECONDS);
+/// What needs nothing of the store. Longer than a process takes to begin.
+const WATCH_PATIENCE: Duration = Duration::from_secs(10);
+/// How often whoever listens for news looks whether somebody wants them.
+const WATCH_LOOK_EVERY: Duration = Duration::from_secs(60);
+/// When what had the store open has died.
+const WATCH_AGAIN_AFTER: Duration = Duration::from_millis(500);
 /// Who stops waits no longer for others to be told.
 const REST_PATIENCE: Duration = Duration::from_secs(5);
 
@@ -167,22 +171,15 @@ fn ask_at(
     drop(theirs);
     rustix::io::ioctl_fionbio(&ours, true).map_err(|errno| sending(&errno.into()))?;
     let mut ours = Channel::new(ours);
-    let deadline = Instant::now() + patience;
-    let mut line = Vec::new();
-    // Byte by byte: what follows belongs to whoever gets the socket.
-    while line.last() != Some(&b'\n') && line.len() < STORE_MESSAGE_BYTES_MAX {
-        let mut byte = [0];
-        receive_all(&mut ours, &mut byte, deadline).map_err(|error| match error.kind() {
-            io::ErrorKind::TimedOut => StoreFailure {
-                problem: format!("{name}: no answer within {} s", patience.as_secs()),
-                hint: Some("check that the server answers".into()),
-                is_silence: true,
-                is_lost: false,
-            },
-            _ => sending(&error),
-        })?;
-        line.push(byte[0]);
-    }
+    let line = receive_line(&mut ours, patience).map_err(|error| match error.kind() {
+        io::ErrorKind::TimedOut => StoreFailure {
+            problem: format!("{name}: no answer within {} s", patience.as_secs()),
+            hint: Some("check that the server answers".into()),
+            is_silence: true,
+            is_lost: false,
+        },
+        _ => sending(&error),
+    })?;
     match serde_json::from_slice(&line) {
         Ok(Answer::Done(facts)) => {
             note_claim(name, &facts);
@@ -201,6 +198,49 @@ fn ask_at(
             is_lost: false,
         }),
     }
+}
+
+/// Byte by byte: what follows belongs to whoever gets the socket.
+fn receive_line(from: &mut Channel, patience: Duration) -> io::Result<Vec<u8>> {
+    let deadline = Instant::now() + patience;
+    let mut line = Vec::new();
+    while line.last() != Some(&b'\n') && line.len() < STORE_MESSAGE_BYTES_MAX {
+        let mut byte = [0];
+        receive_all(from, &mut byte, deadline)?;
+        line.push(byte[0]);
+    }
+    Ok(line)
+}
+
+/// Listens to what the process has to say of its server, until nobody has the lease any more.
+fn watch(name: &StoreName, lease: &Weak<Lease>) {
+    let words = name.to_string();
+    let is_wanted = || lease.upgrade().is_some_and(|lease| !lease.is_lost());
+    while is_wanted() {
+        let Ok((_, mut from)) = ask_at(name, Ask::Watch, None, WATCH_PATIENCE) else {
+            std::thread::sleep(WATCH_AGAIN_AFTER);
+            continue;
+        };
+        while is_wanted() {
+            let line = match receive_line(&mut from, WATCH_LOOK_EVERY) {
+                Ok(line) => line,
+                // A line comes whole.
+                Err(error) if error.kind() == io::ErrorKind::TimedOut => continue,
+                Err(_) => break,
+            };
+            let Ok(news) = serde_json::from_slice::<StoreNews>(&line) else { break };
+            if let Some(lease) = lease.upgrade() {
+                lease.news(&words, news);
+            }
+        }
+        std::thread::sleep(WATCH_AGAIN_AFTER);
+    }
+}
+
+/// The machine as it calls itself, for people.
+fn host() -> Option<String> {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").ok()?;
+    Some(name.trim().to_owned()).filter(|name| !name.is_empty())
 }
 
 /// A name for an opening.
@@ -277,14 +317,19 @@ pub fn store_facts(name: &StoreName) -> Result<StoreFacts, StoreFailure> {
     Ok(ask_at(name, Ask::Facts, None, PATIENCE)?.0)
 }
 
-/// It belongs to this cache from now on.
+/// It belongs to this cache from now on, and its leases are so long, if somebody has chosen.
 ///
 /// # Errors
 /// If it belongs to another one and is not to be taken over, or somebody has a lease on it.
-pub fn bind_store(name: &StoreName, cache: Uuid, take_over: TakeOver) -> Result<(), StoreFailure> {
+pub fn bind_store(
+    name: &StoreName,
+    cache: Uuid,
+    take_over: TakeOver,
+    lease_seconds: Option<u64>,
+) -> Result<(), StoreFailure> {
     start(name)?;
     let cache = cache.to_string();
-    ask_at(name, Ask::Bind { cache, take_over }, None, PATIENCE).map(|_| ())
+    ask_at(name, Ask::Bind { cache, take_over, lease_seconds }, None, PATIENCE).map(|_| ())
 }
 
 /// Whoever wrote to it before writes no more; from now on this process does, as long as it has the
@@ -304,13 +349,21 @@ pub(crate) fn claim_store(name: &StoreName, begins: &Start<'_>) -> Result<(), St
         generation: begins.generation,
         trusts_disks: begins.trusts_disks,
         is_now: begins.take_over == TakeOver::Now,
+        host: host(),
     };
     let asked = now();
-    ask_at(name, Ask::Facts, Some(&claim), PATIENCE)?;
+    let (facts, _) = ask_at(name, Ask::Facts, Some(&claim), PATIENCE)?;
+    let length = Duration::from_secs(facts.lease_seconds.unwrap_or(LEASE_SECONDS));
     let (words, renewed) = (name.to_string(), name.clone());
-    let renew = move || ask_at(&renewed, Ask::Renew, None, RENEW_PATIENCE).map(|_| ());
-    let lease = Lease::begin(asked, words, renew);
+    // A renewal that comes later than the lease ends is none.
+    let patience = length.min(PATIENCE);
+    let renew = move || ask_at(&renewed, Ask::Renew, None, patience).map(|_| ());
+    let lease = Lease::begin(length, asked, words, renew);
     let lease = lease.map_err(|error| failed(name, "keep a lease with", &error))?;
+    let (watched, of) = (name.clone(), Arc::downgrade(&lease));
+    let thread = std::thread::Builder::new().name("dcd-store-news".into());
+    let thread = thread.spawn(move || watch(&watched, &of));
+    drop(thread.map_err(|error| failed(name, "listen to", &error))?);
     if let Some(keeper) = keepers().get_mut(name) {
         let next = drawn(name)?;
         keeper.claim = Some(Claim { had: Some(claim.next.clone()), next, ..claim });

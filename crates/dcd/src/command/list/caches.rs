@@ -145,6 +145,10 @@ fn trouble_of(report: &StatusReport, control: Option<&Path>) -> Option<(String, 
         let error = report.cache_disk_error.as_deref().unwrap_or("it is not used");
         return Some((format!("the cache-disk has failed: {error}"), status));
     }
+    if let Some(store) = report.store.as_ref().filter(|store| store.problem.is_some()) {
+        let (problem, hint) = (store.problem.clone().unwrap_or_default(), store.hint.clone());
+        return Some((problem, hint.unwrap_or(status)));
+    }
     if let Some(error) = &report.destage_error {
         return Some((format!("what is dirty does not get to the data-disk: {error}"), status));
     }

@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use dcd_daemon::report::status_report::StatusReport;
-use dcd_daemon::report::trouble_words::trouble_words;
 use dcd_daemon::units_text::{format_duration, format_size};
 
 use super::rates::{CLASSES, KindRates, Rates, class_bound_microseconds};
@@ -198,7 +197,7 @@ fn destaging(report: &StatusReport, rates: &Rates) -> String {
     let quiet = short(Duration::from_nanos((report.idle_threshold_microseconds * 1e3) as u64));
     let why = match () {
         () if report.destage_held_back => {
-            let why = trouble_words(report.destage_error.as_deref().unwrap_or_default());
+            let why = report.destage_words();
             format!("; held back: {why}")
         }
         () if report.draining => "; draining".to_owned(),
