@@ -9,6 +9,8 @@ use clap::Args;
 use dcd_daemon::device::device_file::{DeviceError, DeviceFile};
 use dcd_daemon::device::device_spec::DeviceSpec;
 use dcd_daemon::device::identity::same_disks;
+use dcd_daemon::device::network::store::store_facts;
+use dcd_daemon::device::network::{StoreName, store_of};
 use dcd_daemon::pair::book::PairBook;
 use dcd_daemon::serve::ServeError;
 use dcd_daemon::serve::salvage_target::check_salvage_target;
@@ -117,6 +119,28 @@ pub fn run(arguments: &SalvageArguments) -> Result<(), CommandError> {
     }
 }
 
+/// A store takes only windows of a cache that has its lease, and pieces of a log are none: whoever
+/// serves it would have them under its feet.
+fn refused_store(store: &StoreName, superblock: &Superblock) -> CommandError {
+    let (store_words, own) = (store.to_string(), superblock.uuid.to_string());
+    let why = match store_facts(store) {
+        Err(failure) => format!("and it cannot be asked whose it is: {failure}"),
+        Ok(facts) => {
+            let on_host = facts.host.map_or_else(String::new, |host| format!(" on {host}"));
+            let is_served = facts.lease_left_seconds.is_some();
+            match facts.cache {
+                Some(cache) if cache == own => "which belongs to this cache".to_owned(),
+                Some(cache) if is_served => {
+                    format!("which belongs to cache {cache}, and a dcd serves it{on_host}")
+                }
+                Some(cache) => format!("which belongs to cache {cache}"),
+                None => "which belongs to no cache".to_owned(),
+            }
+        }
+    };
+    CommandError::SalvageToStore { store: store_words, why }
+}
+
 /// Where what was found goes.
 enum Target {
     File(File, PathBuf),
@@ -143,6 +167,9 @@ impl Target {
             return Err(CommandError::SalvageOfVolume);
         }
         let data_disk = spec.path();
+        if let Some(store) = store_of(data_disk) {
+            return Err(refused_store(&store, superblock));
+        }
         if let Some((first, second, shared)) = same_disks(&[cache_disk, data_disk]) {
             let (first, second) = (first.to_owned(), second.to_owned());
             return Err(ServeError::SameDisk { first, second, shared }.into());

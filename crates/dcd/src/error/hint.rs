@@ -311,6 +311,12 @@ impl CommandError {
                  more than a salvage",
                 process.map_or("`dcd list` shows it".into(), |process| format!("kill {process}"))
             )),
+            CommandError::SalvageToStore { .. } => Some(
+                "--to FILE writes what is found to a new file, with each block in its place, and without either it is only \
+                 listed: nothing else is touched. Compare that with the disk where the store is served, and copy there what is \
+                 missing, through its device. If the store is this cache's own, `dcd serve` or `dcd detach` brings its log there"
+                    .into(),
+            ),
             CommandError::SalvageOfVolume => Some("--to FILE puts them where the volume has them".into()),
             CommandError::SalvageDiskSize { .. } => {
                 Some("is it the right disk? --to FILE needs none".into())

@@ -630,6 +630,16 @@ pub enum CommandError {
         "the cache belongs to a volume of several disks, on which its blocks have no fixed place"
     )]
     SalvageOfVolume,
+    /// What is salvaged does not go to an object store.
+    #[error(
+        "nothing is salvaged to the store {store}, {why}: a store takes only windows of the cache that has it"
+    )]
+    SalvageToStore {
+        /// Its name.
+        store: String,
+        /// Whose it is.
+        why: String,
+    },
     /// Not the data-disk of that cache.
     #[error("{} has {found} bytes, the data-disk of this cache {expected}", path.display())]
     SalvageDiskSize {

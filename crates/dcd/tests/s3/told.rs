@@ -92,7 +92,8 @@ fn a_store_that_says_no_is_told_as_what_it_is() {
     daemon.stop();
 }
 
-/// Trying again is of no use then, and `dcd salvage` has what is nowhere else.
+/// Trying again is of no use then, and `dcd salvage` has what is nowhere else; not into the store,
+/// which others serve.
 #[test]
 fn whoever_is_shut_out_is_told_by_whom_and_what_is_left() {
     let it = InStore::in_directory();
@@ -139,7 +140,12 @@ fn whoever_is_shut_out_is_told_by_whom_and_what_is_left() {
     assert!(old.log().contains(words[1]), "{}", old.log());
     old.kill();
 
-    // What it has is got back.
+    // What it has is got back, and not into what somebody else serves.
+    let into = it.site.dcd(&format!("salvage --cache-disk c --data-disk {}", it.store));
+    assert_eq!(into.code, Some(1), "{}", into.stderr);
+    for wanted in ["nothing is salvaged to the store", &owner, "a dcd serves it", "--to FILE"] {
+        assert!(into.stderr.contains(wanted), "{wanted:?} in {}", into.stderr);
+    }
     it.site.dcd("salvage --cache-disk c --to found").ok();
     assert_eq!(fs::read(it.site.path("found")).unwrap()[4096..8192], [2; 4096]);
     assert_eq!(it.image()[4096..8192], [1; 4096], "nobody has touched the store");
