@@ -7,7 +7,7 @@
 //! nothing has touched.
 //!
 //! ```text
-//! bucket of 8 to 800 entries:   at most 7/8 in use, hardly less than 2/3: about 1.3 entries a line
+//! bucket of 8 to 800 entries:   at most 7/8 in use, hardly less than 2/3: about 1.2 entries a line
 //! lines of one bucket:          512 on average when the map is full
 //! ```
 
@@ -19,8 +19,11 @@ use crate::used_places::UsedPlaces;
 const BUCKET_LINES: usize = 512;
 /// Buckets of a small map: a walk goes from bucket to bucket, and should have some to stop at.
 const BUCKETS_MIN: usize = 64;
-/// Entries by which a small bucket grows; a large one grows by an eighth.
+/// Entries by which a small bucket grows; ...
 const GROWTH_MIN: usize = 8;
+/// ... a large one grows by such a part of it. A smaller part takes less memory, and more moves:
+/// ten for each line, and the index of a full log stays within 4 MiB for each GiB.
+const GROWTH_PART: usize = 10;
 
 /// What a map holds for each line: bytes, so that entries are packed.
 pub(crate) trait LineValue: Copy {
@@ -169,7 +172,7 @@ impl<V: LineValue> LineMap<V> {
         }
         let count = self.counts[bucket] as usize + 1;
         if count * 8 > capacity * 7 {
-            self.resize(bucket, capacity + (capacity / 8).max(GROWTH_MIN));
+            self.resize(bucket, capacity + (capacity / GROWTH_PART).max(GROWTH_MIN));
             let entries = self.buckets[bucket].as_ref().expect("it has just been made");
             (index, _) = position(entries, line, spread);
         }
@@ -202,7 +205,7 @@ impl<V: LineValue> LineMap<V> {
         }
         // Behind that at most three of four are in use: what comes and goes does not move it to and
         // fro.
-        let smaller = capacity - (capacity / 9).max(GROWTH_MIN);
+        let smaller = capacity - (capacity / (GROWTH_PART + 1)).max(GROWTH_MIN);
         if count * 4 < smaller * 3 {
             self.resize(bucket, smaller);
         }
