@@ -33,8 +33,8 @@ use serde::{Deserialize, Serialize};
 use crate::device::network::StoreName;
 use crate::device::network::lease::Lease;
 use crate::device::network::store::{Committer, lease_of};
+use crate::device::network::store_report::StoreReport;
 use crate::process::signals::{Signals, receive_in_child};
-use crate::report::store::StoreReport;
 
 /// Most of what a hook says that is told.
 const WORDS_MAX: u64 = 1024;

@@ -142,6 +142,11 @@ impl Site {
             match output {
                 DurableOutput::Reply(reply) => self.replies.push(reply),
                 DurableOutput::Below(request) => self.below.push_back(request),
+                DurableOutput::Name(which) => {
+                    self.partner = which;
+                    let now = self.now;
+                    self.tier().named(now, Ok(()));
+                }
                 DurableOutput::Persist(ranges) => {
                     if self.is_slow {
                         continue;
@@ -550,19 +555,41 @@ fn one_bad_place_below_does_not_fail_who_waits_for_room() {
     assert_eq!(site.answer(100), Some(Err(RequestError::Io)));
 }
 
-/// A memory that has failed keeps what is cleaned, so that nothing of it gives room or a way past.
+/// A memory that has failed goes, and who waits for it waits for that; not for ever.
 #[test]
-fn nobody_waits_for_a_memory_that_has_failed() {
-    let mut site = Site::with_eight_blocks(DEVICE);
-    site.is_slow = true;
-    site.write(2, 40, 8);
-    site.write(3, 0, 64);
-    assert_eq!((site.answer(2), site.answer(3)), (None, None), "what it meets is cleaned first");
+fn who_waits_for_a_memory_that_has_failed_waits_until_it_is_gone() {
+    let failing = || {
+        let mut site = Site::with_eight_blocks(DEVICE);
+        site.is_slow = true;
+        site.write(2, 40, 8);
+        site.write(3, 0, 64);
+        let waits = (None, None);
+        assert_eq!((site.answer(2), site.answer(3)), waits, "what it meets is cleaned first");
+        let now = site.now;
+        site.tier().persist_done(now, false);
+        site.go_on();
+        assert_eq!((site.answer(2), site.answer(3)), waits, "a start would believe the memory");
+        assert!(site.tier().holds_changes() && site.partner.is_some());
+        site.read(4, 8, 8);
+        assert_eq!(site.answer(4), Some(Ok(())), "it is read as before");
+        site
+    };
+    let mut site = failing();
+    while !site.below.is_empty() {
+        site.end_below(Ok(()));
+    }
+    assert_eq!((site.answer(2), site.answer(3)), (Some(Ok(())), Some(Ok(()))));
+    assert!(site.partner.is_none() && site.tier().is_gone());
+
+    let mut site = failing();
     let now = site.now;
-    site.tier().persist_done(now, false);
+    site.tier().fail_held(now);
     site.go_on();
     let failed = Some(Err(RequestError::Io));
-    assert_eq!((site.answer(2), site.answer(3)), (failed, failed), "at once");
-    site.read(4, 8, 8);
-    assert_eq!(site.answer(4), Some(Ok(())), "it is read as before");
+    assert_eq!((site.answer(2), site.answer(3)), (failed, failed), "long enough");
+
+    let mut site = failing();
+    site.end_below(Err(RequestError::NoSpace));
+    let failed = Some(Err(RequestError::NoSpace));
+    assert_eq!((site.answer(2), site.answer(3)), (failed, failed), "below takes nothing either");
 }

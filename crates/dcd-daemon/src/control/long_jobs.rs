@@ -14,9 +14,9 @@ use serde_json::{Value, json};
 
 use crate::control::answers::{answer, failure, write_line};
 use crate::control::shared::{Shared, UnderWay};
+use crate::device::network::store_report::StoreReport;
 use crate::event_loop::submitter::{DrainTicket, Snapshot};
 use crate::report::lost::{LostReport, NOT_DETACHED_HINT, NOT_DRAINED_HINT};
-use crate::report::store::StoreReport;
 use crate::report::stuck::StuckReport;
 use crate::units_text::format_size;
 
@@ -271,8 +271,9 @@ pub(super) fn wait_with_progress(
             listens = listen_to_client(reader, shared, job)?;
         }
         let store = store();
-        // Another one has the store for good: nothing is waited for.
-        if !is_in_vain && store.as_ref().is_some_and(StoreReport::is_lost) {
+        // Another one has the store for good: nothing is waited for that has to get there.
+        let has_to_get_there = matches!(job, Long::Drain(_) | Long::Detaching(_) | Long::Detach);
+        if has_to_get_there && !is_in_vain && store.as_ref().is_some_and(StoreReport::is_lost) {
             is_in_vain = true;
             job.cancel(shared);
         }

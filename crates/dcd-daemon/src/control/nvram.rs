@@ -24,9 +24,8 @@ use crate::control::shared::Shared;
 use crate::device::device_file::DeviceFile;
 use crate::device::device_spec::DeviceSpec;
 use crate::event_loop::submitter::Snapshot;
+use crate::pair::nvram::{NewNvram, NvramError, new_id, open_new};
 use crate::process::descriptors::{DESCRIPTORS_PATIENCE, receive_descriptors};
-use crate::serve::error::ServeError;
-use crate::serve::open_nvram::{NewNvram, new_id, open_new};
 
 pub(super) fn run(
     reader: &mut BufReader<&UnixStream>,
@@ -58,7 +57,7 @@ pub(super) fn run(
                 return Ok(answer(Err(RequestError::ShuttingDown)));
             };
             let opened = DeviceFile::of_descriptors(spec.path(), descriptors)
-                .map_err(ServeError::device("memory"))
+                .map_err(NvramError::from)
                 .and_then(|file| open(shared, spec, file, survives_power, &place));
             let new = match opened {
                 Ok(new) => new,
@@ -149,7 +148,7 @@ fn open(
     file: DeviceFile,
     survives_power: bool,
     place: &Place,
-) -> Result<NewNvram, ServeError> {
+) -> Result<NewNvram, NvramError> {
     let start = NvramStart {
         cache: place.cache,
         expected: None,

@@ -45,6 +45,7 @@ use rustix::event::PollFlags;
 
 use crate::clock::Clock;
 use crate::device::network::lease::Lease;
+use crate::device::network::store_report::StoreReport;
 use crate::device::share_room::ShareRoom;
 use crate::disk::network::NetworkStanding;
 use crate::disk::{Disk, DiskKey, DiskPart};
@@ -64,12 +65,11 @@ use crate::memory::watch::{MemoryWatch, Seen};
 use crate::pair::label_keeper::{After, LabelKeeper, superblock_in};
 use crate::pair::legs::{CacheSide, NewLeg, NewLegError};
 use crate::pair::new_member::{NewMember, NewMemberError};
+use crate::pair::nvram::NewNvram;
 use crate::process::signals::{Signal, Signals};
-use crate::report::store::StoreReport;
 use crate::ring::busy_poll::BusyPoll;
 use crate::ring::kernel::Kernel;
 use crate::ring::{Completed, Ring};
-use crate::serve::open_nvram::NewNvram;
 use crate::window_hook::WindowHook;
 
 /// How long the end waits for replies to be sent, and for the ring to be empty.

@@ -19,6 +19,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 
 use crate::clock::Clock;
+use crate::device::network::store_report::StoreReport;
 use crate::disk::network::NetworkStanding;
 use crate::event_loop::core::Core;
 use crate::event_loop::request_ring::RequestRing;
@@ -30,9 +31,8 @@ use crate::frontend::{EventLoopHandle, Submit};
 use crate::memory::watch::MemoryReport;
 use crate::pair::legs::{CacheSide, NewLeg, NewLegError};
 use crate::pair::new_member::{NewMember, NewMemberError};
+use crate::pair::nvram::NewNvram;
 use crate::process::bell::Bell;
-use crate::report::store::StoreReport;
-use crate::serve::open_nvram::NewNvram;
 use crate::window_hook::HookNews;
 
 /// Called once with the answer. If it is dropped uncalled (the loop has ended), the answer is

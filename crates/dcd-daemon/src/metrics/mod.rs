@@ -7,11 +7,11 @@ pub mod open_metrics;
 
 use dcd_protocol::LegReport;
 
+use crate::device::network::store_report::STORE_TROUBLES;
 use crate::event_loop::response_times::HistogramReport;
 use crate::metrics::open_metrics::{Document, MetricKind, Samples};
 use crate::report::network::NetworkReport;
 use crate::report::status_report::StatusReport;
-use crate::report::store::STORE_TROUBLES;
 use crate::report::volumes::{MemberReport, VolumeReport};
 
 use MetricKind::{Counter, Gauge, Histogram, Info, StateSet};

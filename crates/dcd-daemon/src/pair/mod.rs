@@ -7,6 +7,7 @@ pub mod leg_share;
 pub mod legs;
 pub mod members;
 pub mod new_member;
+pub mod nvram;
 pub mod record;
 
 use std::fmt;

@@ -7,7 +7,6 @@ pub mod lost;
 pub mod network;
 pub mod nvram;
 pub mod status_report;
-pub mod store;
 pub mod stuck;
 pub mod trouble_words;
 pub mod volumes;

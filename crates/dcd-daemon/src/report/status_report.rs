@@ -14,19 +14,19 @@ use dcd_engine::{AckMode, Engine, Mode, Time};
 use dcd_protocol::{LegReport, WitnessReport};
 
 use crate::device::loop_device::StaleLoop;
+use crate::device::network::store_report::StoreReport;
 use crate::event_loop::response_times::ResponseTimesReport;
 use crate::event_loop::submitter::Snapshot;
 use crate::frontend::vhost_user::Trouble;
 use crate::memory::watch::MemoryReport;
 use crate::pair::new_member::MemberNames;
+use crate::pair::nvram::usual_config;
 use crate::process::isolation::IsolationReport;
 use crate::report::legs;
 use crate::report::network::NetworkReport;
 use crate::report::nvram::NvramReport;
-use crate::report::store::StoreReport;
 use crate::report::trouble_words::{trouble_name, trouble_words};
 use crate::report::volumes::VolumeReport;
-use crate::serve::open_nvram::usual_config;
 use crate::users::UserFinder;
 use crate::window_hook::HookNews;
 

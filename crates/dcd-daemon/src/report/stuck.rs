@@ -6,7 +6,7 @@ use dcd_engine::stats::Obstacle;
 use dcd_engine::units::LINE_SIZE;
 use serde::{Deserialize, Serialize};
 
-use crate::report::store::StoreReport;
+use crate::device::network::store_report::StoreReport;
 use crate::report::trouble_words::{LOOK_AT_SERVER, SEE_DMESG, way_out};
 use crate::report::volumes::members_in_words;
 use crate::units_text::format_size;

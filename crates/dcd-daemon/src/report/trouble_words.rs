@@ -6,7 +6,7 @@ use dcd_engine::IoError;
 use dcd_engine::stats::{DestageTrouble, Status};
 use dcd_engine::units::LINE_SIZE;
 
-use crate::report::store::StoreReport;
+use crate::device::network::store_report::StoreReport;
 use crate::units_text::{format_duration, format_size};
 
 /// What has been told.

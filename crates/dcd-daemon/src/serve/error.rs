@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 use dcd_engine::error::VolumeOpenError;
 use dcd_engine::io::IoError;
 use dcd_engine::legs::choose::LegsError;
-use dcd_engine::nvram::durable::NvramOpenError;
 use dcd_engine::units::BLOCK_SIZE;
 use dcd_engine::{FormatError, OpenError, RequestError, Uuid};
 
@@ -20,11 +19,11 @@ use crate::pair::book::PairProblem;
 use crate::pair::label_keeper::LabelProblem;
 use crate::pair::legs::NewLegError;
 use crate::pair::members::MemberError;
+use crate::pair::nvram::{NVRAM_MISSING_HINT, NvramError};
 use crate::process::isolation::{LockMemoryError, ProcessorError};
 use crate::report::lost::{LostReport, NOT_DETACHED_HINT};
 use crate::report::stuck::StuckReport;
 use crate::serve::legs_words::{GivenLeg, legs_hint, legs_in_words};
-use crate::serve::open_nvram::NvramError;
 use crate::units_text::format_size;
 
 /// Why a daemon cannot start or end in order.
@@ -520,7 +519,7 @@ impl ServeError {
                  filter of a container"
                     .into()
             }
-            ServeError::Nvram(error) => nvram_hint(error),
+            ServeError::Nvram(error) => return error.hint(),
             ServeError::System { .. } => return None,
             ServeError::NotDetached { .. } => NOT_DETACHED_HINT.into(),
             ServeError::Stuck { report, .. } => format!(
@@ -538,80 +537,6 @@ impl ServeError {
                     .into()
             }
         })
-    }
-}
-
-const NVRAM_MISSING_HINT: &str = "start `dcd serve` with --nvram and that memory, and stop it in order: then nothing is left in it; if it \
-     is gone for good, --nvram-lost goes on without what only it held";
-
-fn nvram_hint(error: &NvramError) -> String {
-    let (path, source) = match error {
-        NvramError::Open { path, source } => (path, source),
-        NvramError::NotDeclared { .. } => {
-            return "what is acknowledged there is gone with the power, so a flush would be a lie: \
-                    give a device or a file on a disk; or say --nvram-survives power, if a battery keeps this memory"
-                .into();
-        }
-        NvramError::NotMemory { .. } => return "leave --nvram-survives out".into(),
-        NvramError::NotYet { .. } => return "serve it without --nvram".into(),
-    };
-    match source {
-        NvramOpenError::Size { .. } => {
-            "give it another size (truncate -s 64M FILE), at most 64 GiB; only while it is empty, behind a \
-             stop in order"
-                .into()
-        }
-        NvramOpenError::TooSmallForWrites { slots, .. } => format!(
-            "lower --nvram-bypass, to {} at most with this memory; or, behind a stop in order, give a larger one",
-            format_size(slots / 4 * BLOCK_SIZE / 4096 * 4096)
-        ),
-        NvramOpenError::Resized { expected, found } if found > expected => format!(
-            "copy it, and give it the size that it had: truncate -s {expected} {}; a device, {expected} bytes of it",
-            quoted(path)
-        ),
-        NvramOpenError::Resized { expected, .. } => format!(
-            "give it as it was, with {expected} bytes; if the rest is gone for good, --nvram-lost goes on without what \
-             only it held"
-        ),
-        NvramOpenError::Unnamed { .. } => {
-            "is this the cache-disk as it was last? An older copy of it does not know what was written since: give the one that \
-             was used with this memory. If that is gone for good, --nvram-lost goes on without what only the memory held"
-                .into()
-        }
-        NvramOpenError::Foreign { .. } => {
-            "give the memory of this cache; the other one holds what is nowhere else, unless its cache was \
-             stopped in order (which wipes it)"
-                .into()
-        }
-        NvramOpenError::NotEmpty { expected: Some(expected), .. } => format!(
-            "do not wipe it: the cache-disk names the memory {}, which this may be, with both heads damaged; copy it first. \
-             Give the right file or device; if it is gone for good, --nvram-lost with another, empty one goes on without what \
-             only it held",
-            expected.id
-        ),
-        NvramOpenError::NotEmpty { expected: None, .. } => {
-            "is it the right file or device? What may be overwritten is wiped first: `wipefs -a`, `blkdiscard -z`, or a \
-             new file of zeroes"
-                .into()
-        }
-        NvramOpenError::Damaged { .. } | NvramOpenError::NoCommitWord => {
-            "copy it first; `dcd inspect nvram` shows what is readable; --nvram-lost goes on without what only it held, and makes \
-             it empty"
-                .into()
-        }
-        NvramOpenError::BeyondVolume { .. } => {
-            "give the data-disk with the size that it had, and stop in order; --nvram-lost goes on without what only the memory \
-             held, and makes it empty"
-                .into()
-        }
-        NvramOpenError::Stale { .. } => {
-            "give the memory, and the cache-disk, as they were last; --nvram-lost goes on without what only the \
-             memory held"
-                .into()
-        }
-        NvramOpenError::Lost { .. }
-        | NvramOpenError::Other { .. }
-        | NvramOpenError::Missing { .. } => NVRAM_MISSING_HINT.into(),
     }
 }
 
@@ -747,9 +672,6 @@ mod tests {
         };
         assert!(full.to_string().starts_with("the cache-disk failed at byte 0"), "{full}");
         assert!(open_hint(&full).unwrap().starts_with("make room where the cache-disk lies"));
-        let size = NvramOpenError::Size { found: 4096 };
-        let nvram = nvram_hint(&NvramError::Open { path: "n".into(), source: size });
-        assert!(!nvram.contains("from 1 MiB"), "{nvram}");
         let stop = |past_the_log| {
             let (operation, source) = ("shut down in order", RequestError::Io);
             ServeError::Stop { operation, source, past_the_log }.hint().unwrap()

@@ -3,12 +3,12 @@
 
 use std::time::Duration;
 
+use dcd_daemon::device::network::store_report::StoreReport;
 use dcd_daemon::event_loop::response_times::HistogramReport;
 use dcd_daemon::process::isolation::IsolationReport;
 use dcd_daemon::report::network::NetworkReport;
 use dcd_daemon::report::nvram::{NvramControlReport, NvramReport};
 use dcd_daemon::report::status_report::{ModeSummary, StatusReport};
-use dcd_daemon::report::store::StoreReport;
 use dcd_daemon::report::volumes::VolumeReport;
 use dcd_daemon::units_text::{format_duration, format_size};
 use dcd_engine::units::LINE_SIZE;

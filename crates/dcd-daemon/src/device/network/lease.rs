@@ -12,7 +12,7 @@ use std::time::Duration;
 use dcd_protocol::store::{StoreFailure, StoreNews, StoreTrouble};
 use rustix::time::{ClockId, clock_gettime};
 
-use crate::report::store::StoreReport;
+use crate::device::network::store_report::StoreReport;
 
 /// So much earlier it is over here, however well this clock goes.
 const DRIFT: Duration = Duration::from_secs(2);

@@ -25,6 +25,7 @@ mod mark;
 mod name_lock;
 mod problem;
 pub mod store;
+pub mod store_report;
 
 use std::cell::{Cell, RefCell};
 use std::ffi::OsStr;
