@@ -27,7 +27,7 @@ pub(super) struct Naming {
 
 impl Engine {
     /// Whether the superblock may be told of another memory now: not while it tells of a size.
-    pub(crate) fn may_name_nvram(&self) -> bool {
+    pub fn may_name_nvram(&self) -> bool {
         self.is_running()
             && self.close.is_none()
             && self.naming.is_none()
@@ -39,12 +39,13 @@ impl Engine {
         self.close.is_some()
     }
 
-    /// The superblock names this memory from now on. [`Engine::take_nvram_named`] tells when it
-    /// does.
+    /// The superblock names this memory in front of the log from now on, or none, for whoever has
+    /// it there ([`TieredEngine`](crate::TieredEngine)). Begun with the next input;
+    /// [`Engine::take_nvram_named`] tells when it is done.
     ///
     /// # Panics
     /// If it may not.
-    pub(crate) fn name_nvram(&mut self, nvram: Option<NvramIdentity>) {
+    pub fn name_nvram(&mut self, nvram: Option<NvramIdentity>) {
         assert!(self.may_name_nvram(), "nothing else is told of");
         let session_epoch = self.superblock.session_epoch_min();
         // All of this session count, and 0 would be none.
@@ -57,7 +58,7 @@ impl Engine {
 
     /// How that has ended, once: an error where the cache-disk has failed, so that nobody knows
     /// which memory it names.
-    pub(crate) fn take_nvram_named(&mut self) -> Option<Result<(), RequestError>> {
+    pub fn take_nvram_named(&mut self) -> Option<Result<(), RequestError>> {
         let ended = self.naming.as_ref()?.ended;
         self.naming.take_if(|_| ended.is_some());
         ended

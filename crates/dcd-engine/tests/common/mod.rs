@@ -21,6 +21,7 @@ use std::ops::Range;
 use dcd_engine::config::ConfigError;
 use dcd_engine::create::{CreateOptions, create};
 use dcd_engine::format::checkpoint::Checkpoint;
+use dcd_engine::format::nvram::NvramIdentity;
 use dcd_engine::stats::Status;
 use dcd_engine::{
     AckMode, Buffer, DataDiskInfo, DestagePolicyKind, Device, Duration, Engine, EngineConfig,
@@ -475,6 +476,19 @@ impl Driver {
         engine.configure(&self.options.engine)?;
         self.input(Input::Timeout);
         Ok(())
+    }
+
+    /// The superblock is to name this memory in front of the log, or none.
+    pub fn name_nvram(&mut self, nvram: Option<NvramIdentity>) {
+        let engine = self.engine.as_mut().expect("an engine runs");
+        assert!(engine.may_name_nvram());
+        engine.name_nvram(nvram);
+        self.input(Input::Timeout);
+    }
+
+    /// How that has ended, once.
+    pub fn take_nvram_named(&mut self) -> Option<Result<(), RequestError>> {
+        self.engine.as_mut().expect("an engine runs").take_nvram_named()
     }
 
     /// One input, and all that comes of it.
