@@ -40,7 +40,9 @@ fn nothing_acknowledged_is_lost_in_front_of_the_log() {
 /// gave up while the memory failed.
 #[test]
 fn runs_that_once_failed() {
-    for seed in [31_003_497, 31_013_292, 701_722, 726_404, 705_204, 950_614, 127_539, 211_531] {
+    for seed in
+        [31_003_497, 31_013_292, 701_722, 726_404, 705_204, 950_614, 127_539, 211_531, 2_459_550]
+    {
         let ended = run(seed, false);
         assert!(ended.is_ok(), "seed {seed}: {ended:?}");
     }

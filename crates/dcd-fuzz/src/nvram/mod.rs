@@ -347,10 +347,19 @@ impl Run {
                             .check_block(block, oldest, self.below.durable(block))
                             .map_err(|error| format!("closed, and on the disk {error}"))?;
                     }
+                } else {
+                    // It was wanted no more when that was given up, or not yet.
+                    self.may_be_given_up(&accepted);
                 }
             }
         }
         Ok(())
+    }
+
+    fn may_be_given_up(&mut self, accepted: &[LbaRange]) {
+        for block in accepted.iter().flat_map(|range| range.start.0..range.end()) {
+            self.model.may_be_given_up(block, self.below.durable(block));
+        }
     }
 
     /// Somebody gives it up, and is not answered yet.
@@ -600,9 +609,7 @@ impl Run {
         for asked in std::mem::take(&mut self.asked).into_values() {
             // Who gave up what is damaged was not answered: it is given up by now, or not.
             let Asked::End { accepted } = asked else { continue };
-            for block in accepted.iter().flat_map(|range| range.start.0..range.end()) {
-                self.model.may_be_given_up(block, self.below.durable(block));
-            }
+            self.may_be_given_up(&accepted);
         }
         self.persisting = None;
         let is_power_cut = !self.random.one_in(4);
