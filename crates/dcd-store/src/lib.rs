@@ -7,6 +7,7 @@
 //! | `objects.rs` | the bucket: opening it, the probe of conditional writes, errors in words |
 //! | `patience.rs` | how long a request may take, by its size |
 //! | `standing.rs` | whether the server says that it is full, or refuses |
+//! | `contradiction.rs` | a server that says of an object that it is there and that it is not |
 //! | `claim.rs` | which opening of its cache may have it, and for how long |
 //! | `layers.rs` | what was written, from memory to the last commit |
 //! | `map.rs` | the map of lines in SlateDB: claiming it, staging, committing |
@@ -35,6 +36,7 @@
 mod claim;
 mod cloning;
 mod collect;
+mod contradiction;
 mod disk;
 pub mod files;
 mod format;

@@ -25,6 +25,7 @@ use slatedb::config::{
 use slatedb::{CloseReason, Db, DbReader, DbReaderMode, ErrorKind, WriteBatch};
 
 use crate::claim::Refusal;
+use crate::contradiction;
 use crate::format::{
     CLAIM_KEY, Claimed, FormatError, OWNER_KEY, Owner, STAGED_FROM, STAGED_TO, Snapshot,
     number_of_snapshot_key, number_of_staged_key,
@@ -84,6 +85,7 @@ fn db_failure(bucket: &Bucket, action: &str, error: &slatedb::Error) -> StoreFai
             format!("{}: somebody else has opened it for writing", bucket.name()),
             "see with `dcd store info` whose it is; what is in this log and in no window stays there",
         ),
+        _ if contradiction::is_told_in(&words) => failure(words, contradiction::HINT),
         ErrorKind::Unavailable => StoreFailure {
             problem: words,
             hint: Some("check that the server answers".into()),

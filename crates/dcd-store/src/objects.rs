@@ -14,6 +14,7 @@ use object_store::{
     ClientOptions, Error, ObjectStore, ObjectStoreExt, PutMode, PutOptions, PutPayload, RetryConfig,
 };
 
+use crate::contradiction::{self, Compared};
 use crate::format::{FORMAT, FormatError, LINE_BYTES, LINES_MAX, ObjectId, Volume, decode_object};
 use crate::patience::{BySize, LastTrouble};
 use crate::standing::{Seen, Standing};
@@ -119,7 +120,7 @@ impl Bucket {
             on_server: None,
             directory: None,
             prefix,
-            store,
+            store: Arc::new(Compared(store)),
             last_trouble: LastTrouble::default(),
             standing: Standing::default(),
             #[cfg(any(test, feature = "model"))]
@@ -166,6 +167,7 @@ impl Bucket {
                 false,
             ),
             Error::NotFound { .. } => ("check that bucket and object are there", false),
+            _ if contradiction::is_told_in(&problem) => (contradiction::HINT, false),
             _ if is_full.is_some() => (StoreTroubleKind::Full.hint(), true),
             Error::Unauthenticated { .. } | Error::PermissionDenied { .. } => (
                 "check AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN, what they may do in this bucket, \

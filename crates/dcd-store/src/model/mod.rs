@@ -86,6 +86,7 @@ impl Report {
         self.troubles.unanswered += other.troubles.unanswered;
         self.troubles.late += other.troubles.late;
         self.troubles.twice += other.troubles.twice;
+        self.troubles.half_written += other.troubles.half_written;
         self.troubles.old_listings += other.troubles.old_listings;
         self.troubles.other_objects += other.troubles.other_objects;
     }

@@ -6,7 +6,7 @@
 //! follows from the seed, its kind, its object and how often that was asked for, and not from what
 //! other tasks do meanwhile.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -105,6 +105,9 @@ enum Fate {
     Later,
     /// It is done, and once more a while later.
     Twice,
+    /// Nothing is done but that the name is taken: it is told as there when it is to be written, and
+    /// as missing when it is to be read, until somebody has mended the server.
+    HalfWritten,
     /// It brings what there was a while ago, or somebody else's object.
     Strange,
 }
@@ -122,6 +125,8 @@ pub struct Troubles {
     pub late: u64,
     /// It was done twice.
     pub twice: u64,
+    /// Objects that were there and not there.
+    pub half_written: u64,
     /// Listings of a while ago.
     pub old_listings: u64,
     /// Reads that brought another object.
@@ -131,6 +136,7 @@ pub struct Troubles {
 #[derive(Default)]
 struct State {
     modified: BTreeMap<Path, DateTime<Utc>>,
+    half_written: BTreeSet<Path>,
     /// What became different, newest last: when, what, and what was there before.
     changes: VecDeque<(Instant, Path, Option<ObjectMeta>)>,
     /// How often something was asked for.
@@ -230,6 +236,12 @@ impl Server {
         self.trouble.store(trouble, Ordering::Relaxed);
     }
 
+    /// Of this object, which is not there, it takes the name for one that is, as long as there are
+    /// troubles.
+    pub fn has_half_of(&self, object: Path) {
+        self.state().half_written.insert(object);
+    }
+
     /// What whoever takes the store over from now on must find.
     pub fn expect(&self, expected: Expected) {
         self.state().expected = Some(Arc::new(expected));
@@ -306,6 +318,12 @@ impl Server {
         payload: PutPayload,
         how: PutOptions,
     ) -> Result<PutResult> {
+        let is_mended = self.trouble.load(Ordering::Relaxed) == 0 || !is_new(&how);
+        if !is_mended && self.state().half_written.contains(location) {
+            let source = "half of it is there".into();
+            return Err(Error::AlreadyExists { path: location.to_string(), source });
+        }
+        self.state().half_written.remove(location);
         self.changes(location).await;
         let done = self.inner.put_opts(location, payload, how).await;
         if done.is_ok() {
@@ -519,13 +537,22 @@ impl Connection {
         let (mut fate, mut random) = self.send(kind, change.name().as_ref()).await;
         // What is written over later by what came before is the matter of whoever writes a name
         // twice; nobody may rely on a server that does that.
-        let is_new = |how: &PutOptions| how.mode == object_store::PutMode::Create;
         let may_be_late = match &change {
             Change::Put(at, _, how) => is_new(how) || is_data(at),
             Change::Copy(..) | Change::Delete(_) => true,
         };
         if matches!(fate, Fate::Later | Fate::Twice) && !may_be_late {
             fate = Fate::Unanswered;
+        }
+        if let Change::Put(at, _, how) = &change
+            && fate == Fate::Nothing
+            && is_new(how)
+            && !self.server.is_away()
+            && random.once_in(4)
+            && self.server.inner.head(at).await.is_err()
+        {
+            self.server.state().half_written.insert(at.clone());
+            fate = Fate::HalfWritten;
         }
         {
             let troubles = &mut self.server.state().troubles;
@@ -534,6 +561,7 @@ impl Connection {
                 Fate::Unanswered => troubles.unanswered += 1,
                 Fate::Later => troubles.late += 1,
                 Fate::Twice => troubles.twice += 1,
+                Fate::HalfWritten => troubles.half_written += 1,
                 Fate::Well | Fate::Strange => {}
             }
         }
@@ -546,7 +574,7 @@ impl Connection {
             });
         }
         let answer = match fate {
-            Fate::Nothing | Fate::Later => Connection::broken(),
+            Fate::Nothing | Fate::Later | Fate::HalfWritten => Connection::broken(),
             Fate::Unanswered => {
                 let _ = change.make(&self.server).await;
                 Connection::broken()
@@ -566,10 +594,15 @@ impl Connection {
                 let ago = random.below(OLD_LISTING_MAX.as_millis() as u64);
                 self.server.listed(prefix, Some(Duration::from_millis(ago))).await
             }
-            Fate::Nothing | Fate::Unanswered => Connection::broken(),
+            Fate::Nothing | Fate::Unanswered | Fate::HalfWritten => Connection::broken(),
         };
         self.answered(answer).await
     }
+}
+
+/// Whether nothing may be there yet.
+fn is_new(how: &PutOptions) -> bool {
+    how.mode == object_store::PutMode::Create
 }
 
 /// A data object: its name says whose it is, and what is written under it is always the same.

@@ -5,6 +5,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use futures::TryStreamExt;
+use object_store::ObjectStore;
+use object_store::path::Path;
+
 use dcd_protocol::store::{
     Claim, SNAPSHOTS_MAX, STORE_MESSAGE_BYTES_MAX, SnapshotName, StoreFailure, TakeOver,
 };
@@ -269,6 +273,51 @@ async fn a_clock_that_is_behind() {
     disk.commit(1).await.unwrap();
 }
 
+/// A server that says of the next object of the map's log that it is there, and that it is not (seen of
+/// versitygw with `--sidecar`, killed in a PUT): nothing is written behind it, or nobody opened the map
+/// any more. As soon as the server is mended the store goes on.
+async fn half_an_object() {
+    let (server, bucket) = new_store(1, LINES, "cache").await;
+    let log = async || {
+        let folder = Path::from(format!("{PREFIX}/map/wal"));
+        let there: Vec<_> = server.connect(None).list(Some(&folder)).try_collect().await.unwrap();
+        there.into_iter().map(|meta| meta.location).max().expect("a log")
+    };
+    let open = async || {
+        let access = Access::Write(Claim { is_now: true, ..claim_of("cache") });
+        StoreDisk::open(bucket.clone(), &access).await
+    };
+    let disk = open().await.unwrap();
+    disk.write(1, content(1).into()).await.unwrap();
+    disk.commit(1).await.unwrap();
+    let last = log().await;
+    let number: u64 = last.filename().unwrap().strip_suffix(".sst").unwrap().parse().unwrap();
+    let next = Path::from(format!("{PREFIX}/map/wal/{:020}.sst", number + 1));
+    server.has_half_of(next.clone());
+    // It stays, and nothing else goes wrong.
+    server.trouble_again(u64::MAX);
+    disk.write(2, content(2).into()).await.unwrap();
+    let of_writer = disk.commit(2).await.unwrap_err();
+    for why in
+        [of_writer, open().await.map(|_| ()).unwrap_err(), open().await.map(|_| ()).unwrap_err()]
+    {
+        assert!(why.problem.contains(next.as_ref()), "{why}");
+        assert!(why.problem.contains("both that it is there and that it is not"), "{why}");
+        assert!(!why.is_silence && why.hint.as_ref().unwrap().contains("sidecar"), "{why:?}");
+    }
+    assert_eq!(log().await, last, "nothing was written behind it");
+    server.quiet();
+    let disk = open().await.unwrap();
+    assert_eq!(write_of(&disk.read(1, 1).await.unwrap()), 1);
+    disk.write(2, content(3).into()).await.unwrap();
+    disk.commit(2).await.unwrap();
+}
+
+#[test]
+fn half_an_object_makes_no_gap_in_the_log_of_the_map() {
+    on_simulated_time(half_an_object);
+}
+
 #[test]
 fn a_machine_whose_clock_is_behind_gets_it_at_once() {
     on_simulated_time(a_clock_that_is_behind);
@@ -446,6 +495,7 @@ fn a_store_with_troubles_loses_nothing() {
         troubles.unanswered,
         troubles.late,
         troubles.twice,
+        troubles.half_written,
         troubles.old_listings,
         troubles.other_objects,
     ];

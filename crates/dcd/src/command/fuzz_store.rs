@@ -75,6 +75,7 @@ fn print_json(seed: u64, outcome: &Outcome) -> Result<(), CommandError> {
         "answers_lost": troubles.unanswered,
         "done_later": troubles.late,
         "done_twice": troubles.twice,
+        "half_written": troubles.half_written,
         "old_listings": troubles.old_listings,
         "other_objects": troubles.other_objects,
         "violations": violations,
@@ -87,7 +88,7 @@ fn render(seed: u64, outcome: &Outcome) -> String {
     let mut text = format!(
         "{} of a data-disk in an object store from seed {seed} in {:.1} s: {}, {}, {} remote flushes, {} of whoever had it open, {}\n\
          crash points: {} (cache-disk thrown away, store taken over; {} of these take-overs cut off and made again)\n\
-         store: {}, {} failed, {} done without an answer, {} done later, {} done twice, {} of a while ago, {} of another object\n{}\n",
+         store: {}, {} failed, {} done without an answer, {} done later, {} done twice, {} half written, {} of a while ago, {} of another object\n{}\n",
         count(report.runs + violations.len() as u64, "run"),
         elapsed.as_secs_f64(),
         count(report.steps, "request"),
@@ -102,6 +103,7 @@ fn render(seed: u64, outcome: &Outcome) -> String {
         troubles.unanswered,
         troubles.late,
         troubles.twice,
+        troubles.half_written,
         count(troubles.old_listings, "listing"),
         count(troubles.other_objects, "read"),
         count(violations.len() as u64, "violation"),

@@ -92,6 +92,75 @@ fn a_store_that_says_no_is_told_as_what_it_is() {
     daemon.stop();
 }
 
+/// versitygw with `--sidecar` has attributes of an object that it has not, when it was killed in its
+/// PUT: it is there for whoever writes it, and not for whoever reads it. Nothing is written behind that,
+/// and the store goes on as soon as the server is mended as the hint says.
+#[test]
+fn a_server_that_says_two_things_of_an_object_is_told_of() {
+    let test = "a_server_that_says_two_things_of_an_object_is_told_of";
+    let Some(mut it) = InStore::in_bucket(test) else { return };
+    let sidecar = it.site.path("sidecar");
+    fs::create_dir_all(&sidecar).unwrap();
+    let server = it.server.as_mut().unwrap();
+    server.stop();
+    server.flags = vec!["--sidecar".into(), sidecar.display().to_string()];
+    server.start();
+    it.create("--size 4M");
+    let daemon = it.serve();
+    Client::connect(&it.site.socket()).write(0, &[1; 8192]).unwrap();
+    it.site.dcd("drain --control ctl").ok();
+    daemon.stop();
+
+    let log = format!("{}/map/wal", &it.store["s3://".len()..]);
+    let last = || {
+        let there = fs::read_dir(it.site.path(&format!("s3/{log}"))).unwrap();
+        let names = there.map(|it| it.unwrap().file_name().into_string().unwrap());
+        names.max().unwrap()
+    };
+    let before = last();
+    let number: u64 = before.strip_suffix(".sst").unwrap().parse().unwrap();
+    let half = format!("{log}/{:020}.sst", number + 1);
+    fs::create_dir_all(sidecar.join(&half).join("meta")).unwrap();
+    fs::write(sidecar.join(&half).join("meta/etag"), "\"0123\"").unwrap();
+    let object = half.strip_prefix("bucket/").unwrap();
+    let serve = format!("serve --cache-disk c --data-disk {} --nbd unix:sock", it.store);
+    for _ in 0..2 {
+        it.refused(
+            &serve,
+            &[object, "both that it is there and that it is not", "without --sidecar"],
+        );
+        assert_eq!(last(), before, "something was written behind it");
+    }
+    fs::remove_dir_all(sidecar.join(&half)).unwrap();
+    let daemon = it.serve();
+    let mut client = Client::connect(&it.site.socket());
+    assert_eq!(client.read(0, 8192).unwrap(), [1; 8192]);
+    client.write(4096, &[2; 4096]).unwrap();
+    it.site.dcd("drain --control ctl").ok();
+    assert_eq!(it.image()[..8192], [[1; 4096], [2; 4096]].concat());
+
+    // It happens to whoever serves the store, too, of which nothing has to be started anew.
+    let number: u64 = last().strip_suffix(".sst").unwrap().parse().unwrap();
+    // A lease may be renewed meanwhile.
+    let halves = [1, 2, 3].map(|more| sidecar.join(format!("{log}/{:020}.sst", number + more)));
+    for half in &halves {
+        fs::create_dir_all(half.join("meta")).unwrap();
+        fs::write(half.join("meta/etag"), "\"0123\"").unwrap();
+    }
+    client.write(0, &[3; 4096]).unwrap();
+    client.flush().unwrap();
+    until("its status tells it", || {
+        let shown = it.site.dcd("status --control ctl").ok();
+        shown.contains("both that it is there and that it is not").then_some(())
+    });
+    for half in &halves {
+        let _ = fs::remove_dir_all(half);
+    }
+    it.site.dcd("drain --control ctl").ok();
+    assert_eq!(it.image()[..8192], [[3; 4096], [2; 4096]].concat());
+    daemon.stop();
+}
+
 /// Trying again is of no use then, and `dcd salvage` has what is nowhere else; not into the store,
 /// which others serve.
 #[test]
