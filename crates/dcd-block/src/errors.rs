@@ -110,6 +110,12 @@ pub enum NvramChangeError {
     /// One is coming, or going.
     #[error("the memory in front of the log is being changed already")]
     UnderWay,
+    /// What was asked of the device of one that has gone does not end.
+    #[error("the device of the memory that was there does not answer, and cannot be let go of")]
+    Hangs,
+    /// The settings do not go with one.
+    #[error("the settings do not go with a memory in front of the log")]
+    Settings,
 }
 
 /// Why the log cannot grow or shrink.

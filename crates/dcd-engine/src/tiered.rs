@@ -52,6 +52,8 @@ pub struct TieredEngine {
     tier: Option<Box<Tier>>,
     /// Requests that the engine has not answered.
     asked_of_engine: u64,
+    /// The number of the first I/O of the next tier: what is late of another one is none of its own.
+    next_tier_io: u64,
 }
 
 struct Tier {
@@ -70,8 +72,6 @@ struct Tier {
     passing: BTreeSet<RequestId>,
     /// Since when changes wait until a memory that has failed is named no more.
     held_since: Option<Time>,
-    /// The superblock is to name this.
-    to_name: Option<Option<NvramIdentity>>,
     /// The medium failed before the tier was open.
     failed: Option<Phase>,
     /// What is to be asked of the engine.
@@ -96,7 +96,7 @@ struct Persist {
 impl TieredEngine {
     /// An engine as it is.
     pub fn without(engine: Engine) -> TieredEngine {
-        TieredEngine { engine, tier: None, asked_of_engine: 0 }
+        TieredEngine { engine, tier: None, asked_of_engine: 0, next_tier_io: 0 }
     }
 
     /// An engine behind a tier that has been opened, and whose identity it was configured with.
@@ -107,7 +107,7 @@ impl TieredEngine {
         assert_eq!(engine.config().nvram, Some(nvram.identity()), "the superblock names it");
         nvram.begin();
         let tier = Tier::new(nvram, engine.config().io_timeout);
-        TieredEngine { engine, tier: Some(Box::new(tier)), asked_of_engine: 0 }
+        TieredEngine { engine, tier: Some(Box::new(tier)), asked_of_engine: 0, next_tier_io: 0 }
     }
 
     /// Whether a memory may come now.
@@ -126,7 +126,7 @@ impl TieredEngine {
         if self.engine.is_being_closed() {
             return Err(NvramRefusal::Request(RequestError::ShuttingDown));
         }
-        if self.engine.cache_disk_failure().is_some() {
+        if self.engine.cache_disk_failure().is_some() || self.engine.is_nvram_name_unsure() {
             // Nothing can name it, and a memory that went may be named still.
             return Err(NvramRefusal::Request(RequestError::Io));
         }
@@ -153,8 +153,10 @@ impl TieredEngine {
         assert!(*self.engine.phase() == Phase::Running, "it comes while requests are served");
         self.may_add_nvram()?;
         nvram.begin_on_line(id);
+        self.forget_tier();
         let mut tier = Tier::new(nvram, self.engine.config().io_timeout);
         (tier.has_begun, tier.is_on_line) = (true, true);
+        tier.next_io = self.next_tier_io;
         tier.earlier = self.asked_of_engine;
         tier.patience.pass(now, false);
         if tier.earlier == 0 {
@@ -168,8 +170,13 @@ impl TieredEngine {
     /// What happened at `now`, which never goes back.
     pub fn handle_input(&mut self, now: Time, input: Input) {
         // What it has said is taken by now.
-        self.tier.take_if(|tier| tier.outputs.is_empty() && tier.nvram.is_gone());
+        if self.tier.as_ref().is_some_and(|it| it.outputs.is_empty() && it.nvram.is_gone()) {
+            self.forget_tier();
+        }
         let Some(tier) = &mut self.tier else {
+            if matches!(&input, Input::IoDone(done) if done.id.owner() == IoOwner::Nvram) {
+                return; // Of one that has gone, whose device did not answer in time.
+            }
             self.asked_of_engine += u64::from(matches!(input, Input::Request(_)));
             return self.engine.handle_input(now, input);
         };
@@ -194,6 +201,12 @@ impl TieredEngine {
         self.advance(now);
     }
 
+    fn forget_tier(&mut self) {
+        if let Some(tier) = self.tier.take() {
+            self.next_tier_io = tier.next_io;
+        }
+    }
+
     /// Lets what one of the two wants come to the other, until nothing does.
     fn advance(&mut self, now: Time) {
         let Some(tier) = &mut self.tier else { return };
@@ -205,12 +218,14 @@ impl TieredEngine {
                     DurableOutput::Reply(reply) => tier.outputs.push_back(Output::Reply(reply)),
                     DurableOutput::Persist(ranges) => tier.start_persist(ranges),
                     DurableOutput::Below(request) => tier.below.push_back(request),
-                    DurableOutput::Name(which) => tier.to_name = Some(which),
                 }
             }
-            if tier.to_name.is_some() && self.engine.may_name_nvram() {
+            if let Some(which) = tier.nvram.to_name()
+                && self.engine.may_name_nvram(which)
+            {
                 has_moved = true;
-                self.engine.name_nvram(tier.to_name.take().flatten());
+                tier.nvram.begin_naming();
+                self.engine.name_nvram(which);
                 self.engine.handle_input(now, Input::Timeout);
             }
             if let Some(result) = self.engine.take_nvram_named() {
@@ -326,6 +341,11 @@ impl TieredEngine {
     /// # Errors
     /// As there.
     pub fn configure(&mut self, config: &EngineConfig) -> Result<(), ConfigError> {
+        if let Some(tier) = self.tier.as_ref().filter(|tier| !tier.nvram.is_gone()) {
+            // Also of one that is not in use yet, and will be.
+            let nvram = Some(tier.nvram.identity());
+            EngineConfig { nvram, legs: None, ..config.clone() }.validate()?;
+        }
         self.engine.configure(config)?;
         if let Some(tier) = &mut self.tier {
             tier.io_timeout = self.engine.config().io_timeout;
@@ -434,7 +454,6 @@ impl Tier {
             earlier: 0,
             passing: BTreeSet::new(),
             held_since: None,
-            to_name: None,
             failed: None,
             below: VecDeque::new(),
             outputs: VecDeque::new(),

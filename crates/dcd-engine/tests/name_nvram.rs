@@ -109,7 +109,7 @@ fn one_after_the_other() {
     d.name_nvram(memory(1));
     let asked = d.submit(Operation::Resize { cache_disk_bytes: 16 * MIB }, false);
     assert_eq!(d.wait(asked), Err(ResizeError::UnderWay.into()));
-    assert!(!d.engine().may_name_nvram());
+    assert!(!d.engine().may_name_nvram(None));
     d.release();
     d.finish_all();
     assert_eq!(d.take_nvram_named(), Some(Ok(())));

@@ -90,7 +90,6 @@ fn counts_with_bytes(config: NvramConfig) -> (NvramCounters, u64) {
                     replies += 1;
                 }
                 DurableOutput::Persist(_) => unreachable!("memory is durable at once"),
-                DurableOutput::Name(_) => unreachable!("it is named from the start on"),
             }
         }
         replies

@@ -67,6 +67,8 @@ struct Site {
     persisted: Vec<Range<usize>>,
     /// A persist stays under way.
     is_slow: bool,
+    /// The superblock is not told yet.
+    is_told_late: bool,
     now: Time,
     ids: u8,
 }
@@ -85,6 +87,7 @@ impl Site {
             replies: Vec::new(),
             persisted: Vec::new(),
             is_slow: false,
+            is_told_late: false,
             now: Time::ZERO,
             ids: 0,
         }
@@ -136,17 +139,26 @@ impl Site {
         self.tier.as_mut().unwrap()
     }
 
+    /// The superblock is told at once.
+    fn next_output(&mut self) -> Option<DurableOutput> {
+        let output = self.tier().poll_output();
+        let (None, Some(which)) = (&output, self.tier().to_name()) else { return output };
+        if self.is_told_late {
+            return output;
+        }
+        self.tier().begin_naming();
+        self.partner = which;
+        let now = self.now;
+        self.tier().named(now, Ok(()));
+        self.tier().poll_output()
+    }
+
     /// Persists at once; what is below waits.
     fn go_on(&mut self) {
-        while let Some(output) = self.tier().poll_output() {
+        while let Some(output) = self.next_output() {
             match output {
                 DurableOutput::Reply(reply) => self.replies.push(reply),
                 DurableOutput::Below(request) => self.below.push_back(request),
-                DurableOutput::Name(which) => {
-                    self.partner = which;
-                    let now = self.now;
-                    self.tier().named(now, Ok(()));
-                }
                 DurableOutput::Persist(ranges) => {
                     if self.is_slow {
                         continue;
@@ -592,4 +604,56 @@ fn who_waits_for_a_memory_that_has_failed_waits_until_it_is_gone() {
     site.end_below(Err(RequestError::NoSpace));
     let failed = Some(Err(RequestError::NoSpace));
     assert_eq!((site.answer(2), site.answer(3)), (failed, failed), "below takes nothing either");
+}
+
+/// Its flush is answered to whoever has asked, and to nobody else: not to the next one that comes.
+#[test]
+fn one_that_is_wanted_no_more_is_not_gone_before_its_flush_has_ended() {
+    let mut site = Site::new(DEVICE);
+    let mut tier = site.open().unwrap();
+    tier.begin_on_line(RequestId(1));
+    site.tier = Some(tier);
+    site.go_on();
+    assert!(site.below.is_empty(), "others were asked for something before");
+    let now = site.now;
+    site.tier().earlier_have_ended(now);
+    site.go_on();
+    assert!(matches!(site.below[0].operation, Operation::Flush));
+    site.ask(2, Operation::CancelNvramChange { change: RequestId(1) });
+    assert_eq!(
+        (site.answer(1), site.answer(2)),
+        (Some(Err(RequestError::Cancelled)), Some(Ok(())))
+    );
+    assert!(!site.tier().is_gone(), "the flush is under way");
+    site.write(3, 0, 8);
+    site.end_below(Ok(()));
+    assert!(site.tier().is_gone());
+    site.end_below(Ok(()));
+    assert_eq!(site.answer(3), Some(Ok(())), "it passes");
+    assert!(site.partner.is_none());
+}
+
+/// Until the superblock is being told, whoever ends or cancels it does so at once.
+#[test]
+fn one_that_cannot_be_named_yet_can_be_given_up() {
+    for is_cancelled in [true, false] {
+        let mut site = Site::with_eight_blocks(DEVICE);
+        site.is_told_late = true;
+        site.ask(2, Operation::RemoveNvram);
+        while !site.below.is_empty() {
+            site.end_below(Ok(()));
+        }
+        assert_eq!(site.tier().to_name(), Some(None), "it is empty");
+        if is_cancelled {
+            site.ask(3, Operation::CancelNvramChange { change: RequestId(2) });
+            assert_eq!(site.answer(2), Some(Err(RequestError::Cancelled)));
+            site.write(4, 0, 8);
+            assert_eq!(site.answer(4), Some(Ok(())), "it is used again");
+            continue;
+        }
+        site.ask(3, Operation::Shutdown);
+        assert_eq!(site.answer(2), Some(Err(RequestError::ShuttingDown)));
+        site.end_below(Ok(()));
+        assert_eq!(site.answer(3), Some(Ok(())));
+    }
 }

@@ -452,6 +452,7 @@ fn nvram_code(error: NvramChangeError) -> Code {
         NvramChangeError::NoMemory => Code::NoNvram,
         NvramChangeError::InUse => Code::NvramInUse,
         NvramChangeError::UnderWay => Code::NvramUnderWay,
+        NvramChangeError::Hangs | NvramChangeError::Settings => Code::BadNvram,
     }
 }
 
@@ -461,6 +462,10 @@ pub fn nvram_hint(error: NvramChangeError) -> &'static str {
         NvramChangeError::NoMemory => "`dcd nvram add` has one come",
         NvramChangeError::InUse => "`dcd nvram replace` puts another in its place",
         NvramChangeError::UnderWay => "wait until that has ended: `dcd status` shows it",
+        NvramChangeError::Hangs => {
+            "unplug the old one, or stop dcd and start it again: it serves without a memory until then"
+        }
+        NvramChangeError::Settings => "`dcd set` lists them, and changes most of them",
     }
 }
 

@@ -20,7 +20,7 @@ use dcd_protocol::store::{
     TakeOver,
 };
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, recvmsg};
-use tokio::io::AsyncWriteExt;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 use tokio::sync::RwLock;
 
@@ -184,8 +184,11 @@ impl Keeper {
             let mut line = serde_json::to_vec(&*news.borrow_and_update())?;
             line.push(b'\n');
             socket.write_all(&line).await?;
-            if news.changed().await.is_err() {
-                return Ok(());
+            // Whoever listens says nothing: what comes of it is its end.
+            let mut said = [0];
+            tokio::select! {
+                changed = news.changed() => if changed.is_err() { return Ok(()) },
+                _ = socket.read(&mut said) => return Ok(()),
             }
         }
     }

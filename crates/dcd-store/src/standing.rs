@@ -101,17 +101,16 @@ impl Standing {
     }
 
     fn refused(&self, asked: Asked, trouble: StoreTrouble) {
-        {
-            let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-            let (is_write, folder) = asked.folder();
-            let folder = (is_write, folder.to_owned());
-            // The largest counts: if that is taken, all are.
-            let asked = match state.noted.remove(&folder) {
-                Some(before) if before.asked.bytes > asked.bytes => before.asked,
-                _ => asked,
-            };
-            state.noted.insert(folder, Noted { asked, last: Instant::now() });
-        }
+        // Held until it is told: what others are told is what is noted, in that order.
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let (is_write, folder) = asked.folder();
+        let folder = (is_write, folder.to_owned());
+        // The largest counts: if that is taken, all are.
+        let asked = match state.noted.remove(&folder) {
+            Some(before) if before.asked.bytes > asked.bytes => before.asked,
+            _ => asked,
+        };
+        state.noted.insert(folder, Noted { asked, last: Instant::now() });
         self.news.send_if_modified(|news| match news {
             // Of which object is no news.
             StoreNews::Trouble(before) if before.kind == trouble.kind => false,
@@ -123,20 +122,18 @@ impl Standing {
     }
 
     fn taken(&self, asked: &Asked, now: Instant) {
-        let is_well = {
-            let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-            let is_long_ago = |then: Instant| now.saturating_duration_since(then) >= QUIET;
-            state.noted.retain(|(is_write, folder), noted| {
-                let is_of_it = (*is_write, folder.as_str()) == asked.folder();
-                let is_over = is_long_ago(noted.last) && *is_write == asked.is_write;
-                !(is_over || is_of_it && asked.proves(&noted.asked))
-            });
-            // A process that has begun has seen nothing that counts yet.
-            let is_known = *self.news.borrow() != StoreNews::Unknown
-                || asked.folder() == (true, "data")
-                || is_long_ago(state.began);
-            is_known && state.noted.is_empty()
-        };
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_long_ago = |then: Instant| now.saturating_duration_since(then) >= QUIET;
+        state.noted.retain(|(is_write, folder), noted| {
+            let is_of_it = (*is_write, folder.as_str()) == asked.folder();
+            let is_over = is_long_ago(noted.last) && *is_write == asked.is_write;
+            !(is_over || is_of_it && asked.proves(&noted.asked))
+        });
+        // A process that has begun has seen nothing that counts yet.
+        let is_known = *self.news.borrow() != StoreNews::Unknown
+            || asked.folder() == (true, "data")
+            || is_long_ago(state.began);
+        let is_well = is_known && state.noted.is_empty();
         if is_well && *self.news.borrow() != StoreNews::Well {
             self.news.send_replace(StoreNews::Well);
         }

@@ -275,7 +275,7 @@ fn a_damaged_memory_stays() {
     let daemon = site.serve(&format!("{LAZY} --nvram n {FIXED}"));
     let outcome = site.dcd("nvram remove --control ctl");
     assert!(outcome.code != Some(0), "{}", outcome.stderr);
-    assert!(outcome.stderr.contains("stays in front of the log"), "{}", outcome.stderr);
+    assert!(outcome.stderr.contains("is not taken out"), "{}", outcome.stderr);
     assert_eq!(site.status()["nvram"]["state"], "in-use");
     // Written anew, nothing is damaged.
     Client::connect(&site.socket()).write(0, &[8; 4096]).unwrap();

@@ -117,8 +117,8 @@ fn resize_cancelled() -> Value {
 }
 
 fn nvram_cancelled() -> Value {
-    let error = "the change of the memory in front of the log was cancelled: it is as it was";
-    let hint = "serving goes on; begin again with `dcd nvram`";
+    let error = "the change of the memory in front of the log was cancelled";
+    let hint = "serving goes on; `dcd nvram status` shows what is there";
     let mut value = failure(Code::Cancelled, error, hint);
     value["cancelled"] = true.into();
     value
@@ -133,7 +133,7 @@ pub(super) fn lost(shared: &Shared, job: Long, lines: u64, listed: &mut Vec<LbaR
     let (what, hint) = match job {
         Long::Drain(_) => ("drained, but not all", NOT_DRAINED_HINT),
         Long::Resize(_) => ("the log has the size that it had", NOT_DRAINED_HINT),
-        Long::Nvram(_) => ("the memory stays in front of the log", NOT_DRAINED_HINT),
+        Long::Nvram(_) => ("the memory is not taken out", NOT_DRAINED_HINT),
         Long::Detaching(_) | Long::Detach | Long::Shutdown => ("not detached", NOT_DETACHED_HINT),
     };
     let mut value = failure(Code::Lost, &format!("{what}: {}", report.words()), hint);
@@ -154,7 +154,7 @@ pub(super) fn stuck(shared: &Shared, job: Long, lines: u64, zero_lines: u64) -> 
     let (what, again) = match job {
         Long::Drain(_) => ("not drained", "drain"),
         Long::Resize(_) => ("the log has the size that it had", "cache-disk resize"),
-        Long::Nvram(_) => ("the memory stays in front of the log", "nvram remove"),
+        Long::Nvram(_) => ("the memory is not taken out", "nvram remove"),
         Long::Detaching(_) | Long::Detach | Long::Shutdown => ("not detached", "detach"),
     };
     let goes_on = match serves {

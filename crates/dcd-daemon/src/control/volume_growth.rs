@@ -38,7 +38,7 @@ fn hint(error: &GrowthError) -> &'static str {
         GrowthError::LogIsResized { .. } => {
             "give the log these bytes again (dcd cache-disk resize BYTES), grow the volume, then the log"
         }
-        GrowthError::HasMemory => "serve it without --nvram meanwhile",
+        GrowthError::HasMemory => "`dcd nvram remove` first, and add it again behind the growth",
         GrowthError::Config(_) => "give another --size",
         GrowthError::Superblock(_) => {
             "tables of a larger volume have to begin within the first 8 TiB of the cache-disk"

@@ -166,6 +166,11 @@ impl Disk {
         }
     }
 
+    /// The memory that its I/O is from and to.
+    pub(crate) fn segment_memory(&self) -> Option<Arc<Mapping>> {
+        self.segment_memory.clone()
+    }
+
     /// Tells where the segment memory is.
     pub fn set_segment_memory(&mut self, mapping: Arc<Mapping>) {
         if let Some(session) = &mut self.session {

@@ -61,6 +61,7 @@ use crate::frontend::nbd::server::{ClientKey, NbdKey, NbdServer};
 use crate::frontend::nbd::{Event, Export};
 use crate::frontend::ublk::queue::{Fetched, Hint};
 use crate::frontend::ublk::server::{UblkKey, UblkServer};
+use crate::memory::segment_memory::Mapping;
 use crate::memory::watch::{MemoryWatch, Seen};
 use crate::pair::label_keeper::{After, LabelKeeper, superblock_in};
 use crate::pair::legs::{CacheSide, NewLeg, NewLegError};
@@ -76,6 +77,8 @@ use crate::window_hook::WindowHook;
 const CLOSE_PATIENCE: std::time::Duration = std::time::Duration::from_secs(2);
 /// How long a memory that comes waits for what is under way of the one before.
 const NVRAM_PATIENCE: dcd_engine::Duration = dcd_engine::Duration::from_secs(10);
+/// How often it is looked whether a memory that has gone is let go of.
+const UNMAP_LOOK_INTERVAL: std::time::Duration = std::time::Duration::from_millis(10);
 /// How often a core is told the time.
 const CALENDAR_INTERVAL: dcd_engine::Duration = dcd_engine::Duration::from_secs(60);
 
@@ -225,6 +228,21 @@ pub struct EventLoop<C> {
     growth_noted: u64,
     /// A memory that comes as soon as nothing is under way of the one before.
     waiting_nvram: Option<WaitingNvram>,
+}
+
+/// Lets go of a memory, which takes long for a large one, on a thread of its own. Tells whether.
+fn unmap_elsewhere(mapping: Arc<Mapping>) -> bool {
+    let thread = std::thread::Builder::new().name("dcd-unmap".into());
+    let mut left = Some(mapping);
+    thread
+        .spawn(move || {
+            // Whoever has it last unmaps it.
+            while let Some(Err(mapping)) = left.take().map(Arc::try_unwrap) {
+                left = Some(mapping);
+                std::thread::sleep(UNMAP_LOOK_INTERVAL);
+            }
+        })
+        .is_ok()
 }
 
 struct WaitingNvram {
@@ -876,7 +894,7 @@ impl<C: Core> EventLoop<C> {
             Err(NvramRefusal::NotYet) => Ok(false),
             Err(NvramRefusal::Request(error)) => Err(error),
             // They were looked at before; somebody has changed them meanwhile.
-            Err(NvramRefusal::Settings(_)) => Err(NvramChangeError::UnderWay.into()),
+            Err(NvramRefusal::Settings(_)) => Err(NvramChangeError::Settings.into()),
             Ok(()) => Ok(self.disks.nvram.is_none()),
         };
         match may_add {
@@ -885,7 +903,7 @@ impl<C: Core> EventLoop<C> {
                 self.waiting_nvram = Some(waiting);
                 return;
             }
-            Ok(false) => return self.answer_nvram(waiting, NvramChangeError::UnderWay.into()),
+            Ok(false) => return self.answer_nvram(waiting, NvramChangeError::Hangs.into()),
             Err(error) => return self.answer_nvram(waiting, error),
         }
         let NewNvram { spec, file, mapping, tier } = *waiting.new;
@@ -929,7 +947,11 @@ impl<C: Core> EventLoop<C> {
     fn let_go_of_nvram(&mut self) {
         if self.core.nvram_status().is_none() {
             let ring = &self.ring;
-            self.disks.nvram.take_if(|disk| !disk.is_used(ring));
+            let disk = self.disks.nvram.take_if(|disk| !disk.is_used(ring));
+            if disk.and_then(|disk| disk.segment_memory()).is_some_and(unmap_elsewhere) {
+                // The tier lets go of it with the next input.
+                self.give(Input::Timeout);
+            }
         }
         if let Some(waiting) = self.waiting_nvram.take() {
             self.start_nvram(waiting);

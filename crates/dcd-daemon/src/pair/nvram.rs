@@ -204,7 +204,9 @@ pub(crate) fn open_new(
         return Err(NvramError::NotYet { what: "a network disk" });
     }
     let options = NvramOptions { disk: spec, survives_power, config };
-    let (tier, mapping) = open(&options, &file, start, now)?;
+    let (mut tier, mapping) = open(&options, &file, start, now)?;
+    // Here, since who serves has no time for it. Nothing counts in one that is taken like this.
+    tier.prepare();
     Ok(NewNvram { spec: options.disk, file, mapping, tier })
 }
 

@@ -253,6 +253,7 @@ pub struct Engine {
     memory_use: MemoryUse,
     /// The superblock is being told of another memory in front of the log, or of none.
     naming: Option<name_nvram::Naming>,
+    nvram_name_is_unsure: bool,
     /// A close leaves the memory in front of the log named.
     nvram_holds_data: bool,
 }
@@ -441,6 +442,7 @@ impl Engine {
             recovery_report: RecoveryReport::default(),
             memory_use: MemoryUse::NotBegun,
             naming: None,
+            nvram_name_is_unsure: false,
             nvram_holds_data: false,
             config,
             superblock,

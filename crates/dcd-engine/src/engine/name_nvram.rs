@@ -26,13 +26,21 @@ pub(super) struct Naming {
 }
 
 impl Engine {
-    /// Whether the superblock may be told of another memory now: not while it tells of a size.
-    pub fn may_name_nvram(&self) -> bool {
+    /// Whether the superblock may be told of another memory now, or of none: not while it tells of a
+    /// size, nor of a new one while the volume grows, nor while a mode is switched.
+    pub fn may_name_nvram(&self, nvram: Option<NvramIdentity>) -> bool {
         self.is_running()
             && self.close.is_none()
             && self.naming.is_none()
-            && !self.is_resizing()
-            && !self.is_volume_growing()
+            && !self.is_telling_size()
+            && !(nvram.is_some() && self.is_volume_growing())
+            && !self.is_past_by_mode()
+    }
+
+    /// Whether nobody knows what the superblock names: it could not be written, and there is no log
+    /// to fail with it.
+    pub(crate) fn is_nvram_name_unsure(&self) -> bool {
+        self.nvram_name_is_unsure
     }
 
     pub(crate) fn is_being_closed(&self) -> bool {
@@ -46,7 +54,7 @@ impl Engine {
     /// # Panics
     /// If it may not.
     pub fn name_nvram(&mut self, nvram: Option<NvramIdentity>) {
-        assert!(self.may_name_nvram(), "nothing else is told of");
+        assert!(self.may_name_nvram(nvram), "nothing else is told of");
         let session_epoch = self.superblock.session_epoch_min();
         // All of this session count, and 0 would be none.
         let checkpoint_generation = self.superblock.checkpoint_generation_min().max(1);
@@ -106,6 +114,7 @@ impl Engine {
 
     /// What is said from here on, if anything still can be, is what was true before.
     fn naming_failed(&mut self) {
+        self.nvram_name_is_unsure = true;
         self.superblock.nvram = self.config.nvram;
         self.naming.as_mut().expect("under way").ended = Some(Err(RequestError::Io));
     }

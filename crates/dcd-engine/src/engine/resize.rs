@@ -194,6 +194,11 @@ impl Engine {
         !matches!(self.resize.stage, Stage::Resting)
     }
 
+    /// The superblock is about to tell of one.
+    pub(super) fn is_telling_size(&self) -> bool {
+        matches!(self.resize.stage, Stage::Listing(_))
+    }
+
     pub(super) fn is_leg_being_filled(&self) -> bool {
         let is_being_filled =
             |standing| matches!(standing, Some(LegStanding::Joining | LegStanding::Filling));
@@ -294,10 +299,11 @@ impl Engine {
             }
             Stage::Settling(wanted, generation) => {
                 let (wanted, generation) = (*wanted, *generation);
-                let is_settled = self.checkpoint.generation > generation;
+                // The superblock tells of one thing at a time.
+                let is_settled = self.checkpoint.generation > generation && !self.is_naming_nvram();
                 if is_settled {
                     self.resize.stage = Stage::Listing(wanted);
-                } else if self.checkpoint.is_idle() {
+                } else if self.checkpoint.is_idle() && self.checkpoint.generation <= generation {
                     self.checkpoint.force();
                 }
                 is_settled

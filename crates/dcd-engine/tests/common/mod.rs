@@ -481,7 +481,7 @@ impl Driver {
     /// The superblock is to name this memory in front of the log, or none.
     pub fn name_nvram(&mut self, nvram: Option<NvramIdentity>) {
         let engine = self.engine.as_mut().expect("an engine runs");
-        assert!(engine.may_name_nvram());
+        assert!(engine.may_name_nvram(nvram));
         engine.name_nvram(nvram);
         self.input(Input::Timeout);
     }

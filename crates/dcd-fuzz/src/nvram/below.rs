@@ -39,6 +39,8 @@ struct UnderWay {
     request: Request,
     /// What a read saw when it began.
     seen: Vec<Version>,
+    /// What was there when a flush began: no more is durable by it.
+    covers: BTreeMap<u64, Version>,
 }
 
 /// The disk.
@@ -121,7 +123,11 @@ impl Below {
             }
             _ => Vec::new(),
         };
-        self.under_way.push(UnderWay { request, seen });
+        let covers = match request.operation {
+            Operation::Flush => self.cache.clone(),
+            _ => BTreeMap::new(),
+        };
+        self.under_way.push(UnderWay { request, seen, covers });
         Ok(())
     }
 
@@ -152,7 +158,7 @@ impl Below {
         may_fail: bool,
     ) -> Result<(Reply, Option<Operation>), String> {
         let index = random.below(self.under_way.len() as u64) as usize;
-        let UnderWay { request, seen } = match self.may_overlap {
+        let UnderWay { request, seen, covers } = match self.may_overlap {
             true => self.under_way.remove(self.first_of(index)),
             false => self.under_way.swap_remove(index),
         };
@@ -176,7 +182,16 @@ impl Below {
                 Some(buffer)
             }
             Operation::Write { data, .. } => Some(data),
-            Operation::Flush | Operation::Drain => {
+            Operation::Flush => {
+                for (block, version) in covers {
+                    if self.cache.get(&block) == Some(&version) {
+                        self.cache.remove(&block);
+                        self.durable[block as usize] = version;
+                    }
+                }
+                None
+            }
+            Operation::Drain => {
                 self.flush();
                 None
             }

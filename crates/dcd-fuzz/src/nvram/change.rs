@@ -199,7 +199,16 @@ impl Run {
 
     // ---- the superblock -----------------------------------------------------------------------
 
-    pub(super) fn is_to_be_named(&mut self, which: Option<NvramIdentity>) -> Result<(), String> {
+    /// The superblock is told at once, or later.
+    pub(super) fn perhaps_begin_naming(&mut self) -> Result<(), String> {
+        let Some(which) = self.tier().to_name() else { return Ok(()) };
+        let is_at_rest = self.below.under_way() == 0 && self.persisting.is_none();
+        let is_now = self.changing.random.as_mut().is_none_or(|random| random.one_in(3));
+        if !is_now && !is_at_rest {
+            return Ok(());
+        }
+        self.trace(|| format!("  to name {which:?}"));
+        self.tier().begin_naming();
         self.below.may_overlap();
         if self.changing.to_name.is_some() {
             return Err("the superblock is to be written twice".into());

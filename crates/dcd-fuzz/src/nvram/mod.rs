@@ -272,7 +272,6 @@ impl Run {
                     format!("  reply {:?} {:?}", reply.id, reply.result)
                 }
                 DurableOutput::Persist(ranges) => format!("  persist {ranges:?}"),
-                DurableOutput::Name(which) => format!("  name {which:?}"),
             });
             match output {
                 DurableOutput::Below(request) => self.below.start(request)?,
@@ -284,10 +283,12 @@ impl Run {
                     let sectors = self.sectors_of(&ranges)?;
                     self.persisting = Some(Persist { sectors });
                 }
-                DurableOutput::Name(which) => self.is_to_be_named(which)?,
             }
         }
-        Ok(())
+        if self.survivor.get().has_blown() {
+            return Ok(());
+        }
+        self.perhaps_begin_naming()
     }
 
     fn sectors_of(&mut self, ranges: &[Range<usize>]) -> Result<Vec<(usize, Vec<u8>)>, String> {
@@ -828,7 +829,6 @@ impl Run {
                         drop(survivor);
                         self.tier().persist_done(now, true);
                     }
-                    Some(DurableOutput::Name(which)) => self.is_to_be_named(which)?,
                     None => return Err("a read is not answered".into()),
                 }
             };

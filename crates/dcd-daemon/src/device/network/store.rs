@@ -27,7 +27,7 @@ use rustix::net::{
 };
 
 use super::channel::Channel;
-use super::lease::{Lease, now};
+use super::lease::{Lease, RENEWALS, now};
 use super::link::receive_all;
 use super::name_lock::fnv;
 use crate::device::identity::DiskIdentity;
@@ -355,8 +355,8 @@ pub(crate) fn claim_store(name: &StoreName, begins: &Start<'_>) -> Result<(), St
     let (facts, _) = ask_at(name, Ask::Facts, Some(&claim), PATIENCE)?;
     let length = Duration::from_secs(facts.lease_seconds.unwrap_or(LEASE_SECONDS));
     let (words, renewed) = (name.to_string(), name.clone());
-    // A renewal that comes later than the lease ends is none.
-    let patience = length.min(PATIENCE);
+    // One that is lost leaves time for another before the lease ends.
+    let patience = (length / RENEWALS).min(PATIENCE);
     let renew = move || ask_at(&renewed, Ask::Renew, None, patience).map(|_| ());
     let lease = Lease::begin(length, asked, words, renew);
     let lease = lease.map_err(|error| failed(name, "keep a lease with", &error))?;

@@ -67,6 +67,7 @@ impl DurableNvram {
                 self.reply(drain, Err(RequestError::Cancelled), None);
                 self.reply(id, Ok(()), None);
             }
+            None if self.cancels_held(drain) => self.reply(id, Ok(()), None),
             None => {
                 let operation = Operation::CancelDrain { drain };
                 self.ask_below(Request { id, operation, fua: false });

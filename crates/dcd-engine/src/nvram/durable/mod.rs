@@ -126,9 +126,6 @@ pub enum DurableOutput {
     /// and with them all that was written before. They do not change before
     /// [`DurableNvram::persist_done`].
     Persist(Vec<Range<usize>>),
-    /// Have the superblock name this medium, or none, from now on.
-    /// [`DurableNvram::named`] tells how that went.
-    Name(Option<NvramIdentity>),
 }
 
 /// What is known of the tier.
@@ -281,6 +278,8 @@ pub struct DurableNvram {
     held: Vec<(u64, Request)>,
     /// What was asked of what is below before it came has ended.
     earlier_are_over: bool,
+    /// The flush of one that comes, until it is answered, whatever has become of that.
+    flush_to_join: Option<RequestId>,
 
     pending: BTreeMap<RequestId, Pending>,
     /// Writes that are admitted, oldest first.
@@ -474,6 +473,7 @@ impl DurableNvram {
             presence: Presence::InUse,
             held: Vec::new(),
             earlier_are_over: true,
+            flush_to_join: None,
             pending: BTreeMap::new(),
             gathering: VecDeque::new(),
             batch: Vec::new(),

@@ -19,7 +19,8 @@
 //! that finds it named would show that over what is newer below; so changes wait until step 2 is
 //! done, or until whoever drives it has waited for long enough ([`DurableNvram::fail_held`]).
 
-use super::{DurableNvram, DurableOutput, Persisting};
+use super::{DurableNvram, Persisting};
+use crate::format::nvram::NvramIdentity;
 use crate::io::{NvramChangeError, Operation, Request, RequestError, RequestId};
 use crate::units::Time;
 
@@ -56,13 +57,16 @@ pub(super) enum Joining {
     /// Steps 1 and 2, as far as others are waited for.
     Waiting,
     /// Step 2: the flush.
-    Flushing(RequestId),
+    Flushing,
+    /// The superblock may be told.
+    Flushed,
     /// Step 3.
     Naming,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Leaving {
+    /// Step 1, and until the superblock is being told.
     Emptying,
     Naming,
     Wiping,
@@ -103,10 +107,36 @@ impl DurableNvram {
         !self.earlier_are_over
     }
 
-    /// [`DurableOutput::Name`] was carried out, or cannot be.
+    /// What the superblock is to name from now on, this medium or none, as soon as it can be told.
+    /// Until [`DurableNvram::begin_naming`] everybody may think better of it.
+    pub fn to_name(&self) -> Option<Option<NvramIdentity>> {
+        match self.presence {
+            Presence::Joining { step: Joining::Flushed, .. } => Some(Some(self.identity)),
+            Presence::Leaving { step: Leaving::Emptying, .. } => self.is_emptied().then_some(None),
+            _ => None,
+        }
+    }
+
+    /// The superblock is being told. [`DurableNvram::named`] says how that went.
     ///
     /// # Panics
-    /// If it was not asked for.
+    /// If there is nothing to be told.
+    pub fn begin_naming(&mut self) {
+        self.presence = match self.presence {
+            Presence::Joining { id, step: Joining::Flushed } => {
+                Presence::Joining { id, step: Joining::Naming }
+            }
+            Presence::Leaving { id, step: Leaving::Emptying } => {
+                Presence::Leaving { id, step: Leaving::Naming }
+            }
+            _ => panic!("nothing is to be named"),
+        };
+    }
+
+    /// The superblock was told, or cannot be.
+    ///
+    /// # Panics
+    /// If it was not being told.
     pub fn named(&mut self, now: Time, result: Result<(), RequestError>) {
         self.now = now;
         match (self.presence, result) {
@@ -149,6 +179,7 @@ impl DurableNvram {
             && self.persisting == Persisting::Nothing
             && self.asked.is_empty()
             && self.parts.is_empty()
+            && self.flush_to_join.is_none()
             && self.replies_held.is_empty()
             && self.held.is_empty()
             && self.outputs.is_empty()
@@ -259,9 +290,12 @@ impl DurableNvram {
 
     pub(super) fn advance_presence(&mut self) -> bool {
         match self.presence {
-            Presence::Joining { id, step: Joining::Waiting } if self.earlier_are_over => {
+            Presence::Joining { id, step: Joining::Waiting }
+                if self.earlier_are_over && self.flush_to_join.is_none() =>
+            {
                 let flush = self.own_id();
-                self.presence = Presence::Joining { id, step: Joining::Flushing(flush) };
+                self.flush_to_join = Some(flush);
+                self.presence = Presence::Joining { id, step: Joining::Flushing };
                 self.ask_below(Request { id: flush, operation: Operation::Flush, fua: false });
                 true
             }
@@ -270,29 +304,19 @@ impl DurableNvram {
         }
     }
 
-    /// Whether it was the flush of a memory that comes.
-    pub(super) fn flushed_to_join(
-        &mut self,
-        reply: RequestId,
-        result: Result<(), RequestError>,
-    ) -> bool {
-        let Presence::Joining { id, step: Joining::Flushing(flush) } = self.presence else {
-            return false;
-        };
-        if flush != reply {
-            return false;
+    /// A request of the tier's own has ended that is no part of a cleaning.
+    pub(super) fn flushed_to_join(&mut self, flush: RequestId, result: Result<(), RequestError>) {
+        if self.flush_to_join.take_if(|it| *it == flush).is_none() {
+            return;
         }
+        let Presence::Joining { id, step: Joining::Flushing } = self.presence else { return };
         match result {
-            Ok(()) => {
-                self.presence = Presence::Joining { id, step: Joining::Naming };
-                self.outputs.push_back(DurableOutput::Name(Some(self.identity)));
-            }
+            Ok(()) => self.presence = Presence::Joining { id, step: Joining::Flushed },
             Err(error) => {
                 self.presence = Presence::Out;
                 self.reply(id, Err(error), None);
             }
         }
-        true
     }
 
     fn advance_emptying(&mut self) -> bool {
@@ -300,7 +324,17 @@ impl DurableNvram {
             self.end_held(trouble.error);
             return true;
         }
-        let is_quiet = self.pending.is_empty()
+        if !self.is_clean() || self.slots.rotten().is_empty() {
+            return false;
+        }
+        let lines = self.damaged_lines();
+        self.stay(Err(RequestError::Lost { lines }));
+        true
+    }
+
+    /// All that can go below has gone, and nobody is on his way through the memory.
+    fn is_clean(&self) -> bool {
+        self.pending.is_empty()
             && self.gathering.is_empty()
             && self.batch.is_empty()
             && self.reads_waiting.is_empty()
@@ -309,23 +343,12 @@ impl DurableNvram {
             && self.cleanings_waiting.is_empty()
             && self.cleanings.is_empty()
             && self.persisting == Persisting::Nothing
-            && self.nvram.dirty_blocks() == 0;
-        if !is_quiet {
-            return false;
-        }
-        if !self.slots.rotten().is_empty() {
-            let lines = self.damaged_lines();
-            self.stay(Err(RequestError::Lost { lines }));
-            return true;
-        }
+            && self.nvram.dirty_blocks() == 0
+    }
+
+    fn is_emptied(&self) -> bool {
         let is_empty = self.slots.blocks() == 0 && !self.slots.has_cleared();
-        if !self.has_failed && !is_empty {
-            return false;
-        }
-        let Presence::Leaving { id, .. } = self.presence else { return false };
-        self.presence = Presence::Leaving { id, step: Leaving::Naming };
-        self.outputs.push_back(DurableOutput::Name(None));
-        true
+        self.is_clean() && self.slots.rotten().is_empty() && (self.has_failed || is_empty)
     }
 
     /// What is below does not take what is cleaned: nobody waits for that any longer.
@@ -398,6 +421,17 @@ impl DurableNvram {
             return;
         }
         self.refuse(request.id, request.operation, error);
+    }
+
+    /// Whether it was a drain that waits; it is ended.
+    pub(super) fn cancels_held(&mut self, drain: RequestId) -> bool {
+        let is_it = |(_, request): &(u64, Request)| {
+            request.id == drain && matches!(request.operation, Operation::Drain)
+        };
+        let Some(at) = self.held.iter().position(is_it) else { return false };
+        self.held.remove(at);
+        self.reply(drain, Err(RequestError::Cancelled), None);
+        true
     }
 
     fn end_held(&mut self, error: RequestError) {

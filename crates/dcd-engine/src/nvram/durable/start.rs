@@ -163,6 +163,7 @@ pub(super) struct Opening {
     head: NvramHead,
     /// Nothing in it counts.
     is_empty: bool,
+    is_prepared: bool,
     steps: Vec<Step>,
 }
 
@@ -240,7 +241,7 @@ impl DurableNvram {
             }
         };
         tier.now = now;
-        tier.opening = Some(Opening { head, is_empty, steps });
+        tier.opening = Some(Opening { head, is_empty, is_prepared: false, steps });
         Ok(tier)
     }
 
@@ -250,14 +251,8 @@ impl DurableNvram {
     /// # Panics
     /// If it has begun.
     pub fn begin(&mut self) {
+        self.prepare();
         let opening = self.opening.as_mut().expect("it begins once");
-        if opening.is_empty {
-            self.slots.wipe_heads();
-            self.slots.make_empty();
-        }
-        if self.slots.medium.persist() != MediumPersist::Now {
-            self.slots.store_headers_again();
-        }
         if !opening.is_empty {
             opening.steps.push(Step::Slots);
             self.slots.set_stored_aside();
@@ -265,6 +260,22 @@ impl DurableNvram {
         self.slots.store_commit_word(self.committed);
         self.persist(Persisting::Opening);
         self.advance();
+    }
+
+    /// What takes long of [`DurableNvram::begin`], for whoever has somewhere else to do it: it goes
+    /// through all headers. A memory in which nothing counts is wiped with it, perhaps not durably.
+    pub fn prepare(&mut self) {
+        let opening = self.opening.as_mut().expect("it begins once");
+        if std::mem::replace(&mut opening.is_prepared, true) {
+            return;
+        }
+        if opening.is_empty {
+            self.slots.wipe_heads();
+            self.slots.make_empty();
+        }
+        if self.slots.medium.persist() != MediumPersist::Now {
+            self.slots.store_headers_again();
+        }
     }
 
     /// A step of the start is durable.
