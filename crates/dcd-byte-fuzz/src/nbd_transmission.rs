@@ -343,6 +343,7 @@ impl Session {
                 | RequestError::Sequence(_)
                 | RequestError::Leg(_)
                 | RequestError::Resize(_)
+                | RequestError::NvramChange(_)
                 | RequestError::Volume(_) => ErrorCode::Io,
                 RequestError::NoSpace => ErrorCode::NoSpace,
                 RequestError::ShuttingDown => ErrorCode::ShuttingDown,

@@ -240,6 +240,7 @@ pub(crate) fn control_request(bytes: &[u8]) {
             Some(Asked::Detach(asked)) => assert!(!format!("{asked:?}").is_empty()),
             Some(Asked::Volume(command)) => assert!(!format!("{command:?}").is_empty()),
             Some(Asked::Legs(command)) => assert!(!format!("{command:?}").is_empty()),
+            Some(Asked::Nvram(command)) => assert!(!format!("{command:?}").is_empty()),
             Some(Asked::Store(command)) => assert!(!format!("{command:?}").is_empty()),
             Some(Asked::Resize(asked)) => assert!(!format!("{asked:?}").is_empty()),
             Some(Asked::Sequence(command)) => assert!(!format!("{command:?}").is_empty()),
