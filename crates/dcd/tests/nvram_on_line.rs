@@ -306,6 +306,9 @@ fn a_memory_that_fails_goes_by_itself() {
         until("it is gone", || site.status()["nvram"].is_null().then_some(()));
         assert!(daemon.log().contains("the memory n has failed"), "{}", daemon.log());
         assert!(daemon.log().contains("not in front of the log any more"), "{}", daemon.log());
+        let told = site.dcd("nvram status --control ctl").ok();
+        assert!(told.contains("n has failed, and has gone"), "{told}");
+        assert_eq!(site.status()["failed_nvram"], "n");
         let expected: Vec<u8> = (2..18).flat_map(|it| [it; 4096]).collect();
         assert_eq!(client.read(0, 65536).unwrap(), expected);
         client.flush().unwrap();
@@ -318,4 +321,24 @@ fn a_memory_that_fails_goes_by_itself() {
         // A new device in its place.
         file(&site, "n", 1 << 20);
     }
+}
+
+/// What it serves itself it would wait for, and so for itself; nor can that be a leg.
+#[test]
+fn what_is_served_is_no_memory() {
+    skip_without!("nvram_on_line", "fuse", "loop", "root");
+    let site = site();
+    std::fs::create_dir(site.path("mnt")).unwrap();
+    let daemon = site.serve(&format!("{LAZY} --fuse mnt --loop"));
+    let served: Vec<String> = serde_json::from_value(site.status()["frontends"].clone()).unwrap();
+    let places = served.iter().filter(|place| place.starts_with('/'));
+    let places: Vec<&String> = places.collect();
+    assert!(places.len() >= 2, "{served:?}");
+    for place in places {
+        let outcome = site.dcd(&format!("nvram add {place} --control ctl"));
+        assert!(outcome.code != Some(0), "{place}");
+        assert!(outcome.stderr.contains("which this dcd serves"), "{}", outcome.stderr);
+    }
+    daemon.assert_no_panic();
+    daemon.stop();
 }

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 use std::io::{self, BufReader};
-use std::os::unix::fs::FileTypeExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -27,6 +27,7 @@ use serde_json::{Value, json};
 use crate::control::recording::RecordedBatch;
 use crate::device::device_file::DeviceFile;
 use crate::device::device_spec::DeviceSpec;
+use crate::device::identity::{DiskIdentity, same_disks};
 use crate::pair::book::PairBook;
 use crate::pair::leg_share::LegOf;
 use crate::process::descriptors::send_descriptors;
@@ -341,7 +342,7 @@ impl ControlClient {
         asked: ResizeAsked,
         progress: &mut dyn FnMut(Progress),
     ) -> Result<ResizeDone, ControlError> {
-        self.write(&Request::from(asked).line())?;
+        self.write_asked(&Request::from(asked).line())?;
         let answer = self.answer(progress, ANSWER_BYTES_MAX)?;
         ResizeDone::deserialize(&answer).map_err(|_| self.no_answer(answer.to_string().as_bytes()))
     }
@@ -401,6 +402,7 @@ impl ControlClient {
 
     fn give_leg(&mut self, command: LegCommand, disk: DeviceFile) -> Result<Uuid, ControlError> {
         check_no_cache(&disk, None)?;
+        self.check_not_served(disk.path())?;
         self.ask_legs(command)?;
         self.hand_over(disk)?;
         let answer = self.answer(&mut |_| {}, ANSWER_BYTES_MAX)?;
@@ -423,6 +425,7 @@ impl ControlClient {
         accept_damage: bool,
     ) -> Result<(), ControlError> {
         check_no_cache(&disk, self.status()?.uuid.parse().ok())?;
+        self.check_not_served(disk.path())?;
         let disk_name = spec.to_string();
         self.volume(&VolumeCommand::Replace { member, disk: disk_name, accept_damage })?;
         self.hand_over(disk)?;
@@ -435,6 +438,7 @@ impl ControlClient {
     /// What the daemon says against it, or that it does not answer.
     pub fn add_spare(&mut self, spec: &DeviceSpec, disk: DeviceFile) -> Result<(), ControlError> {
         check_no_cache(&disk, self.status()?.uuid.parse().ok())?;
+        self.check_not_served(disk.path())?;
         self.volume(&VolumeCommand::AddSpare { disk: spec.to_string() })?;
         self.hand_over(disk)?;
         self.answer(&mut |_| {}, ANSWER_BYTES_MAX).map(|_| ())
@@ -455,9 +459,10 @@ impl ControlClient {
         progress: &mut dyn FnMut(Progress),
     ) -> Result<(), ControlError> {
         check_no_cache(&memory, None)?;
+        self.check_not_served(memory.path())?;
         let memory_name = spec.to_string();
         let add = NvramCommand::Add { memory: memory_name, survives_power, replaces };
-        self.write(&Request::from(add).line())?;
+        self.write_asked(&Request::from(add).line())?;
         self.answer(&mut |_| {}, ANSWER_BYTES_MAX)?;
         self.hand_over(memory)?;
         self.answer(progress, ANSWER_BYTES_MAX).map(|_| ())
@@ -468,8 +473,33 @@ impl ControlClient {
     /// # Errors
     /// What the daemon says against it, or that it does not answer.
     pub fn remove_nvram(&mut self, progress: &mut dyn FnMut(Progress)) -> Result<(), ControlError> {
-        self.write(&Request::from(NvramCommand::Remove).line())?;
+        self.write_asked(&Request::from(NvramCommand::Remove).line())?;
         self.answer(progress, ANSWER_BYTES_MAX).map(|_| ())
+    }
+
+    /// What the daemon serves is no part of it: it would wait for itself.
+    fn check_not_served(&mut self, path: &Path) -> Result<(), ControlError> {
+        let served = self.status()?.frontends;
+        let identity = DiskIdentity::of(path).ok();
+        let lies_on = |place: &Path| {
+            let number =
+                std::fs::metadata(place).ok().filter(|it| it.file_type().is_block_device());
+            let is_below =
+                |it: &DiskIdentity| number.is_some_and(|number| it.lies_on(number.rdev()));
+            same_disks(&[path, place]).is_some() || identity.as_ref().is_some_and(is_below)
+        };
+        match served.iter().map(Path::new).find(|place| place.is_absolute() && lies_on(place)) {
+            None => Ok(()),
+            Some(place) => Err(ControlError::Refused {
+                code: None,
+                error: format!(
+                    "{} lies on {}, which this dcd serves",
+                    path.display(),
+                    place.display()
+                ),
+                hint: Some("give a disk or file that lies on something else".into()),
+            }),
+        }
     }
 
     fn hand_over(&mut self, disk: DeviceFile) -> Result<(), ControlError> {
@@ -483,12 +513,22 @@ impl ControlClient {
     /// # Errors
     /// What the daemon says against it, or that it does not answer.
     pub fn ask_legs(&mut self, command: LegCommand) -> Result<Value, ControlError> {
-        self.write(&Request::from(command).line())?;
+        self.write_asked(&Request::from(command).line())?;
         self.answer(&mut |_| {}, ANSWER_BYTES_MAX)
     }
 
     fn ask(&mut self, command: Command) -> Result<(), ControlError> {
-        match self.send(command) {
+        let sent = self.send(command);
+        self.or_read_on(sent)
+    }
+
+    fn write_asked(&mut self, line: &str) -> Result<(), ControlError> {
+        let written = self.write(line);
+        self.or_read_on(written)
+    }
+
+    fn or_read_on(&self, sent: Result<(), ControlError>) -> Result<(), ControlError> {
+        match sent {
             // It hung up: what it said before, that it has too many clients for example, is read as
             // the answer.
             Err(ControlError::Broken { source, .. })

@@ -116,6 +116,10 @@ fn resize_cancelled() -> Value {
     value
 }
 
+/// What is damaged in it is nowhere else.
+const NOT_TAKEN_OUT_HINT: &str = "write these blocks anew, and try again; `dcd drain --lost-list FILE` lists them, and \
+     `dcd detach --accept-damage` gives them up";
+
 fn nvram_cancelled() -> Value {
     let error = "the change of the memory in front of the log was cancelled";
     let hint = "serving goes on; `dcd nvram status` shows what is there";
@@ -133,7 +137,7 @@ pub(super) fn lost(shared: &Shared, job: Long, lines: u64, listed: &mut Vec<LbaR
     let (what, hint) = match job {
         Long::Drain(_) => ("drained, but not all", NOT_DRAINED_HINT),
         Long::Resize(_) => ("the log has the size that it had", NOT_DRAINED_HINT),
-        Long::Nvram(_) => ("the memory is not taken out", NOT_DRAINED_HINT),
+        Long::Nvram(_) => ("the memory is not taken out", NOT_TAKEN_OUT_HINT),
         Long::Detaching(_) | Long::Detach | Long::Shutdown => ("not detached", NOT_DETACHED_HINT),
     };
     let mut value = failure(Code::Lost, &format!("{what}: {}", report.words()), hint);

@@ -11,7 +11,7 @@ use std::io::{self, BufReader};
 use std::os::unix::net::UnixStream;
 
 use dcd_engine::io::NvramChangeError;
-use dcd_engine::nvram::durable::NvramStart;
+use dcd_engine::nvram::durable::{NvramOpenError, NvramStart};
 use dcd_engine::units::{BLOCK_SIZE, LbaRange};
 use dcd_engine::{DataDiskInfo, NvramRefusal, Operation, RequestError, Time, Uuid};
 use dcd_protocol::failure::nvram_hint;
@@ -61,7 +61,18 @@ pub(super) fn run(
                 .and_then(|file| open(shared, spec, file, survives_power, &place));
             let new = match opened {
                 Ok(new) => new,
-                Err(error) => return Ok(bad(&error, error.hint().as_deref().unwrap_or_default())),
+                Err(error) => {
+                    let hint = match &error {
+                        // Nothing is lost that could be given up here.
+                        NvramError::Open { source: NvramOpenError::Unnamed { .. }, .. } => Some(
+                            "it was this cache's before, and did not end in order, or has failed: give a blank one, or \
+                             wipe it if nothing in it is needed (`dcd inspect nvram` shows it)"
+                                .into(),
+                        ),
+                        error => error.hint(),
+                    };
+                    return Ok(bad(&error, hint.as_deref().unwrap_or_default()));
+                }
             };
             // 2.
             if replaces {
@@ -72,8 +83,20 @@ pub(super) fn run(
             }
             // 3.
             let ticket = shared.submitter.new_ticket();
-            with_progress(reader, shared, Long::Nvram(ticket), listed, |done| {
+            let answered = with_progress(reader, shared, Long::Nvram(ticket), listed, |done| {
                 shared.submitter.add_nvram(ticket, new, done);
+            })?;
+            let has_failed = answered["code"] == Code::Io.as_str();
+            Ok(match has_failed {
+                true => {
+                    let error =
+                        format!("{memory}, or the cache-disk, failed while it was made ready");
+                    bad(
+                        &error,
+                        "`dcd status` and dmesg tell which; changes go to the log, without a memory",
+                    )
+                }
+                false => answered,
             })
         }
     }

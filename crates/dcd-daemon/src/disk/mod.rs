@@ -166,9 +166,12 @@ impl Disk {
         }
     }
 
-    /// The memory that its I/O is from and to.
-    pub(crate) fn segment_memory(&self) -> Option<Arc<Mapping>> {
-        self.segment_memory.clone()
+    /// What takes long to let go of: the file, if nothing is under way on it, and the memory that
+    /// its I/O is from and to.
+    pub(crate) fn into_parts(self) -> (Option<DeviceFile>, Option<Arc<Mapping>>) {
+        let Disk { file, segment_memory, session, .. } = self;
+        drop(session);
+        (Rc::try_unwrap(file).ok(), segment_memory)
     }
 
     /// Tells where the segment memory is.

@@ -44,6 +44,7 @@ use dcd_engine::{
 use rustix::event::PollFlags;
 
 use crate::clock::Clock;
+use crate::device::device_file::DeviceFile;
 use crate::device::network::lease::Lease;
 use crate::device::network::store_report::StoreReport;
 use crate::device::share_room::ShareRoom;
@@ -228,21 +229,24 @@ pub struct EventLoop<C> {
     growth_noted: u64,
     /// A memory that comes as soon as nothing is under way of the one before.
     waiting_nvram: Option<WaitingNvram>,
+    /// The memory that has failed, until another one comes.
+    failed_nvram: Option<String>,
 }
 
-/// Lets go of a memory, which takes long for a large one, on a thread of its own. Tells whether.
-fn unmap_elsewhere(mapping: Arc<Mapping>) -> bool {
-    let thread = std::thread::Builder::new().name("dcd-unmap".into());
-    let mut left = Some(mapping);
-    thread
-        .spawn(move || {
-            // Whoever has it last unmaps it.
-            while let Some(Err(mapping)) = left.take().map(Arc::try_unwrap) {
-                left = Some(mapping);
-                std::thread::sleep(UNMAP_LOOK_INTERVAL);
-            }
-        })
-        .is_ok()
+/// Lets go of a memory on a thread of its own: to unmap a large one takes long, and to close a file
+/// as long as its file system likes.
+fn let_go_elsewhere(file: Option<DeviceFile>, mapping: Option<Arc<Mapping>>) {
+    let thread = std::thread::Builder::new().name("dcd-let-go".into());
+    // Without a thread it is done here.
+    let _ = thread.spawn(move || {
+        drop(file);
+        let mut left = mapping;
+        // Whoever has it last unmaps it.
+        while let Some(Err(mapping)) = left.take().map(Arc::try_unwrap) {
+            left = Some(mapping);
+            std::thread::sleep(UNMAP_LOOK_INTERVAL);
+        }
+    });
 }
 
 struct WaitingNvram {
@@ -411,6 +415,7 @@ impl<C: Core> EventLoop<C> {
             calendar_told: None,
             growth_noted: 0,
             waiting_nvram: None,
+            failed_nvram: None,
         };
         if let Some(engine) = event_loop.core.engine() {
             let io_timeout = std::time::Duration::from_nanos(engine.config().io_timeout.0);
@@ -921,6 +926,7 @@ impl<C: Core> EventLoop<C> {
             disk.set_io_timeout(std::time::Duration::from_nanos(engine.config().io_timeout.0));
         }
         self.disks.nvram = Some(Box::new(disk));
+        self.failed_nvram = None;
         let id = RequestId(self.keep_pending(pending).into());
         self.core.add_nvram(self.now, id, tier).expect("it may, and nothing has changed since");
         self.take_outputs();
@@ -947,11 +953,14 @@ impl<C: Core> EventLoop<C> {
     fn let_go_of_nvram(&mut self) {
         if self.core.nvram_status().is_none() {
             let ring = &self.ring;
-            let disk = self.disks.nvram.take_if(|disk| !disk.is_used(ring));
-            if disk.and_then(|disk| disk.segment_memory()).is_some_and(unmap_elsewhere) {
+            if let Some(disk) = self.disks.nvram.take_if(|disk| !disk.is_used(ring)) {
+                let (file, mapping) = disk.into_parts();
+                let_go_elsewhere(file, mapping);
                 // The tier lets go of it with the next input.
                 self.give(Input::Timeout);
             }
+        } else if self.core.nvram_status().is_some_and(|status| status.has_failed) {
+            self.failed_nvram = self.nvram_name();
         }
         if let Some(waiting) = self.waiting_nvram.take() {
             self.start_nvram(waiting);
@@ -1418,6 +1427,7 @@ impl<C: Core> EventLoop<C> {
                     check_size: &|bytes| self.check_size(bytes),
                     window_hook: self.window_hook.as_ref().map(WindowHook::news),
                     store: self.store_report(),
+                    failed_nvram: self.failed_nvram.as_deref(),
                     nvram_disk: self
                         .disks
                         .nvram

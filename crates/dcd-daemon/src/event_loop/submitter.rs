@@ -87,6 +87,8 @@ pub struct Snapshot<'a> {
     pub memory: Option<&'a MemoryReport>,
     /// Files that are not found by their names any more.
     pub names_lost: &'a [String],
+    /// The memory that was in front of the log and has failed, until another one comes.
+    pub failed_nvram: Option<&'a str>,
     /// What the memory in front of the log is on, if there is one.
     pub nvram_disk: Option<&'a str>,
     /// The cache-disk, if there is a cache.

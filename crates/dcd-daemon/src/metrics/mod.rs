@@ -283,7 +283,14 @@ pub const METRICS: &[Metric] = &[
     nvram!("dcd_nvram_capacity_bytes", Gauge, BYTES, "Bytes of blocks that the memory in front of the log may hold.", capacity_bytes),
     nvram!("dcd_nvram_dirty_bytes", Gauge, BYTES, "Bytes of blocks that are in it, and perhaps nowhere else.", dirty_bytes),
     nvram!("dcd_nvram_damaged_blocks", Gauge, None, "Blocks in it that are damaged, and fail until they are written.", damaged_blocks),
-    nvram!("dcd_nvram_failed", Gauge, None, "1 if it takes no more writes: it is emptied, and goes by itself; changes wait until then.", failed),
+    Metric::new("dcd_nvram_failed", Gauge, None, &[],
+        "1 if it takes no more writes: it is emptied, and goes by itself; changes wait until then. Also behind that, until another one comes.",
+        |report, to| {
+            let is_there = report.nvram.as_ref().map(|nvram| nvram.failed);
+            if let Some(failed) = is_there.or(report.failed_nvram.as_ref().map(|_| true)) {
+                to.number(&[], number(failed));
+            }
+        }),
     nvram!("dcd_nvram_writes", Counter, None, "Writes that went into it.", writes),
     nvram!("dcd_nvram_written_bytes", Counter, BYTES, "Their bytes.", write_bytes),
     nvram!("dcd_nvram_overwritten_bytes", Counter, BYTES, "Bytes that were overwritten in it before they were on their way to the log: that was spared.", overwritten_bytes),

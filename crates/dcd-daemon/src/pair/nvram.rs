@@ -95,7 +95,9 @@ impl NvramError {
     pub fn hint(&self) -> Option<String> {
         match self {
             NvramError::Device(error) => error.hint(),
-            NvramError::System { .. } => None,
+            NvramError::System { .. } => Some(
+                "is there room where it lies, and may it be mapped? Or give another one".into(),
+            ),
             other => Some(nvram_hint(other)),
         }
     }

@@ -181,6 +181,10 @@ pub struct StatusReport {
     /// The memory in front of the log, if there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nvram: Option<NvramReport>,
+    /// The memory that was in front of the log and has failed, until another one comes: the next
+    /// start has to do without it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failed_nvram: Option<String>,
     /// The cache-disk has failed, until a restart. Writes fail, unless `uncached` says otherwise.
     pub cache_disk_failed: bool,
     /// Its last error.
@@ -566,6 +570,7 @@ impl StatusReport {
         // One that has gone is none, even while what was under way of it ends.
         let is_there = |it: &NvramStatus| it.presence != NvramPresence::Out;
         let nvram = snapshot.core.nvram_status().filter(is_there).zip(snapshot.nvram_disk);
+        report.failed_nvram = snapshot.failed_nvram.map(str::to_owned);
         report.nvram = nvram.map(|(status, disk)| NvramReport::of(&status, disk));
         let networks = snapshot.network_disks.iter().cloned();
         report.network_disks = networks
@@ -655,6 +660,7 @@ impl StatusReport {
             network_disks: Vec::new(),
             leg_witness: None,
             nvram: None,
+            failed_nvram: None,
             cache_disk_failed: status.cache_disk_failed,
             cache_disk_error: status.cache_disk_error.map(|error| error.to_string()),
             cache_disk_clean: status.cache_disk_clean,

@@ -38,8 +38,8 @@ enum What {
     Status(Of),
     /// Have a blank memory come to be in front of the log, while dcd serves.
     ///
-    /// Policy and thresholds are those that dcd was started with (--nvram-policy and so on), or what
-    /// they are without being set. The next start has to be told of it: --nvram, or `nvram` in the
+    /// Policy and thresholds are those of the memory that dcd was started with (--nvram-policy and
+    /// so on), or what they are without being set. The next start has to be told of it: --nvram, or `nvram` in the
     /// file of a service. Ctrl-C cancels it as long as it is not in use; the exit code is 7.
     #[command(after_help = "\
 Examples:
@@ -103,11 +103,18 @@ struct Of {
 pub fn run(arguments: &NvramArguments) -> Result<(), CommandError> {
     match &arguments.what {
         What::Status(of) => {
-            let nvram = daemons::connect(&of.control)?.status()?.nvram;
+            let status = daemons::connect(&of.control)?.status()?;
+            let (nvram, failed) = (status.nvram, status.failed_nvram);
             match (of.json, nvram) {
-                (true, nvram) => print_json(&json!({ "nvram": nvram })),
-                (false, None) => print("no memory is in front of the log\n"),
+                (true, nvram) => print_json(&json!({ "nvram": nvram, "failed": failed })),
                 (false, Some(nvram)) => print(&lines(&nvram)),
+                (false, None) => print(&match failed {
+                    None => "no memory is in front of the log\n".into(),
+                    Some(failed) => format!(
+                        "no memory is in front of the log: {} has failed, and has gone\nThe next start has to do without it: leave --nvram out\n",
+                        plain(&failed)
+                    ),
+                }),
             }
         }
         What::Add { memory, of } => come(memory, of, false),

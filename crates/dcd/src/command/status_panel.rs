@@ -123,6 +123,15 @@ fn facts(report: &StatusReport, paint: Paint) -> String {
             text += &line("why now", &control_words(control));
         }
     }
+    if let Some(failed) = &report.failed_nvram
+        && report.nvram.is_none()
+    {
+        let what = format!(
+            "nothing: the memory {} has FAILED, and has gone; the next start has to do without it",
+            plain(failed)
+        );
+        text += &line("in front", &paint.paint(Colour::Bad, &what));
+    }
     if let Some(volume) = &report.volume {
         text += &line("volume", &volume_words(volume, paint));
     }
