@@ -323,6 +323,13 @@ impl TieredEngine {
         tier.map(|tier| tier.nvram.status())
     }
 
+    /// Whether requests go through the tier, and whether its medium has failed, if there is one.
+    /// Cheap.
+    pub fn nvram_standing(&self) -> Option<(NvramPresence, bool)> {
+        let tier = self.tier.as_ref().filter(|tier| !tier.nvram.is_gone());
+        tier.map(|tier| tier.nvram.standing())
+    }
+
     /// The medium of the tier.
     pub fn nvram_medium(&self) -> &[u8] {
         self.tier.as_ref().map_or(&[], |tier| tier.nvram.medium())

@@ -7,7 +7,7 @@ use dcd_engine::format::leg_label::LegLabel;
 use dcd_engine::format::superblock::CacheState;
 use dcd_engine::io::{LegError, NvramChangeError};
 use dcd_engine::legs::witness::WitnessParts;
-use dcd_engine::nvram::durable::{DurableNvram, NvramStatus};
+use dcd_engine::nvram::durable::{DurableNvram, NvramPresence, NvramStatus};
 use dcd_engine::stats::{CacheDiskFailure, DestageTrouble, Status};
 use dcd_engine::units::{LbaRange, LegIndex, MemberIndex};
 use dcd_engine::volume::growth::Growth;
@@ -40,6 +40,10 @@ pub trait Core {
     fn status(&self) -> Option<Status>;
     /// A picture of the tier in front of the cache, if there is one.
     fn nvram_status(&self) -> Option<NvramStatus> {
+        None
+    }
+    /// How that stands: whether requests go through it, and whether its medium has failed. Cheap.
+    fn nvram_standing(&self) -> Option<(NvramPresence, bool)> {
         None
     }
     /// Whether the cache-disk was given up, if there is one.
@@ -276,6 +280,10 @@ impl Core for TieredEngine {
 
     fn nvram_status(&self) -> Option<NvramStatus> {
         TieredEngine::nvram_status(self)
+    }
+
+    fn nvram_standing(&self) -> Option<(NvramPresence, bool)> {
+        TieredEngine::nvram_standing(self)
     }
 
     fn status(&self) -> Option<Status> {

@@ -951,7 +951,8 @@ impl<C: Core> EventLoop<C> {
 
     /// Lets go of a memory that has gone, so that others can use it.
     fn let_go_of_nvram(&mut self) {
-        if self.core.nvram_status().is_none() {
+        let standing = self.core.nvram_standing();
+        if standing.is_none() {
             let ring = &self.ring;
             if let Some(disk) = self.disks.nvram.take_if(|disk| !disk.is_used(ring)) {
                 let (file, mapping) = disk.into_parts();
@@ -959,7 +960,7 @@ impl<C: Core> EventLoop<C> {
                 // The tier lets go of it with the next input.
                 self.give(Input::Timeout);
             }
-        } else if self.core.nvram_status().is_some_and(|status| status.has_failed) {
+        } else if standing.is_some_and(|(_, has_failed)| has_failed) {
             self.failed_nvram = self.nvram_name();
         }
         if let Some(waiting) = self.waiting_nvram.take() {

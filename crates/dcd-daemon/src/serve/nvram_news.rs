@@ -2,7 +2,7 @@
 //!
 //! To be looked at in each turn of the loop.
 
-use dcd_engine::nvram::durable::{NvramPresence, NvramStatus};
+use dcd_engine::nvram::durable::NvramPresence;
 
 /// What has been said of it.
 #[derive(Default)]
@@ -22,11 +22,10 @@ impl NvramNews {
     /// What is new. `name`: of its file or device. Cheap where nothing is.
     pub(crate) fn look(
         &mut self,
-        status: Option<NvramStatus>,
+        standing: Option<(NvramPresence, bool)>,
         name: impl Fn() -> Option<String>,
     ) -> Option<String> {
-        let now =
-            status.map(|status| Told { presence: status.presence, has_failed: status.has_failed });
+        let now = standing.map(|(presence, has_failed)| Told { presence, has_failed });
         // One that goes is told of when it has gone.
         let is_going = |it: &Told| it.presence == NvramPresence::Out && !it.has_failed;
         if now == self.told || now.as_ref().is_some_and(is_going) {

@@ -186,7 +186,7 @@ pub(crate) fn run_until_stopped<C: Core>(
             told!(Warning, "witness", "dcd: {news}");
         }
         let name = || supervisor.event_loop.nvram_name();
-        if let Some(news) = disks.nvram.look(core.nvram_status(), name) {
+        if let Some(news) = disks.nvram.look(core.nvram_standing(), name) {
             told!(Warning, "nvram", "dcd: {news}");
         }
         let store = || supervisor.event_loop.store_report();

@@ -185,6 +185,11 @@ impl DurableNvram {
             && self.outputs.is_empty()
     }
 
+    /// Whether requests go through it, and whether its medium has failed. Cheap.
+    pub fn standing(&self) -> (NvramPresence, bool) {
+        (self.presence.word(), self.has_failed)
+    }
+
     /// Whether changes wait until a memory that has failed is named no more.
     pub fn holds_changes(&self) -> bool {
         !self.held.is_empty()
