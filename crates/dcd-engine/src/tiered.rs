@@ -10,8 +10,8 @@
 //!
 //! The engine does not know of it, but that its superblock names the medium from before the first
 //! acknowledged write until the tier is empty ([`crate::EngineConfig::nvram`]). So the order of a
-//! start is: the medium, then the superblock, then requests; that of an end is the reverse. One that
-//! comes or goes while requests are served does so in the order of
+//! start is: the medium, then the superblock, then requests; that of an end is the reverse. One
+//! that comes or goes while requests are served does so in the order of
 //! [`presence`](crate::nvram::durable::NvramPresence).
 //!
 //! Data of a [`Device::Nvram`] write is named as [`IoData::SegmentMemory`]: bytes of
@@ -52,7 +52,8 @@ pub struct TieredEngine {
     tier: Option<Box<Tier>>,
     /// Requests that the engine has not answered.
     asked_of_engine: u64,
-    /// The number of the first I/O of the next tier: what is late of another one is none of its own.
+    /// The number of the first I/O of the next tier: what is late of another one is none of its
+    /// own.
     next_tier_io: u64,
 }
 
@@ -115,15 +116,16 @@ impl TieredEngine {
     /// # Errors
     /// Where one is there already, or the settings do not go with one.
     pub fn may_add_nvram(&self) -> Result<(), NvramRefusal> {
-        if self.tier.as_ref().is_some_and(|tier| !tier.nvram.is_gone()) {
-            let presence = self.tier.as_ref().map(|tier| tier.nvram.status().presence);
-            return Err(match presence {
-                Some(NvramPresence::Out) => NvramRefusal::NotYet,
-                Some(NvramPresence::InUse) => NvramRefusal::Request(NvramChangeError::InUse.into()),
-                _ => NvramRefusal::Request(NvramChangeError::UnderWay.into()),
+        if let Some(tier) = self.tier.as_ref().filter(|tier| !tier.nvram.is_gone()) {
+            return Err(match tier.nvram.standing().0 {
+                NvramPresence::Out => NvramRefusal::NotYet,
+                NvramPresence::InUse => NvramRefusal::Request(NvramChangeError::InUse.into()),
+                NvramPresence::Joining | NvramPresence::Leaving => {
+                    NvramRefusal::Request(NvramChangeError::UnderWay.into())
+                }
             });
         }
-        if self.engine.is_being_closed() {
+        if self.engine.is_being_closed() || *self.engine.phase() != Phase::Running {
             return Err(NvramRefusal::Request(RequestError::ShuttingDown));
         }
         if self.engine.cache_disk_failure().is_some() || self.engine.is_nvram_name_unsure() {
@@ -203,6 +205,7 @@ impl TieredEngine {
 
     fn forget_tier(&mut self) {
         if let Some(tier) = self.tier.take() {
+            assert!(tier.outputs.is_empty(), "what it has answered is told");
             self.next_tier_io = tier.next_io;
         }
     }
@@ -226,7 +229,6 @@ impl TieredEngine {
                 has_moved = true;
                 tier.nvram.begin_naming();
                 self.engine.name_nvram(which);
-                self.engine.handle_input(now, Input::Timeout);
             }
             if let Some(result) = self.engine.take_nvram_named() {
                 has_moved = true;
@@ -348,7 +350,8 @@ impl TieredEngine {
     /// # Errors
     /// As there.
     pub fn configure(&mut self, config: &EngineConfig) -> Result<(), ConfigError> {
-        if let Some(tier) = self.tier.as_ref().filter(|tier| !tier.nvram.is_gone()) {
+        let is_out = |tier: &Tier| tier.nvram.standing().0 == NvramPresence::Out;
+        if let Some(tier) = self.tier.as_ref().filter(|tier| !is_out(tier)) {
             // Also of one that is not in use yet, and will be.
             let nvram = Some(tier.nvram.identity());
             EngineConfig { nvram, legs: None, ..config.clone() }.validate()?;

@@ -67,8 +67,8 @@ fn a_crash_at_any_io_leaves_one_of_the_two() {
     assert!(before > 0 && after > 0, "{before} {after}");
 }
 
-/// What is written, checkpointed, destaged and filled again behind it counts, and so behind a start,
-/// another name and another size.
+/// What is written, checkpointed, destaged and filled again behind it counts, and so behind a
+/// start, another name and another size.
 #[test]
 fn the_session_goes_on() {
     let mut d = driver();
@@ -115,6 +115,34 @@ fn one_after_the_other() {
     assert_eq!(d.take_nvram_named(), Some(Ok(())));
     d.done(|d| d.submit(Operation::Resize { cache_disk_bytes: 16 * MIB }, false));
     assert_eq!(d.superblock().nvram, memory(1));
+}
+
+/// A log that is emptied to be smaller keeps nobody from that, and goes on behind it by itself.
+#[test]
+fn a_log_that_becomes_smaller_is_no_hindrance() {
+    let mut d = driver();
+    d.cache_disk.set_length(16 * MIB);
+    d.done(|d| d.submit(Operation::Resize { cache_disk_bytes: 16 * MIB }, false));
+    for line in 0..900 {
+        d.done(|d| d.write(line, 2));
+    }
+    d.hold(|seen| seen.is(Device::DataDisk, Kind::Write));
+    let asked = d.submit(Operation::Resize { cache_disk_bytes: 4 * MIB }, false);
+    d.finish_all();
+    assert!(!d.is_answered(asked), "its last segments are not empty");
+    d.hold(|seen| {
+        seen.is(Device::CacheDisk, Kind::Write) && SUPERBLOCK_OFFSETS.contains(&seen.offset)
+    });
+    d.name_nvram(memory(1));
+    d.finish_all();
+    assert_eq!(d.take_nvram_named(), None);
+    d.release();
+    // Nobody has asked how that has ended.
+    assert_eq!(d.wait(asked), Ok(()));
+    assert_eq!(d.take_nvram_named(), Some(Ok(())));
+    assert_eq!(d.superblock().nvram, memory(1));
+    d.power_cycle();
+    assert!((0..900).all(|line| d.read(line) == 2));
 }
 
 /// A write of the superblock that fails is done again: nobody knows which of the two counts. A

@@ -9,8 +9,8 @@
 //!      start would miss, or do without.
 //! ```
 //!
-//! Whoever asks has one memory in use at most: nothing is in the one that is not named any more, and
-//! nothing in the new one yet ([`crate::nvram::durable`]).
+//! Whoever asks has one memory in use at most: nothing is in the one that is not named any more,
+//! and nothing in the new one yet ([`crate::nvram::durable`]).
 
 use super::{Engine, Purpose};
 use crate::format::nvram::NvramIdentity;
@@ -26,8 +26,8 @@ pub(super) struct Naming {
 }
 
 impl Engine {
-    /// Whether the superblock may be told of another memory now, or of none: not while it tells of a
-    /// size, nor of a new one while the volume grows, nor while a mode is switched.
+    /// Whether the superblock may be told of another memory now, or of none: not while it tells of
+    /// a size, nor of a new one while the volume grows, nor while a mode is switched.
     pub fn may_name_nvram(&self, nvram: Option<NvramIdentity>) -> bool {
         self.is_running()
             && self.close.is_none()
@@ -48,8 +48,8 @@ impl Engine {
     }
 
     /// The superblock names this memory in front of the log from now on, or none, for whoever has
-    /// it there ([`TieredEngine`](crate::TieredEngine)). Begun with the next input;
-    /// [`Engine::take_nvram_named`] tells when it is done.
+    /// it there ([`TieredEngine`](crate::TieredEngine)). [`Engine::take_nvram_named`] tells when it
+    /// is done.
     ///
     /// # Panics
     /// If it may not.
@@ -62,6 +62,8 @@ impl Engine {
         self.superblock.resized = Some(Resized { session_epoch, checkpoint_generation });
         self.superblock.nvram = nvram;
         self.naming = Some(Naming::default());
+        self.advance_naming();
+        self.advance_legs();
     }
 
     /// How that has ended, once: an error where the cache-disk has failed, so that nobody knows
@@ -72,8 +74,9 @@ impl Engine {
         ended
     }
 
+    /// The superblock is being told. That it was, nobody has to have asked for yet.
     pub(super) fn is_naming_nvram(&self) -> bool {
-        self.naming.is_some()
+        self.naming.as_ref().is_some_and(|naming| naming.ended.is_none())
     }
 
     pub(super) fn advance_naming(&mut self) -> bool {

@@ -102,11 +102,6 @@ impl DurableNvram {
         self.advance();
     }
 
-    /// Whether [`DurableNvram::earlier_have_ended`] is waited for.
-    pub fn waits_for_earlier(&self) -> bool {
-        !self.earlier_are_over
-    }
-
     /// What the superblock is to name from now on, this medium or none, as soon as it can be told.
     /// Until [`DurableNvram::begin_naming`] everybody may think better of it.
     pub fn to_name(&self) -> Option<Option<NvramIdentity>> {
@@ -418,8 +413,8 @@ impl DurableNvram {
         }
     }
 
-    /// A change that a medium that has failed does not take: it waits, or it fails. `number`: changes
-    /// that had come when it did.
+    /// A change that a medium that has failed does not take: it waits, or it fails. `number`:
+    /// changes that had come when it did.
     pub(super) fn hold(&mut self, number: u64, request: Request, error: RequestError) {
         if self.has_failed && self.is_leaving() && self.closing.is_none() {
             self.held.push((number, request));
