@@ -444,9 +444,9 @@ impl ControlClient {
         self.answer(&mut |_| {}, ANSWER_BYTES_MAX).map(|_| ())
     }
 
-    /// Hands a memory over that is to come to be in front of the log, and waits until changes go into
-    /// it. It is open and locked, and stays so for the daemon. `replaces`: the one that is there goes
-    /// before.
+    /// Hands a memory over that is to come to be in front of the log, and waits until changes go
+    /// into it. It is open and locked, and stays so for the daemon. `replaces`: the one that is
+    /// there goes before.
     ///
     /// # Errors
     /// What the daemon says against it, or that it does not answer.

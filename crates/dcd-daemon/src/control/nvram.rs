@@ -65,8 +65,8 @@ pub(super) fn run(
                     let hint = match &error {
                         // Nothing is lost that could be given up here.
                         NvramError::Open { source: NvramOpenError::Unnamed { .. }, .. } => Some(
-                            "it was this cache's before, and did not end in order, or has failed: give a blank one, or \
-                             wipe it if nothing in it is needed (`dcd inspect nvram` shows it)"
+                            "give a blank one. This one was the cache's before, and failed, or did not end in order: if the \
+                             cache-disk is an older copy, what was written since is in it. `dcd inspect nvram` shows what is"
                                 .into(),
                         ),
                         error => error.hint(),
@@ -86,18 +86,12 @@ pub(super) fn run(
             let answered = with_progress(reader, shared, Long::Nvram(ticket), listed, |done| {
                 shared.submitter.add_nvram(ticket, new, done);
             })?;
-            let has_failed = answered["code"] == Code::Io.as_str();
-            Ok(match has_failed {
-                true => {
-                    let error =
-                        format!("{memory}, or the cache-disk, failed while it was made ready");
-                    bad(
-                        &error,
-                        "`dcd status` and dmesg tell which; changes go to the log, without a memory",
-                    )
-                }
-                false => answered,
-            })
+            if answered["code"] != Code::Io.as_str() {
+                return Ok(answered);
+            }
+            let error = format!("{memory}, or the cache-disk, failed while it was made ready");
+            let hint = "`dcd status` and dmesg tell which; changes go to the log, without a memory";
+            Ok(Failure::new(Code::Io, error, hint).to_value())
         }
     }
 }

@@ -15,6 +15,7 @@
 
 pub mod core;
 mod names;
+mod nvram;
 pub mod pass_through;
 pub mod request_counts;
 pub mod request_ring;
@@ -30,7 +31,7 @@ use std::time::{Instant, SystemTime};
 
 use dcd_engine::config::ConfigError;
 use dcd_engine::format::share_directory::Windows;
-use dcd_engine::io::{LegError, NvramChangeError, ResizeError};
+use dcd_engine::io::{LegError, ResizeError};
 use dcd_engine::legs::witness::WitnessParts;
 use dcd_engine::units::{LbaRange, MemberIndex};
 use dcd_engine::volume::attributes::{AttributeChange, Attributes};
@@ -38,13 +39,12 @@ use dcd_engine::volume::growth::Growth;
 use dcd_engine::volume::{GrowthEnd, ReplaceError};
 use dcd_engine::{
     Buffer, DestagePolicyKind, Device, Engine, EngineConfig, Geometry, GrowRefusal, Input, Io,
-    IoDone, IoId, MemoryUse, NvramRefusal, Operation, Output, Phase, Reply, Request, RequestError,
-    RequestId, Time, VolumeError, VolumeRequest,
+    IoDone, IoId, MemoryUse, Operation, Output, Phase, Reply, Request, RequestError, RequestId,
+    Time, VolumeError, VolumeRequest,
 };
 use rustix::event::PollFlags;
 
 use crate::clock::Clock;
-use crate::device::device_file::DeviceFile;
 use crate::device::network::lease::Lease;
 use crate::device::network::store_report::StoreReport;
 use crate::device::share_room::ShareRoom;
@@ -52,6 +52,7 @@ use crate::disk::network::NetworkStanding;
 use crate::disk::{Disk, DiskKey, DiskPart};
 use crate::event_loop::core::Core;
 use crate::event_loop::names::NameWatch;
+use crate::event_loop::nvram::NvramChanges;
 use crate::event_loop::request_ring::{AskedRequest, RecordedRequest, RequestRing};
 use crate::event_loop::response_times::{RequestKind, ResponseTimes};
 use crate::event_loop::submitter::{
@@ -62,12 +63,10 @@ use crate::frontend::nbd::server::{ClientKey, NbdKey, NbdServer};
 use crate::frontend::nbd::{Event, Export};
 use crate::frontend::ublk::queue::{Fetched, Hint};
 use crate::frontend::ublk::server::{UblkKey, UblkServer};
-use crate::memory::segment_memory::Mapping;
 use crate::memory::watch::{MemoryWatch, Seen};
 use crate::pair::label_keeper::{After, LabelKeeper, superblock_in};
 use crate::pair::legs::{CacheSide, NewLeg, NewLegError};
 use crate::pair::new_member::{NewMember, NewMemberError};
-use crate::pair::nvram::NewNvram;
 use crate::process::signals::{Signal, Signals};
 use crate::ring::busy_poll::BusyPoll;
 use crate::ring::kernel::Kernel;
@@ -76,10 +75,6 @@ use crate::window_hook::WindowHook;
 
 /// How long the end waits for replies to be sent, and for the ring to be empty.
 const CLOSE_PATIENCE: std::time::Duration = std::time::Duration::from_secs(2);
-/// How long a memory that comes waits for what is under way of the one before.
-const NVRAM_PATIENCE: dcd_engine::Duration = dcd_engine::Duration::from_secs(10);
-/// How often it is looked whether a memory that has gone is let go of.
-const UNMAP_LOOK_INTERVAL: std::time::Duration = std::time::Duration::from_millis(10);
 /// How often a core is told the time.
 const CALENDAR_INTERVAL: dcd_engine::Duration = dcd_engine::Duration::from_secs(60);
 
@@ -227,33 +222,8 @@ pub struct EventLoop<C> {
     calendar_told: Option<Time>,
     /// The number of the last growth of the volume whose end was noticed.
     growth_noted: u64,
-    /// A memory that comes as soon as nothing is under way of the one before.
-    waiting_nvram: Option<WaitingNvram>,
-    /// The memory that has failed, until another one comes.
-    failed_nvram: Option<String>,
-}
-
-/// Lets go of a memory on a thread of its own: to unmap a large one takes long, and to close a file
-/// as long as its file system likes.
-fn let_go_elsewhere(file: Option<DeviceFile>, mapping: Option<Arc<Mapping>>) {
-    let thread = std::thread::Builder::new().name("dcd-let-go".into());
-    // Without a thread it is done here.
-    let _ = thread.spawn(move || {
-        drop(file);
-        let mut left = mapping;
-        // Whoever has it last unmaps it.
-        while let Some(Err(mapping)) = left.take().map(Arc::try_unwrap) {
-            left = Some(mapping);
-            std::thread::sleep(UNMAP_LOOK_INTERVAL);
-        }
-    });
-}
-
-struct WaitingNvram {
-    new: Box<NewNvram>,
-    pending: Pending,
-    /// What is under way does not end, if it has not by then.
-    until: Time,
+    /// What becomes of the memory in front of the log.
+    nvram_changes: NvramChanges,
 }
 
 /// Judges a log of another size.
@@ -414,8 +384,7 @@ impl<C: Core> EventLoop<C> {
             is_closing: false,
             calendar_told: None,
             growth_noted: 0,
-            waiting_nvram: None,
-            failed_nvram: None,
+            nvram_changes: NvramChanges::default(),
         };
         if let Some(engine) = event_loop.core.engine() {
             let io_timeout = std::time::Duration::from_nanos(engine.config().io_timeout.0);
@@ -663,7 +632,7 @@ impl<C: Core> EventLoop<C> {
         }
         self.let_go_of_legs();
         self.let_go_of_members();
-        self.let_go_of_nvram();
+        self.look_at_nvram();
         self.note_growth();
         if !self.answered.is_empty() {
             // Replies have left by now; the time of the whole turn is part of the answer.
@@ -710,7 +679,7 @@ impl<C: Core> EventLoop<C> {
             .chain(deadline)
             .chain(self.lease_due())
             .chain(self.nbd.next_due())
-            .chain(self.waiting_nvram.as_ref().map(|waiting| waiting.until))
+            .chain(self.nvram_changes.due())
             .chain(self.memory.as_ref().filter(|_| !self.is_closing).and_then(MemoryWatch::due))
             .min();
         let due = due.map(|due| std::time::Duration::from_nanos(due.since(began).0));
@@ -889,88 +858,6 @@ impl<C: Core> EventLoop<C> {
         cache.put_leg(leg, disk);
         self.give(Input::Timeout);
         Ok(())
-    }
-
-    /// A memory comes to be in front of the log while requests are served; as soon as nothing is
-    /// under way of one that has gone.
-    fn start_nvram(&mut self, waiting: WaitingNvram) {
-        let may_add = match self.core.may_add_nvram() {
-            _ if self.is_closing => Err(RequestError::ShuttingDown),
-            Err(NvramRefusal::NotYet) => Ok(false),
-            Err(NvramRefusal::Request(error)) => Err(error),
-            // They were looked at before; somebody has changed them meanwhile.
-            Err(NvramRefusal::Settings(_)) => Err(NvramChangeError::Settings.into()),
-            Ok(()) => Ok(self.disks.nvram.is_none()),
-        };
-        match may_add {
-            Ok(true) => {}
-            Ok(false) if waiting.until > self.now && self.waiting_nvram.is_none() => {
-                self.waiting_nvram = Some(waiting);
-                return;
-            }
-            Ok(false) => return self.answer_nvram(waiting, NvramChangeError::Hangs.into()),
-            Err(error) => return self.answer_nvram(waiting, error),
-        }
-        let NewNvram { spec, file, mapping, tier } = *waiting.new;
-        let pending = waiting.pending;
-        let mut disk = match Disk::of(Device::Nvram, &spec, file) {
-            Ok(disk) => disk,
-            Err(_) => {
-                let result = Err(RequestError::Io);
-                let id = RequestId(0);
-                return self.answer(pending, Reply { id, result, buffer: None, answer: None });
-            }
-        };
-        disk.set_segment_memory(mapping);
-        if let Some(engine) = self.core.engine() {
-            disk.set_io_timeout(std::time::Duration::from_nanos(engine.config().io_timeout.0));
-        }
-        self.disks.nvram = Some(Box::new(disk));
-        self.failed_nvram = None;
-        let id = RequestId(self.keep_pending(pending).into());
-        self.core.add_nvram(self.now, id, tier).expect("it may, and nothing has changed since");
-        self.take_outputs();
-    }
-
-    fn answer_nvram(&mut self, waiting: WaitingNvram, error: RequestError) {
-        let (id, result) = (RequestId(0), Err(error));
-        self.answer(waiting.pending, Reply { id, result, buffer: None, answer: None });
-    }
-
-    /// Somebody does not want another memory any more, or none.
-    fn cancel_nvram_change(&mut self, ticket: DrainTicket) {
-        let is_it = |waiting: &mut WaitingNvram| waiting.pending.ticket == Some(ticket);
-        if let Some(waiting) = self.waiting_nvram.take_if(is_it) {
-            return self.answer_nvram(waiting, RequestError::Cancelled);
-        }
-        if let Some(change) = self.request_of(ticket) {
-            let nobody = Completion::new(|_| ());
-            self.request(Operation::CancelNvramChange { change }, nobody);
-        }
-    }
-
-    /// Lets go of a memory that has gone, so that others can use it.
-    fn let_go_of_nvram(&mut self) {
-        let standing = self.core.nvram_standing();
-        if standing.is_none() {
-            let ring = &self.ring;
-            if let Some(disk) = self.disks.nvram.take_if(|disk| !disk.is_used(ring)) {
-                let (file, mapping) = disk.into_parts();
-                let_go_elsewhere(file, mapping);
-                // The tier lets go of it with the next input.
-                self.give(Input::Timeout);
-            }
-        } else if standing.is_some_and(|(_, has_failed)| has_failed) {
-            self.failed_nvram = self.nvram_name();
-        }
-        if let Some(waiting) = self.waiting_nvram.take() {
-            self.start_nvram(waiting);
-        }
-    }
-
-    /// What the memory in front of the log is called.
-    pub(crate) fn nvram_name(&self) -> Option<String> {
-        Some(self.disks.nvram.as_ref()?.file().path().display().to_string())
     }
 
     /// A disk takes the place of a member while that serves, or becomes a spare.
@@ -1428,7 +1315,7 @@ impl<C: Core> EventLoop<C> {
                     check_size: &|bytes| self.check_size(bytes),
                     window_hook: self.window_hook.as_ref().map(WindowHook::news),
                     store: self.store_report(),
-                    failed_nvram: self.failed_nvram.as_deref(),
+                    failed_nvram: self.nvram_changes.failed(),
                     nvram_disk: self
                         .disks
                         .nvram
@@ -1471,8 +1358,7 @@ impl<C: Core> EventLoop<C> {
                 }
                 Message::AddNvram { ticket, new, received, completion } => {
                     let pending = Pending::of_ticket(ticket, received, completion);
-                    let until = self.now.after(NVRAM_PATIENCE);
-                    self.start_nvram(WaitingNvram { new, pending, until });
+                    self.start_nvram(new, pending);
                 }
                 Message::RunAs { ticket, operation, received, completion } => {
                     let pending = Pending::of_ticket(ticket, received, completion);
