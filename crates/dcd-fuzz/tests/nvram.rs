@@ -34,10 +34,10 @@ fn nothing_acknowledged_is_lost_in_front_of_the_log() {
     }
 }
 
-/// Memories that failed while what is below took nothing: who waited for room or for a way past waited
-/// for ever. Starts that were cut off one after the other: both heads were torn, and the memory
-/// refused. And a model that took blocks for lost that somebody had just given up, was giving up, or
-/// gave up while the memory failed.
+/// Memories that failed while what is below took nothing: who waited for room or for a way past
+/// waited for ever. Starts that were cut off one after the other: both heads were torn, and the
+/// memory refused. And a model that took blocks for lost that somebody had just given up, was
+/// giving up, or gave up while the memory failed.
 #[test]
 fn runs_that_once_failed() {
     for seed in

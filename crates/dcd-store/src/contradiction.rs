@@ -3,9 +3,9 @@
 //!
 //! versitygw with `--sidecar` does, once it was killed in the middle of a PUT: attributes are files
 //! beside the object, written before it, and what it looks for when it is to write an object that
-//! must not be there. SlateDB believes such a 412: somebody else has written that object of the map's
-//! log, so it goes on with the next one. Then the log has a gap for ever, and nobody opens the map
-//! any more ("wal truncated"), though all that was acknowledged is there.
+//! must not be there. SlateDB believes such a 412: somebody else has written that object of the
+//! map's log, so it goes on with the next one. Then the log has a gap for ever, and nobody opens
+//! the map any more ("wal truncated"), though all that was acknowledged is there.
 //!
 //! So whoever is told that an object is there looks for it, and where it is not ends with an error
 //! that names it. Nothing is written behind the gap: the server is mended, and the store goes on.

@@ -99,10 +99,7 @@ fn killed(site: &Site, serve: &dyn Fn() -> Daemon, block_bytes: usize, times: u6
             let handle = client.send_op(&op).unwrap();
             waiting.push((handle, op));
             if waiting.len() >= 8 {
-                let (handle, result) = client.reply().unwrap();
-                result.unwrap();
-                let at = waiting.iter().position(|(it, _)| *it == handle).unwrap();
-                waiting.remove(at).1.apply(&mut volume);
+                client.one_of(&mut waiting, &mut volume);
             }
         }
         daemon.assert_no_panic();

@@ -1,6 +1,6 @@
-//! The memory in front of the log comes, goes and is replaced while the real program serves: nothing
-//! acknowledged is lost whenever it dies, nobody sees an error, a start needs what is named and
-//! nothing else, and what cannot be the memory is refused, with nothing written to it.
+//! The memory in front of the log comes, goes and is replaced while the real program serves:
+//! nothing acknowledged is lost whenever it dies, nobody sees an error, a start needs what is named
+//! and nothing else, and what cannot be the memory is refused, with nothing written to it.
 
 mod harness;
 
@@ -104,10 +104,7 @@ fn nothing_is_lost_while_the_memory_changes() {
                 let handle = client.send_op(&op).unwrap();
                 waiting.push((handle, op));
                 if waiting.len() >= 8 {
-                    let (handle, result) = client.reply().unwrap();
-                    result.unwrap();
-                    let at = waiting.iter().position(|(it, _)| *it == handle).unwrap();
-                    waiting.remove(at).1.apply(&mut volume);
+                    client.one_of(&mut waiting, &mut volume);
                 }
             }
             let done = changer.join().unwrap();

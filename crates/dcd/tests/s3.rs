@@ -93,8 +93,8 @@ impl InStore {
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let root = site.path("s3");
         // Attributes of objects are with their files, and come with them at once. Elsewhere
-        // (--sidecar) they come first, and a server that is killed in between says from then on that
-        // the object is there and that it is not: `a_server_that_says_two_things_...`.
+        // (--sidecar) they come first, and a server that is killed in between says from then on
+        // that the object is there and that it is not: `a_server_that_says_two_things_...`.
         let flags = Vec::new();
         if rustix::fs::setxattr(&root, "user.dcd", b"1", XattrFlags::empty()).is_err() {
             harness::skipped(test, "the file system of the tests has no user attributes");

@@ -1,9 +1,9 @@
-//! A memory that comes or goes while requests are served, in some of the runs. Drawn from numbers of
-//! its own: a run without is as before.
+//! A memory that comes or goes while requests are served, in some of the runs. Drawn from numbers
+//! of its own: a run without is as before.
 //!
-//! Where there is no memory, changes are asked for with FUA, so that what was acknowledged is there;
-//! but for some of one block, which count only once a memory that has come is in use: it may hold
-//! what is newer, and C9 wants the older then.
+//! Where there is no memory, changes are asked for with FUA, so that what was acknowledged is
+//! there; but for some of one block, which count only once a memory that has come is in use: it may
+//! hold what is newer, and C9 wants the older then.
 
 use std::collections::BTreeSet;
 

@@ -3,12 +3,12 @@
 //! memories that are old, foreign or gone.
 //!
 //! What is asked of it: what was acknowledged is there, always (there is no weaker promise in front
-//! of the log); a change is whole or not there; of two that overlap the later one wins; what is read
-//! has been written to that block; a drain means what it says; every request ends, whatever fails;
-//! below come whole logical blocks only; a memory is refused that is not the one, and none is made
-//! empty that holds something, but if somebody says so; where nothing names it, nothing is in it; one
-//! that goes while requests are served is missed by nobody, and one that comes loses nothing of what
-//! was acknowledged before (`change`).
+//! of the log); a change is whole or not there; of two that overlap the later one wins; what is
+//! read has been written to that block; a drain means what it says; every request ends, whatever
+//! fails; below come whole logical blocks only; a memory is refused that is not the one, and none
+//! is made empty that holds something, but if somebody says so; where nothing names it, nothing is
+//! in it; one that goes while requests are served is missed by nobody, and one that comes loses
+//! nothing of what was acknowledged before (`change`).
 
 mod below;
 mod change;

@@ -105,8 +105,8 @@ enum Fate {
     Later,
     /// It is done, and once more a while later.
     Twice,
-    /// Nothing is done but that the name is taken: it is told as there when it is to be written, and
-    /// as missing when it is to be read, until somebody has mended the server.
+    /// Nothing is done but that the name is taken: it is told as there when it is to be written,
+    /// and as missing when it is to be read, until somebody has mended the server.
     HalfWritten,
     /// It brings what there was a while ago, or somebody else's object.
     Strange,

@@ -273,9 +273,9 @@ async fn a_clock_that_is_behind() {
     disk.commit(1).await.unwrap();
 }
 
-/// A server that says of the next object of the map's log that it is there, and that it is not (seen of
-/// versitygw with `--sidecar`, killed in a PUT): nothing is written behind it, or nobody opened the map
-/// any more. As soon as the server is mended the store goes on.
+/// A server that says of the next object of the map's log that it is there, and that it is not
+/// (seen of versitygw with `--sidecar`, killed in a PUT): nothing is written behind it, or nobody
+/// opened the map any more. As soon as the server is mended the store goes on.
 async fn half_an_object() {
     let (server, bucket) = new_store(1, LINES, "cache").await;
     let log = async || {

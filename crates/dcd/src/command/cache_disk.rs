@@ -22,6 +22,7 @@ use dcd_protocol::{LegCommand, LegReport, ResizeAsked, ResizeDone, WitnessReport
 use serde_json::json;
 
 use crate::command::drain;
+use crate::command::running::Of;
 use crate::command::share_end::give_back_leg;
 use crate::command::wipe::{disks_of_served, there};
 use crate::daemons;
@@ -167,17 +168,6 @@ Example:
         #[command(flatten)]
         of: Of,
     },
-}
-
-#[derive(Args, Debug)]
-struct Of {
-    /// The running cache: the name of its service, its UUID, the device that it serves, or its
-    /// control socket.
-    #[arg(long, value_name = "CACHE")]
-    control: PathBuf,
-    /// Print JSON.
-    #[arg(long)]
-    json: bool,
 }
 
 /// Removes a file that was made to become a witness, and was refused: a refusal changes nothing.

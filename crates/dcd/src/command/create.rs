@@ -103,9 +103,9 @@ pub struct CreateArguments {
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "lapsed",
           value_name = "lapsed|now")]
     pub take_over: Option<TakeOverArgument>,
-    /// How long a dcd that serves the data-disk, an object store, has it without a sign of life: 10s
-    /// to 10m, in whole seconds. A shorter one lets another machine go on sooner, and is renewed
-    /// more often, each third of it [default: as the store has it, 30s for a new one].
+    /// How long a dcd that serves the data-disk, an object store, has it without a sign of life:
+    /// 10s to 10m, in whole seconds. A shorter one lets another machine go on sooner, and is
+    /// renewed more often, each third of it [default: as the store has it, 30s for a new one].
     #[arg(long, value_name = "TIME", value_parser = parse_lease)]
     pub lease: Option<u64>,
     /// Make the data-disks the members of a volume, as this TOML file says; docs/volume.md has all

@@ -49,6 +49,7 @@ mod object_traces;
 pub mod probe;
 pub mod probe_all;
 pub mod probe_shares;
+pub mod running;
 pub mod salvage;
 #[cfg(feature = "lab")]
 pub mod seeded_bugs;

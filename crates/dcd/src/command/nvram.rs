@@ -1,7 +1,5 @@
 //! `dcd nvram`: the memory in front of the log of a running dcd comes, goes, or is replaced.
 
-use std::path::PathBuf;
-
 use clap::{Args, Subcommand};
 use dcd_client::plain::plain;
 use dcd_daemon::control::client::{ControlClient, ControlError};
@@ -14,6 +12,7 @@ use dcd_daemon::units_text::format_size;
 use serde_json::json;
 
 use crate::command::drain;
+use crate::command::running::Of;
 use crate::command::status_panel::nvram_words;
 use crate::daemons;
 use crate::error::CommandError;
@@ -39,8 +38,9 @@ enum What {
     /// Have a blank memory come to be in front of the log, while dcd serves.
     ///
     /// Policy and thresholds are those of the memory that dcd was started with (--nvram-policy and
-    /// so on), or what they are without being set. The next start has to be told of it: --nvram, or `nvram` in the
-    /// file of a service. Ctrl-C cancels it as long as it is not in use; the exit code is 7.
+    /// so on), or what they are without being set. The next start has to be told of it: --nvram, or
+    /// `nvram` in the file of a service. Ctrl-C cancels it as long as it is not in use; the exit
+    /// code is 7.
     #[command(after_help = "\
 Examples:
   dcd nvram add /dev/nvme1n1p2 --control /run/sdb.ctl
@@ -54,8 +54,8 @@ Examples:
     /// Put a blank memory, larger or smaller, in the place of the one that is there.
     ///
     /// What the old one holds goes to the log; then changes go to the log, until the new one is
-    /// there. A new one that is no good is refused before. To make a file larger: `dcd nvram
-    /// remove`, `truncate`, `dcd nvram add`.
+    /// there. A new one that is not blank, or cannot be read, is refused before. To make a file
+    /// larger: `dcd nvram remove`, `truncate`, `dcd nvram add`.
     #[command(after_help = "\
 Example:
   dcd nvram replace /dev/nvme2n1p2 --control /run/sdb.ctl")]
@@ -67,8 +67,9 @@ Example:
     },
     /// Do without the memory: when this is answered it may be unplugged.
     ///
-    /// What it holds goes to the log. The next start has to do without it: leave --nvram out. Ctrl-C
-    /// cancels it; the exit code is 7. With damaged blocks in it, it stays: those are nowhere else.
+    /// What it holds goes to the log. The next start has to do without it: leave --nvram out.
+    /// Ctrl-C cancels it; the exit code is 7. With damaged blocks in it, it stays: those are
+    /// nowhere else.
     #[command(after_help = "\
 Example:
   dcd nvram remove --control /run/sdb.ctl")]
@@ -87,17 +88,6 @@ struct Memory {
     /// What a file in memory survives: a person says so, and a battery has to keep it.
     #[arg(long = "nvram-survives", value_name = "WHAT")]
     survives: Option<SurvivesArgument>,
-}
-
-#[derive(Args, Debug)]
-struct Of {
-    /// The running cache: the name of its service, its UUID, the device that it serves, or its
-    /// control socket.
-    #[arg(long, value_name = "CACHE")]
-    control: PathBuf,
-    /// Print JSON.
-    #[arg(long)]
-    json: bool,
 }
 
 pub fn run(arguments: &NvramArguments) -> Result<(), CommandError> {

@@ -204,6 +204,14 @@ impl Client {
         }
     }
 
+    /// Waits until one of these ends well, which is on the disk then.
+    pub fn one_of(&mut self, waiting: &mut Vec<(u64, super::model::Op)>, disk: &mut [u8]) {
+        let (cookie, result) = self.reply().unwrap();
+        result.unwrap();
+        let at = waiting.iter().position(|(it, _)| *it == cookie).unwrap();
+        waiting.remove(at).1.apply(disk);
+    }
+
     /// Does one request of a load.
     pub fn do_op(&mut self, op: &super::model::Op) -> Result<(), Failure> {
         let cookie = self.send_op(op)?;

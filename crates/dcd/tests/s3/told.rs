@@ -92,9 +92,9 @@ fn a_store_that_says_no_is_told_as_what_it_is() {
     daemon.stop();
 }
 
-/// versitygw with `--sidecar` has attributes of an object that it has not, when it was killed in its
-/// PUT: it is there for whoever writes it, and not for whoever reads it. Nothing is written behind that,
-/// and the store goes on as soon as the server is mended as the hint says.
+/// versitygw with `--sidecar` has attributes of an object that it has not, when it was killed in
+/// its PUT: it is there for whoever writes it, and not for whoever reads it. Nothing is written
+/// behind that, and the store goes on as soon as the server is mended as the hint says.
 #[test]
 fn a_server_that_says_two_things_of_an_object_is_told_of() {
     let test = "a_server_that_says_two_things_of_an_object_is_told_of";
