@@ -179,6 +179,35 @@ pub enum ResizeError {
     /// Changes go past the log, or are to.
     #[error("nothing is logged in this mode")]
     NotLogging,
+    /// The read area has that size, or so nearly that it cannot be told from it.
+    #[error("the read area has room for {bytes} bytes, or too nearly as many as are wanted")]
+    SameReadArea {
+        /// What it has room for.
+        bytes: u64,
+    },
+    /// The log needs the rest of the room that the two share.
+    #[error("beside the smallest log a read area can have {most} bytes here")]
+    ReadAreaTooLarge {
+        /// Bytes that are the most.
+        most: u64,
+    },
+    /// The read area would be where the log has given up its end.
+    #[error(
+        "the read area takes the end of {needed} bytes of the cache-disk, and the log is smaller"
+    )]
+    BehindReadArea {
+        /// Bytes of the cache-disk, in the size that it was made with.
+        needed: u64,
+    },
+    /// Sequences that somebody has recorded, or pinned, are not given up for it.
+    #[error("recorded and pinned sequences need a read area of {needed} bytes")]
+    Sequences {
+        /// Bytes of the smallest read area that has them all.
+        needed: u64,
+    },
+    /// A cache with an index budget has no read area.
+    #[error("a cache with index-max has no read area, whose copies are in memory, too")]
+    ReadAreaBesideBudget,
 }
 
 /// Why a request about sequences cannot be met.

@@ -108,6 +108,7 @@ fn perform(
         | Operation::FillLeg { .. }
         | Operation::TakeOutLeg { .. }
         | Operation::Resize { .. }
+        | Operation::ResizeReadArea { .. }
         | Operation::CancelResize { .. }
         | Operation::RemoveNvram
         | Operation::CancelNvramChange { .. }

@@ -195,7 +195,15 @@ pub enum Operation {
         /// What the log may use, from the beginning of the cache-disk.
         cache_disk_bytes: u64,
     },
-    /// End a change of the log's size: it is answered with [`RequestError::Cancelled`], and the log
+    /// Give the read area another size: the log makes room for it as when it shrinks, or gets the
+    /// room. What is copied stays, but for what has no place any more: hot blocks, then sequences
+    /// that were found, those that brought least first. The log has no annexes then. The reply
+    /// comes when it has that size, and as for [`Operation::Resize`].
+    ResizeReadArea {
+        /// What it may take of the cache-disk: whole pages of 1,000 KiB; 0: there is none.
+        bytes: u64,
+    },
+    /// End a change of the log's size, or the read area's: it is answered with [`RequestError::Cancelled`], and the log
     /// is as before. Harmless if it has been answered already, or is too late.
     CancelResize {
         /// The request that began it.

@@ -180,6 +180,10 @@ pub struct ResizeReport {
     pub segments_before: u32,
     /// Segments that it is to have.
     pub segments_wanted: u32,
+    /// Pages that the read area had.
+    pub copy_pages_before: u32,
+    /// Pages that it is to have.
+    pub copy_pages_wanted: u32,
     /// What is being done.
     pub state: ResizeState,
     /// Of those that are given up, so many are still in use, or have to be looked at.

@@ -494,6 +494,14 @@ fn a_cache_of_version_1_is_refused_and_both_versions_are_named() {
     assert!(error.contains('1') && error.contains('2') && error.contains("version"), "{error}");
 }
 
+/// Such a read area lay behind the room of the segments: the log would be taken for shorter than it
+/// is.
+#[test]
+fn a_read_area_of_before_it_could_be_resized_is_refused() {
+    let image = read_image("superblock-read-area-behind");
+    assert_eq!(Superblock::decode(&image), Err(dcd_engine::FormatError::Features { unknown: 1 }));
+}
+
 #[test]
 fn the_directory_of_shares_is_read_and_written_as_ever() {
     let image = read_image("share-directory");

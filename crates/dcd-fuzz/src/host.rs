@@ -125,8 +125,6 @@ pub struct Host {
     early_reads: bool,
     /// To zero a range of the data-disk takes as long as it is.
     slow_zeroes: bool,
-    /// Where the read area begins. What is wrong there costs speed, and nothing else.
-    read_area_offset: u64,
 }
 
 impl Host {
@@ -151,7 +149,6 @@ impl Host {
             is_touched_in_passing: false,
             early_reads: false,
             slow_zeroes: false,
-            read_area_offset: u64::MAX,
         }
     }
 
@@ -227,12 +224,11 @@ impl Host {
             limits: limits.unwrap_or(options.limits),
             fill_bytes_per_second_max: options.legs.map_or(0, |legs| legs.fill_rate),
             legs,
-            ..options.engine()
+            ..options.engine_with(superblock.geometry.copy_pages)
         };
         let geometry = superblock.geometry;
         self.early_reads = options.early_reads;
         self.slow_zeroes = options.faults.contains(&FaultKind::SlowZeroes);
-        self.read_area_offset = options.geometry().read_area_offset();
         let size = Engine::segment_memory_size(&geometry, &config);
         // What the superblock says may be forged.
         let survived = memory.filter(|memory| {
@@ -720,7 +716,9 @@ impl Host {
         // Copies are rebuilt from the data-disk; behind them is the end mark, without which nothing
         // opens.
         let end_mark = (self.cache_disk.len() - END_MARK_BYTES) as u64;
-        let is_in_copies = offset >= self.read_area_offset && offset + length <= end_mark;
+        let geometry = self.running.engine.as_ref().map(|it| it.superblock().geometry);
+        let read_area = geometry.map_or(u64::MAX, |it| it.read_area_offset());
+        let is_in_copies = offset >= read_area && offset + length <= end_mark;
         if device == Device::CacheDisk && is_in_copies {
             return;
         }

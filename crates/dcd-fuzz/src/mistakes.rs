@@ -70,6 +70,8 @@ pub enum Runs {
     Returning,
     /// Caches whose log grows and shrinks, by turns on one disk and on two legs.
     Resizing,
+    /// The same, and their read area with it.
+    ResizingReadArea,
     /// Memory has only a part of the index.
     Paged,
     /// Ordered shipping.

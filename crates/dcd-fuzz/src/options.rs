@@ -272,7 +272,12 @@ impl Options {
 
     /// Settings of the engine.
     pub fn engine(&self) -> EngineConfig {
-        let keeps_hot_blocks = self.copy_pages > 0 && self.hot_blocks && !self.one_disk;
+        self.engine_with(self.copy_pages)
+    }
+
+    /// The same where the read area has so many pages by now.
+    pub fn engine_with(&self, copy_pages: u32) -> EngineConfig {
+        let keeps_hot_blocks = copy_pages > 0 && self.hot_blocks && !self.one_disk;
         EngineConfig {
             ack: self.ack,
             // Where nothing that is written would be kept, it is refused.

@@ -233,6 +233,8 @@ pub struct Report {
     pub windows: u64,
     /// Times the log has grown.
     pub times_grown: u64,
+    /// How often the read area has got another size.
+    pub times_read_area_resized: u64,
     /// Times it has shrunk.
     pub times_shrunk: u64,
     /// Starts that were refused, where that is allowed.
@@ -276,6 +278,7 @@ impl Report {
         self.times_past_the_log += other.times_past_the_log;
         self.windows += other.windows;
         self.times_grown += other.times_grown;
+        self.times_read_area_resized += other.times_read_area_resized;
         self.times_shrunk += other.times_shrunk;
         self.refused += other.refused;
         self.errors += other.errors;

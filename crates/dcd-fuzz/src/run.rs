@@ -8,6 +8,7 @@ use std::time::Instant;
 
 use dcd_engine::create::{CreateOptions, create};
 use dcd_engine::format::end_mark::END_MARK_BYTES;
+use dcd_engine::format::geometry::COPY_PAGE_SPACE_BYTES;
 use dcd_engine::stats::ModeState;
 use dcd_engine::{
     AckMode, Buffer, DestagePolicyKind, Device, Duration, EngineConfig, Lba, LbaRange, Mode,
@@ -77,11 +78,12 @@ enum Asked {
     Cancel,
     /// Something that comes too late, behind a request to close.
     TooLate,
-    /// To give the log another size.
+    /// To give the log or the read area another size.
     Resize {
         cuts: bool,
         is_cancelled: bool,
         segments_before: u32,
+        copy_pages_before: u32,
     },
     /// About sequences: may be refused, and that harms nobody.
     Sequence,
@@ -316,6 +318,7 @@ impl Run {
             Op::Configure => self.configure(&mut random)?,
             Op::Mode(mode) => self.want_mode(mode)?,
             Op::Resize { eighths, cuts } => self.resize(eighths, cuts)?,
+            Op::ResizeReadArea { pages } => self.resize_read_area(pages)?,
             Op::CancelResize => self.cancel_resize()?,
         }
         if self.is_over {
@@ -362,7 +365,7 @@ impl Run {
 
     fn want_mode(&mut self, mode: Mode) -> Result<(), Violation> {
         self.options.mode = mode;
-        let mode = self.options.engine().mode;
+        let mode = self.options.engine_with(self.copy_pages()).mode;
         let config = EngineConfig { mode, ..self.host.engine().config().clone() };
         self.host.configure(&config);
         self.take_replies()
@@ -436,7 +439,7 @@ impl Run {
     /// Each setting as at the start, or another one. Not those that the model reckons with: what
     /// goes past the log, and whether rot in what is read is noticed.
     fn configure(&mut self, random: &mut Random) -> Result<(), Violation> {
-        let mut config = self.options.engine();
+        let mut config = self.options.engine_with(self.copy_pages());
         if random.one_in(2) {
             config.ack = random.pick(&[AckMode::Memory, AckMode::Log, AckMode::Durable]);
         }
@@ -583,8 +586,10 @@ impl Run {
                 return Err(Violation(format!("drained or detached, and {lost:?} are lost")));
             }
             Asked::Detach => {}
-            Asked::Resize { cuts, segments_before, .. } => {
+            Asked::Resize { cuts, segments_before, copy_pages_before, .. } => {
                 let segments = self.host.engine().superblock().geometry.segments;
+                let is_read_area = self.copy_pages() != copy_pages_before;
+                self.report.times_read_area_resized += u64::from(is_read_area);
                 let (grown, shrunk) = (segments > segments_before, segments < segments_before);
                 self.report.times_grown += u64::from(grown);
                 self.report.times_shrunk += u64::from(shrunk);
@@ -893,9 +898,23 @@ impl Run {
         let made = self.options.geometry().end() + END_MARK_BYTES as u64;
         let cache_disk_bytes = made * u64::from(eighths) / 8;
         self.host.make_cache_disk_larger(cache_disk_bytes);
+        self.ask(self.resized(cuts), Operation::Resize { cache_disk_bytes }, false)
+    }
+
+    fn resize_read_area(&mut self, pages: u8) -> Result<(), Violation> {
+        let bytes = u64::from(pages) * COPY_PAGE_SPACE_BYTES;
+        self.ask(self.resized(false), Operation::ResizeReadArea { bytes }, false)
+    }
+
+    fn resized(&self, cuts: bool) -> Asked {
         let segments_before = self.host.engine().superblock().geometry.segments;
-        let asked = Asked::Resize { cuts, is_cancelled: false, segments_before };
-        self.ask(asked, Operation::Resize { cache_disk_bytes }, false)
+        let copy_pages_before = self.copy_pages();
+        Asked::Resize { cuts, is_cancelled: false, segments_before, copy_pages_before }
+    }
+
+    /// Of the read area, as it is now.
+    fn copy_pages(&self) -> u32 {
+        self.host.engine().superblock().geometry.copy_pages
     }
 
     fn cancel_resize(&mut self) -> Result<(), Violation> {

@@ -137,12 +137,25 @@ pub enum Op {
         /// The cache-disk is cut behind what is in use, when the log has shrunk.
         cuts: bool,
     },
+    /// The read area gets another size, and the log the rest.
+    ResizeReadArea {
+        /// Pages.
+        pages: u8,
+    },
     /// Nobody wants the log to have another size any more.
     CancelResize,
 }
 
 /// In half of the runs from this seed on, on one disk or on legs, the log grows and shrinks.
 pub const RESIZED_FROM: u64 = 990_000_000;
+
+/// In the same, from these seeds on, on one disk or on legs, the read area does, too.
+pub const READ_AREA_RESIZED: [u64; 2] = [1_020_000_000, 1_150_000_000];
+
+fn resizes_read_area(seed: u64) -> bool {
+    let [first, behind_budgets] = READ_AREA_RESIZED;
+    (first..PAGED_FROM).contains(&seed) || seed >= behind_budgets
+}
 
 /// In runs from this seed on, on one disk or on legs, memory has only a part of the index.
 pub const PAGED_FROM: u64 = 1_050_000_000;
@@ -234,9 +247,9 @@ impl Script {
             script.put_in_modes(&mut random);
         }
         if seed >= RESIZED_FROM && random.one_in(2) {
-            script.put_in_resizes(&mut random);
+            script.put_in_resizes(&mut random, resizes_read_area(seed));
         }
-        if seed >= PAGED_FROM {
+        if seed >= PAGED_FROM && !resizes_read_area(seed) {
             script.put_in_budget(&mut random);
         }
         script
@@ -276,7 +289,7 @@ impl Script {
         // Of what has rotted on one leg only checksums can tell.
         script.options.verify_reads = true;
         if seed >= RESIZED_FROM && random.one_in(2) {
-            script.put_in_resizes(&mut random);
+            script.put_in_resizes(&mut random, resizes_read_area(seed));
         }
         if (PAGED_FROM..WITNESS_FROM).contains(&seed) {
             script.put_in_budget(&mut random);
@@ -310,7 +323,7 @@ impl Script {
             script.put_in_settings(&mut random);
         }
         if random.one_in(4) {
-            script.put_in_resizes(&mut random);
+            script.put_in_resizes(&mut random, false);
         }
         script
     }
@@ -380,7 +393,7 @@ impl Script {
         }
     }
 
-    fn put_in_resizes(&mut self, random: &mut Random) {
+    fn put_in_resizes(&mut self, random: &mut Random, read_area: bool) {
         let steps = std::mem::take(&mut self.steps);
         self.options.segments = random.pick(&[u64::from(self.options.segments), 24, 40]) as u32;
         let one_in = random.pick(&[5, 15, 40]);
@@ -388,6 +401,9 @@ impl Script {
             if random.one_in(one_in) {
                 let op = match random.one_in(5) {
                     true => Op::CancelResize,
+                    false if read_area && random.one_in(2) => {
+                        Op::ResizeReadArea { pages: random.pick(&[0, 0, 1, 2, 3, 5, 40]) as u8 }
+                    }
                     false => {
                         let eighths = random.pick(&[4, 6, 7, 8, 8, 9, 12, 16, 24]) as u8;
                         Op::Resize { eighths, cuts: random.one_in(2) }

@@ -15,7 +15,9 @@ use crate::mistakes::{Mistake, Runs, all, turn_on};
 use crate::nvram;
 use crate::random::Random;
 use crate::run::replay;
-use crate::script::{MODES_FROM, PAGED_FROM, RESIZED_FROM, Script, WITNESS_FROM};
+use crate::script::{
+    MODES_FROM, PAGED_FROM, READ_AREA_RESIZED, RESIZED_FROM, Script, WITNESS_FROM,
+};
 use crate::session::pairs;
 use crate::volume;
 use crate::volume::VolumeKind;
@@ -145,8 +147,12 @@ impl Case {
                 let seed = WITNESS_FROM.wrapping_add(seed).wrapping_add(index);
                 return Case::Pair(seed, Box::new(Script::on_legs(seed)));
             }
-            Runs::Resizing => {
-                let seed = RESIZED_FROM.wrapping_add(seed).wrapping_add(index);
+            Runs::Resizing | Runs::ResizingReadArea => {
+                let from = match place {
+                    Runs::ResizingReadArea => READ_AREA_RESIZED[0],
+                    _ => RESIZED_FROM,
+                };
+                let seed = from.wrapping_add(seed).wrapping_add(index);
                 let script = match index % 2 {
                     0 => Script::of_seed(seed),
                     _ => Script::on_legs(seed),

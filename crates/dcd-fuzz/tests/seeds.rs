@@ -1,6 +1,6 @@
 //! Random runs with fixed seeds: crashes at random points in all ack modes, against the model.
 
-use dcd_fuzz::report::CopyUse;
+use dcd_fuzz::report::{CopyUse, Report};
 use dcd_fuzz::run::replay;
 use dcd_fuzz::script::Script;
 
@@ -36,29 +36,46 @@ fn the_mode_may_be_switched_at_any_moment() {
 /// So may the size of the log, up and down, and often does.
 #[test]
 fn the_log_may_grow_and_shrink_at_any_moment() {
-    use dcd_fuzz::script::RESIZED_FROM;
+    let (runs, report) = resized(dcd_fuzz::script::RESIZED_FROM);
+    let (grown, shrunk) = (report.times_grown, report.times_shrunk);
+    assert!(runs < 100 || grown > runs && shrunk > runs / 2, "{grown} {shrunk}");
+}
+
+/// And the read area, beside it.
+#[test]
+fn the_read_area_may_get_another_size_at_any_moment() {
+    let (runs, report) = resized(dcd_fuzz::script::READ_AREA_RESIZED[0]);
+    let resized = report.times_read_area_resized;
+    assert!(runs < 100 || resized > runs, "{resized}");
+}
+
+/// Runs from this seed on, on one disk and on legs. `DCD_RESIZED_RUNS` and `DCD_RESIZED_SEED` say
+/// which other ones.
+fn resized(from: u64) -> (u64, Report) {
     let number = |name: &str, otherwise: u64| {
         std::env::var(name).map_or(otherwise, |text| text.parse().expect("a number"))
     };
     let (runs, first) = (number("DCD_RESIZED_RUNS", 100), number("DCD_RESIZED_SEED", 0));
-    let (mut grown, mut shrunk, mut crash_points) = (0, 0, 0);
+    let mut report = Report::default();
     let mut failures = Vec::new();
-    for seed in RESIZED_FROM + first..RESIZED_FROM + first + runs {
+    for seed in from + first..from + first + runs {
         for script in [Script::of_seed(seed), Script::on_legs(seed)] {
             let is_on_legs = script.options.legs.is_some();
             match replay(&script, std::env::var("DCD_RESIZED_TRACE").is_ok()) {
-                Ok(report) => {
-                    grown += report.times_grown;
-                    shrunk += report.times_shrunk;
-                    crash_points += report.crash_points;
-                }
+                Ok(done) => report.add(&done),
                 Err(failure) => failures.push((seed, is_on_legs, failure.step, failure.violation)),
             }
         }
     }
-    println!("{crash_points} crash points, {grown} times grown, {shrunk} times shrunk");
+    println!(
+        "{} crash points; times grown, shrunk, with another read area: {}, {}, {}",
+        report.crash_points,
+        report.times_grown,
+        report.times_shrunk,
+        report.times_read_area_resized
+    );
     assert!(failures.is_empty(), "{failures:#?}");
-    assert!(runs < 100 || grown > runs && shrunk > runs / 2, "{grown} {shrunk}");
+    (runs, report)
 }
 
 #[test]
@@ -96,7 +113,6 @@ fn random_runs_with_crashes_agree_with_the_model() {
 /// nothing else changes. `DCD_PAGED_RUNS` and `DCD_PAGED_SEED` say which other ones.
 #[test]
 fn an_index_within_a_budget_loses_nothing() {
-    use dcd_fuzz::report::Report;
     use dcd_fuzz::script::PAGED_FROM;
     let number = |name: &str, otherwise: u64| {
         std::env::var(name).map_or(otherwise, |text| text.parse().expect("a number"))

@@ -112,6 +112,7 @@ fn variant(runs: &str) -> &'static str {
         "returning" => "Runs::Returning",
         "growing" => "Runs::Growing",
         "resizing" => "Runs::Resizing",
+        "resizing-read-area" => "Runs::ResizingReadArea",
         "paged" => "Runs::Paged",
         "ordered" => "Runs::Ordered",
         "nvram" => "Runs::Nvram",

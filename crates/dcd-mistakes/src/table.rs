@@ -25,6 +25,7 @@ pub const RUNS: &[&str] = &[
     "sparing",
     "growing",
     "resizing",
+    "resizing-read-area",
     "paged",
     "ordered",
     "nvram",

@@ -136,12 +136,14 @@ codes! {
     NvramUnderWay = "nvram-under-way",
     /// What cannot be the memory in front of the log, or not with these settings.
     BadNvram = "bad-nvram",
-    /// [`ResizeError::Same`].
+    /// [`ResizeError::Same`], [`ResizeError::SameReadArea`].
     SameSize = "same-size",
-    /// [`ResizeError::TooSmall`].
+    /// [`ResizeError::TooSmall`], [`ResizeError::ReadAreaTooLarge`]: the log would be.
     TooSmall = "too-small",
-    /// [`ResizeError::BehindLog`].
+    /// [`ResizeError::BehindLog`], [`ResizeError::BehindReadArea`].
     BehindLog = "behind-log",
+    /// [`ResizeError::Sequences`].
+    SequencesKept = "sequences-kept",
     /// [`ResizeError::TooOften`].
     GrownTooOften = "grown-too-often",
     /// [`ResizeError::BeyondDisk`].
@@ -376,6 +378,11 @@ fn resize_code(error: ResizeError) -> Code {
         ResizeError::UnderWay => Code::ResizeUnderWay,
         ResizeError::LegIsFilled => Code::LegIsFilled,
         ResizeError::NotLogging => Code::NotLogging,
+        ResizeError::SameReadArea { .. } => Code::SameSize,
+        ResizeError::ReadAreaTooLarge { .. } => Code::TooSmall,
+        ResizeError::BehindReadArea { .. } => Code::BehindLog,
+        ResizeError::Sequences { .. } => Code::SequencesKept,
+        ResizeError::ReadAreaBesideBudget => Code::IndexMax,
     }
 }
 
@@ -387,7 +394,7 @@ pub fn resize_hint(error: ResizeError) -> &'static str {
         }
         ResizeError::TooSmall { .. } => "give a larger size",
         ResizeError::BehindLog { .. } => {
-            "give a larger size, or drain and detach, and create a smaller cache"
+            "give a larger size; the read area can be made smaller, with --read-area; or drain and detach, and create a smaller cache"
         }
         ResizeError::TooOften => {
             "shrink it to what it had before, and grow it by more at once; or drain and detach, and create a larger cache"
@@ -401,6 +408,17 @@ pub fn resize_hint(error: ResizeError) -> &'static str {
         ResizeError::Index { .. } => "start it again with a larger index-max",
         ResizeError::UnderWay => "wait until that has ended: `dcd status` shows how far it is",
         ResizeError::LegIsFilled => "wait until it is filled: `dcd cache-disk status` shows it",
+        ResizeError::SameReadArea { .. } => {
+            "there is nothing to do; a change must be one of a hundredth at least, and of 1,000 KiB"
+        }
+        ResizeError::ReadAreaTooLarge { .. } => "give a smaller size",
+        ResizeError::BehindReadArea { .. } => {
+            "give the log its size again first: `dcd cache-disk resize` with these bytes"
+        }
+        ResizeError::Sequences { .. } => {
+            "remove or unpin some first: `dcd sequence list` tells which there are"
+        }
+        ResizeError::ReadAreaBesideBudget => "start it without index-max for one",
         ResizeError::NotLogging => {
             "`dcd set mode=write-back` first, or where a disk has failed, which `dcd status` tells, a restart"
         }

@@ -1,4 +1,4 @@
-//! The log grows and shrinks while a real daemon serves: under load, on legs, on a loop device;
+//! The log grows and shrinks while a real daemon serves, and the read area: under load, on legs, on a loop device;
 //! it is killed and cancelled in the middle; and what cannot be is refused, with nothing written.
 
 mod harness;
@@ -25,6 +25,10 @@ fn set_length(site: &Site, name: &str, bytes: u64) {
 fn resized(site: &Site, size: &str) -> Value {
     let answer = site.dcd(&format!("cache-disk resize {size} --control ctl --json")).ok();
     serde_json::from_str(&answer).unwrap()
+}
+
+fn read_area(site: &Site, size: &str) -> Value {
+    resized(site, &format!("--read-area {size}"))
 }
 
 fn number(value: &Value, key: &str) -> u64 {
@@ -229,6 +233,123 @@ fn what_cannot_be_is_refused_and_nothing_is_written() {
     daemon.assert_no_panic();
     daemon.stop();
     site.dcd("check --cache-disk c").ok();
+}
+
+/// The read area comes, grows, shrinks and goes while a client writes; the process is killed behind
+/// each, and what was recorded stays.
+#[test]
+fn the_read_area_gets_another_size_under_load() {
+    let site = Site::with("24M", VOLUME, CREATE);
+    let mut load = Load::new(8);
+    let flags = "--quiet --idle-max 20ms --sequence-share 100%";
+    let mut daemon = site.serve(flags);
+    let all = segments(&site);
+    let mut before = 0;
+    let recorded = "t_us,op,dev,off,len,fl\n0,R,0,4194304,4194304,0\n0,R,0,12582912,65536,0\n";
+    for (size, pages) in [("2M", 2), ("9000k", 9), ("6M", 6), ("20M", 20), ("7M", 7)] {
+        let done = load.run_beside(&site, || read_area(&site, size));
+        let bytes = pages * 248 * 4096;
+        assert_eq!(number(&done, "read_area_bytes"), bytes, "{done}");
+        assert_eq!(number(&done, "read_area_bytes_before"), before, "{done}");
+        assert_eq!(number(&done, "segments"), segments(&site));
+        assert!(segments(&site) <= all - pages * 15, "{done}");
+        before = bytes;
+        if size == "9000k" {
+            fs::write(site.path("start.csv"), recorded).unwrap();
+            site.dcd("sequence add --name start start.csv --control ctl").ok();
+        }
+        load.run(&site, 200, &AtomicBool::new(true));
+        daemon.assert_no_panic();
+        daemon.kill();
+        daemon = site.serve(flags);
+        load.compare(&site, &daemon);
+        assert_eq!(segments(&site), number(&done, "segments"), "so it stays");
+        if pages > 2 {
+            let list = site.dcd("sequence list --control ctl").ok();
+            assert!(list.contains("start"), "{list}");
+        }
+    }
+    site.dcd("cache-disk resize --read-area 0 --control ctl").fails(
+        1,
+        "recorded and pinned sequences need a read area of 5120000 bytes",
+        "dcd sequence list",
+    );
+    site.dcd("sequence remove start --control ctl").ok();
+    let done = load.run_beside(&site, || read_area(&site, "0"));
+    assert_eq!((number(&done, "segments"), number(&done, "read_area_bytes")), (all, 0));
+    load.run(&site, 300, &AtomicBool::new(true));
+    daemon.kill();
+    daemon = site.serve("--quiet");
+    load.compare(&site, &daemon);
+    daemon.stop();
+    site.dcd("check --cache-disk c").ok();
+    assert_eq!(difference(&site.detach(), &load.volume), None);
+}
+
+/// Killed at any moment of it: the read area has one size or the other, on both legs.
+#[test]
+fn a_kill_at_any_moment_leaves_one_read_area_or_the_other() {
+    let site = Site::with("16M", VOLUME, "--segment-size 64k --cache-disk e");
+    let mut random = Random::new(seed() ^ 11);
+    let mut load = Load::new(9);
+    let flags = "--cache-disk e --quiet --idle-max 20ms";
+    let mut changed = 0;
+    for _ in 0..cycles(12, 3) {
+        let daemon = site.serve(flags);
+        load.compare(&site, &daemon);
+        let before = segments(&site);
+        load.run(&site, 60, &AtomicBool::new(true));
+        let size = random.below(9);
+        let mut asking = site.start_tool(&format!(
+            "{} cache-disk resize --read-area {size}M --control ctl",
+            env!("CARGO_BIN_EXE_dcd")
+        ));
+        std::thread::sleep(Duration::from_millis(random.below(60)));
+        daemon.kill();
+        let _ = asking.wait();
+        let daemon = site.serve(flags);
+        changed += u64::from(segments(&site) != before);
+        daemon.kill();
+    }
+    println!("{changed} times another one behind the kill");
+    let daemon = site.serve(flags);
+    load.compare(&site, &daemon);
+    daemon.stop();
+}
+
+#[test]
+fn a_read_area_that_cannot_be_is_refused() {
+    let site = Site::with("16M", VOLUME, "--segment-size 64k --read-area 4M");
+    let daemon = site.serve("--quiet");
+    let before = segments(&site);
+    for (size, error, hint) in [
+        ("4M", "the read area has room for 4063232 bytes, or too nearly", "a hundredth"),
+        ("15M", "beside the smallest log a read area can have", "a smaller size"),
+        ("1T", "beside the smallest log a read area can have", "a smaller size"),
+    ] {
+        let told = site.dcd(&format!("cache-disk resize --read-area {size} --control ctl"));
+        told.fails(1, error, hint);
+    }
+    site.dcd("cache-disk resize 4M --read-area 2M --control ctl").fails(2, "cannot be used", "");
+    assert_eq!(segments(&site), before);
+    daemon.stop();
+    let daemon = site.serve("--quiet --read-only");
+    site.dcd("cache-disk resize --read-area 2M --control ctl").fails(1, "read-only", "");
+    daemon.stop();
+
+    let site = Site::with("16M", VOLUME, CREATE);
+    let daemon = site.serve("--quiet --index-max 64k");
+    site.dcd("cache-disk resize --read-area 2M --control ctl").fails(1, "index-max", "without");
+    daemon.stop();
+    // A log that was made smaller has no room before it has its size again.
+    let daemon = site.serve("--quiet");
+    resized(&site, "8M");
+    let told = site.dcd("cache-disk resize --read-area 2M --control ctl");
+    told.fails(1, "and the log is smaller", "with these bytes");
+    resized(&site, "");
+    read_area(&site, "2M");
+    daemon.assert_no_panic();
+    daemon.stop();
 }
 
 /// All legs have to be so large; and each alone has everything afterwards.

@@ -76,7 +76,7 @@ impl Long {
             // The part before it is a drain, too.
             Long::Detaching(_) | Long::Detach => "detach",
             Long::Shutdown => "stop",
-            Long::Resize(_) => "change of the log's size",
+            Long::Resize(_) => "change of the size",
             Long::Nvram(_) => "change of the memory in front of the log",
         }
     }
@@ -109,7 +109,8 @@ impl Long {
 }
 
 fn resize_cancelled() -> Value {
-    let error = "the change of the log's size was cancelled: it has the size that it had";
+    let error =
+        "the change of the size was cancelled: log and read area have the sizes that they had";
     let hint = "serving goes on; begin again with `dcd cache-disk resize`";
     let mut value = failure(Code::Cancelled, error, hint);
     value["cancelled"] = true.into();

@@ -1,5 +1,5 @@
-//! Gives the log another size, and tells which it has then. Where the cache-disk is a share, its
-//! room goes with it:
+//! Gives the log or the read area another size, and tells which they have then. Where the
+//! cache-disk is a share, its room goes with the log:
 //!
 //! ```text
 //! larger     1. The share takes room (`device/share_room.rs`).
@@ -17,17 +17,17 @@ use std::time::{Duration, Instant};
 use dcd_engine::format::share_directory::Windows;
 use dcd_engine::io::ResizeError;
 use dcd_engine::legs::LegStanding;
-use dcd_engine::units::LbaRange;
+use dcd_engine::units::{LINE_SIZE, LbaRange};
 use dcd_engine::{RequestError, Superblock};
 use dcd_protocol::{Code, Failure, ResizeAsked, ResizeDone};
 use serde_json::{Value, json};
 
-use crate::control::answers::answer;
+use crate::control::answers::{answer, failure};
 use crate::control::long_jobs::{Long, with_progress};
 use crate::control::shared::Shared;
 use crate::device::device_file::DeviceError;
 use crate::device::share_room::ShareRoom;
-use crate::event_loop::submitter::Submitter;
+use crate::event_loop::submitter::{SizeWanted, Submitter};
 use crate::pair::legs::CacheSide;
 
 /// How long what is under way in room that is to be given back is waited for, and how often it is
@@ -51,17 +51,27 @@ pub(super) fn run(
     let submitter = &shared.submitter;
     // Who is not alone takes no room.
     let alone = shared.resizing.try_lock();
-    let before = superblock(submitter).map_or(0, |it| it.geometry.segments);
-    // 1.
-    let (rooms, bytes) = match take_rooms(submitter, asked.bytes, alone.is_ok()) {
-        Ok(taken) => taken,
-        Err(refusal) => return Ok(refusal),
+    let sizes =
+        |it: &Superblock| (it.geometry.segments, u64::from(it.geometry.copy_slots()) * LINE_SIZE);
+    let before = superblock(submitter).as_ref().map_or((0, 0), sizes);
+    // 1. The read area gets its room from the log.
+    let (rooms, bytes) = match asked.read_area {
+        Some(_) if asked.bytes.is_some() => {
+            let error = "the log and the read area cannot get another size at once";
+            return Ok(failure(Code::BadRequest, error, "ask for the one, and then for the other"));
+        }
+        Some(_) => (Vec::new(), None),
+        None => match take_rooms(submitter, asked.bytes, alone.is_ok()) {
+            Ok(taken) => taken,
+            Err(refusal) => return Ok(refusal),
+        },
     };
+    let wanted = asked.read_area.map_or(SizeWanted::Log(bytes), SizeWanted::ReadArea);
     // 2. Its end is waited for also when nobody else does any more.
     let (sender, ended) = mpsc::sync_channel(1);
     let ticket = submitter.new_ticket();
     let answered = with_progress(reader, shared, Long::Resize(ticket), listed, |done| {
-        submitter.resize(ticket, bytes, move |reply| {
+        submitter.resize(ticket, wanted, move |reply| {
             let result = reply.result;
             done(reply);
             let _ = sender.send(result);
@@ -72,11 +82,14 @@ pub(super) fn run(
     let given_back = give_back(submitter, &rooms, bytes.filter(|_| result.is_ok()), result);
     let mut answer = answered?;
     if let (Some(superblock), true) = (superblock(submitter), answer["ok"] == true) {
+        let (segments, read_area_bytes) = sizes(&superblock);
         let done = ResizeDone {
             bytes: superblock.end(),
-            segments: superblock.geometry.segments,
-            segments_before: before,
+            segments,
+            segments_before: before.0,
             segment_size_bytes: superblock.geometry.segment_size_bytes,
+            read_area_bytes,
+            read_area_bytes_before: before.1,
             share_bytes: share_bytes(submitter, &rooms),
             not_given_back: given_back.err().map(|error| error.to_string()),
         };

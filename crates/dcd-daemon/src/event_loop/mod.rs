@@ -40,7 +40,7 @@ use dcd_engine::volume::{GrowthEnd, ReplaceError};
 use dcd_engine::{
     Buffer, DestagePolicyKind, Device, Engine, EngineConfig, Geometry, GrowRefusal, Input, Io,
     IoDone, IoId, MemoryUse, Operation, Output, Phase, Reply, Request, RequestError, RequestId,
-    Time, VolumeError, VolumeRequest,
+    Superblock, Time, VolumeError, VolumeRequest,
 };
 use rustix::event::PollFlags;
 
@@ -56,7 +56,8 @@ use crate::event_loop::nvram::NvramChanges;
 use crate::event_loop::request_ring::{AskedRequest, RecordedRequest, RequestRing};
 use crate::event_loop::response_times::{RequestKind, ResponseTimes};
 use crate::event_loop::submitter::{
-    Completion, DetachTerms, DrainTicket, Mailbox, Message, Snapshot, StopKind, Submitter,
+    Completion, DetachTerms, DrainTicket, Mailbox, Message, SizeWanted, Snapshot, StopKind,
+    Submitter,
 };
 use crate::frontend::nbd::listen::Listener;
 use crate::frontend::nbd::server::{ClientKey, NbdKey, NbdServer};
@@ -520,52 +521,47 @@ impl<C: Core> EventLoop<C> {
 
     /// How large the log may be is a question to the disks, and asked now: they may have been given
     /// another size.
-    fn start_resize(
-        &mut self,
-        ticket: DrainTicket,
-        bytes: Option<u64>,
-        received: Time,
-        completion: Completion,
-    ) {
-        let pending = Pending::of_ticket(ticket, received, completion);
+    fn resize_operation(&self, wanted: SizeWanted) -> Result<Operation, RequestError> {
+        let bytes = match wanted {
+            SizeWanted::ReadArea(bytes) => {
+                self.check_memory(|it| it.geometry_with_read_area(Geometry::copy_pages_in(bytes)))?;
+                return Ok(Operation::ResizeReadArea { bytes });
+            }
+            SizeWanted::Log(bytes) => bytes,
+        };
         let disks = self.disks.cache.iter().flat_map(CacheSide::iter);
         let sizes: std::io::Result<Vec<u64>> = disks.map(Disk::size_now).collect();
-        let found = sizes.map(|sizes| sizes.into_iter().min().unwrap_or(0));
-        let wanted = match (found, bytes) {
-            (Err(_), _) => Err(RequestError::Io),
-            (Ok(found), Some(wanted)) if wanted > found => {
-                Err(ResizeError::BeyondDisk { found, wanted }.into())
-            }
-            (Ok(found), bytes) => self.check_memory(bytes.unwrap_or(found)),
-        };
-        match wanted {
-            Ok(cache_disk_bytes) => {
-                self.start(pending, Operation::Resize { cache_disk_bytes }, false);
-            }
-            Err(error) => {
-                let reply =
-                    Reply { id: RequestId(0), result: Err(error), buffer: None, answer: None };
-                self.answer(pending, reply);
+        let found = sizes.map_err(|_| RequestError::Io)?.into_iter().min().unwrap_or(0);
+        match bytes.unwrap_or(found) {
+            wanted if wanted > found => Err(ResizeError::BeyondDisk { found, wanted }.into()),
+            cache_disk_bytes => {
+                self.check_memory(|it| it.geometry_on(cache_disk_bytes))?;
+                Ok(Operation::Resize { cache_disk_bytes })
             }
         }
     }
 
-    /// Whether a log on so many bytes has the memory that it may need.
-    fn check_memory(&self, cache_disk_bytes: u64) -> Result<u64, RequestError> {
+    /// Whether the tables of a larger log, or a larger read area, have the memory that they may
+    /// need.
+    fn check_memory(
+        &self,
+        wanted: impl FnOnce(&Superblock) -> Result<Geometry, ResizeError>,
+    ) -> Result<(), RequestError> {
         if let (Some(may_grow), Some(engine)) = (&self.may_grow, self.core.engine()) {
             let superblock = engine.superblock();
-            let geometry = superblock.geometry_on(cache_disk_bytes)?;
-            if geometry.segments > superblock.geometry.segments {
+            let (geometry, before) = (wanted(superblock)?, superblock.geometry);
+            if geometry.segments > before.segments || geometry.copy_pages > before.copy_pages {
                 may_grow(&geometry, engine.config())?;
             }
         }
-        Ok(cache_disk_bytes)
+        Ok(())
     }
 
     /// Whether the log can have the size that it would get on so many bytes.
     fn check_size(&self, cache_disk_bytes: u64) -> Result<(), RequestError> {
         let engine = self.core.engine().ok_or(ResizeError::NotLogging)?;
-        engine.check_resize(self.check_memory(cache_disk_bytes)?)
+        self.check_memory(|it| it.geometry_on(cache_disk_bytes))?;
+        engine.check_resize(cache_disk_bytes)
     }
 
     /// A share of the cache-disk, by its place, is this part of its disk from now on. False, and
@@ -1347,8 +1343,16 @@ impl<C: Core> EventLoop<C> {
                     self.start_drain(ticket, received, completion);
                 }
                 Message::CancelDrain(ticket) => self.cancel_drain(ticket),
-                Message::Resize { ticket, bytes, received, completion } => {
-                    self.start_resize(ticket, bytes, received, completion);
+                Message::Resize { ticket, wanted, received, completion } => {
+                    let pending = Pending::of_ticket(ticket, received, completion);
+                    match self.resize_operation(wanted) {
+                        Ok(operation) => self.start(pending, operation, false),
+                        Err(error) => {
+                            let result = Err(error);
+                            let id = RequestId(0);
+                            self.answer(pending, Reply { id, result, buffer: None, answer: None });
+                        }
+                    }
                 }
                 Message::CancelResize(ticket) => {
                     if let Some(resize) = self.request_of(ticket) {

@@ -80,7 +80,9 @@ impl PassThrough {
             | Operation::CancelDetach
             | Operation::CancelResize { .. }
             | Operation::CancelNvramChange { .. } => self.reply(id, Ok(()), None),
-            Operation::Resize { .. } => self.reply(id, Err(ResizeError::NotLogging.into()), None),
+            Operation::Resize { .. } | Operation::ResizeReadArea { .. } => {
+                self.reply(id, Err(ResizeError::NotLogging.into()), None);
+            }
             Operation::Sequence(_) => {
                 self.reply(id, Err(SequenceError::NoReadArea.into()), None);
             }

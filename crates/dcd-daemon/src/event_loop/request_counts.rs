@@ -69,6 +69,7 @@ impl RequestCounts {
             | Operation::FillLeg { .. }
             | Operation::TakeOutLeg { .. }
             | Operation::Resize { .. }
+            | Operation::ResizeReadArea { .. }
             | Operation::CancelResize { .. }
             | Operation::RemoveNvram
             | Operation::CancelNvramChange { .. }

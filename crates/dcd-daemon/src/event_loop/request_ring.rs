@@ -87,6 +87,7 @@ impl AskedRequest {
             | Operation::FillLeg { .. }
             | Operation::TakeOutLeg { .. }
             | Operation::Resize { .. }
+            | Operation::ResizeReadArea { .. }
             | Operation::CancelResize { .. }
             | Operation::RemoveNvram
             | Operation::CancelNvramChange { .. }

@@ -49,6 +49,7 @@ impl RequestKind {
             | Operation::FillLeg { .. }
             | Operation::TakeOutLeg { .. }
             | Operation::Resize { .. }
+            | Operation::ResizeReadArea { .. }
             | Operation::CancelResize { .. }
             | Operation::RemoveNvram
             | Operation::CancelNvramChange { .. }

@@ -135,10 +135,10 @@ pub(crate) enum Message {
         completion: Completion,
     },
     CancelDrain(DrainTicket),
-    /// Give the log another size; without bytes all that the cache-disk has.
+    /// Give the log or the read area another size.
     Resize {
         ticket: DrainTicket,
-        bytes: Option<u64>,
+        wanted: SizeWanted,
         received: Time,
         completion: Completion,
     },
@@ -222,6 +222,15 @@ pub struct Submitter {
     next_ticket: Arc<AtomicU64>,
 }
 
+/// What is to have which size.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum SizeWanted {
+    /// The log: as large as it can be on so many bytes of the cache-disk, or on all that it has.
+    Log(Option<u64>),
+    /// The read area: so many bytes.
+    ReadArea(u64),
+}
+
 impl Submitter {
     /// Tells whether a window of ordered shipping was kept.
     pub(crate) fn window_kept(&self, window: u64, is_kept: bool) {
@@ -280,16 +289,16 @@ impl Submitter {
         self.send(Message::CancelDrain(ticket));
     }
 
-    /// Begins to give the log another size: as large as it can be on so many bytes of the
-    /// cache-disk, or on all of them. The ticket is one of [`Submitter::new_ticket`].
+    /// Begins to give the log or the read area another size. The ticket is one of
+    /// [`Submitter::new_ticket`].
     pub fn resize(
         &self,
         ticket: DrainTicket,
-        bytes: Option<u64>,
+        wanted: SizeWanted,
         completion: impl FnOnce(Reply) + Send + 'static,
     ) {
         let completion = Completion::new(completion);
-        self.send(Message::Resize { ticket, bytes, received: self.clock.now(), completion });
+        self.send(Message::Resize { ticket, wanted, received: self.clock.now(), completion });
     }
 
     /// Ends that, whose completion is told; nothing happens if it has ended.

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use serde::Serialize;
 
-use crate::report::status_report::StatusReport;
+use crate::report::status_report::{ResizeSummary, StatusReport};
 use crate::units_text::format_size;
 
 /// So many are kept.
@@ -224,6 +224,12 @@ pub fn changes(before: &StatusReport, now: &StatusReport) -> Vec<Told> {
     }
     if now.resize.is_some() != before.resize.is_some() {
         let (what, why) = match &now.resize {
+            Some(ResizeSummary { read_area_bytes_before, read_area_bytes_wanted, .. })
+                if read_area_bytes_before != read_area_bytes_wanted =>
+            {
+                let wanted = format_size(*read_area_bytes_wanted);
+                ("the read area gets another size", format!("{wanted} are wanted"))
+            }
             Some(resize) => (
                 "the log gets another size",
                 format!("{} segments are wanted", resize.segments_wanted),

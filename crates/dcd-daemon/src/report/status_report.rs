@@ -3,6 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use dcd_engine::format::geometry::COPIES_PER_PAGE;
 use dcd_engine::nvram::durable::{DurableConfig, NvramPresence, NvramStatus};
 use dcd_engine::stats::{
     Counters, ModeReport, ModeState, RecoveryReport, ResizeReport, ResizeState, Status, Uncached,
@@ -421,6 +422,12 @@ pub struct ResizeSummary {
     pub segments_before: u32,
     /// Segments that it is to have.
     pub segments_wanted: u32,
+    /// Bytes that the read area had room for.
+    #[serde(default)]
+    pub read_area_bytes_before: u64,
+    /// Bytes that it is to have room for.
+    #[serde(default)]
+    pub read_area_bytes_wanted: u64,
     /// `emptying`, while what is in its last segments goes to the data-disk; `writing`, while a
     /// checkpoint is made that tells of it.
     pub state: String,
@@ -437,11 +444,14 @@ impl ResizeSummary {
         let ResizeReport {
             segments_before,
             segments_wanted,
+            copy_pages_before,
+            copy_pages_wanted,
             state,
             segments_left,
             lines_left,
             since,
         } = status.resize?;
+        let bytes = |pages: u32| u64::from(pages) * u64::from(COPIES_PER_PAGE) * LINE_SIZE;
         let state = match state {
             ResizeState::Emptying => "emptying",
             ResizeState::Writing => "writing",
@@ -449,6 +459,8 @@ impl ResizeSummary {
         Some(ResizeSummary {
             segments_before,
             segments_wanted,
+            read_area_bytes_before: bytes(copy_pages_before),
+            read_area_bytes_wanted: bytes(copy_pages_wanted),
             state: state.to_owned(),
             segments_left,
             lines_left,

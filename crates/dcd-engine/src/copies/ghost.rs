@@ -2,17 +2,20 @@
 //! only numbers of lines, in the order in which they came; when it is full the oldest goes.
 //!
 //! Exact: a line is found if and only if it is there. Chains from buckets of one line on average,
-//! all in tables that have their size from the start: 21 bytes for each line it may remember.
+//! all in tables that nothing touches before they are used: 21 bytes for each line it may remember.
+
+use zerocopy::FromZeros;
 
 use super::list::{Links, List};
+use crate::growing_table::{GrowingTable, untouched_zeroes};
 use crate::line_hash::LineHash;
 use crate::units::Line;
 
 /// No entry.
-const NONE: u32 = u32::MAX;
+const NONE: u32 = 0;
 
 /// The 40 bits of a line.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq, FromZeros)]
 struct PackedLine([u8; 5]);
 
 impl PackedLine {
@@ -33,35 +36,43 @@ impl PackedLine {
 pub struct Ghost {
     hash: LineHash,
     /// Of each entry, its line.
-    lines: Vec<PackedLine>,
-    /// Of each entry, the next one of its bucket.
-    chain: Vec<u32>,
-    /// First entry of each bucket.
+    lines: GrowingTable<PackedLine>,
+    /// Of each entry, the next one of its bucket, and one: 0 is none.
+    chain: GrowingTable<u32>,
+    /// First entry of each bucket, and one. There are as many as when the first lines came.
     buckets: Vec<u32>,
     links: Links,
     remembered: List,
+    /// Entries that were used; those from `never_used` on were not.
     unused: List,
+    never_used: u32,
     limit: u32,
 }
 
 impl Ghost {
-    /// A ghost that will never have a limit above `lines_max`; its limit is 0.
+    /// A ghost that will never have a limit above `lines_max`, unless it grows; its limit is 0.
     pub fn new(lines_max: u32, hash: LineHash) -> Ghost {
-        let mut links = Links::new(lines_max);
-        let mut unused = List::EMPTY;
-        for entry in 0..lines_max {
-            unused.push(&mut links, entry);
-        }
         Ghost {
             hash,
-            lines: vec![PackedLine([0; 5]); lines_max as usize],
-            chain: vec![NONE; lines_max as usize],
-            buckets: vec![NONE; lines_max as usize],
-            links,
+            lines: GrowingTable::new(lines_max as usize),
+            chain: GrowingTable::new(lines_max as usize),
+            buckets: untouched_zeroes(lines_max as usize),
+            links: Links::new(lines_max),
             remembered: List::EMPTY,
-            unused,
+            unused: List::EMPTY,
+            never_used: 0,
             limit: 0,
         }
+    }
+
+    /// Its limit may be as high as `lines_max` from now on, and `lines_at_last` later.
+    pub fn grow(&mut self, lines_max: u32, lines_at_last: u32) {
+        if self.buckets.is_empty() {
+            self.buckets = untouched_zeroes(lines_at_last as usize);
+        }
+        self.lines.set_len(lines_max as usize);
+        self.chain.set_len(lines_max as usize);
+        self.links.grow(lines_max);
     }
 
     /// Lines that are remembered.
@@ -77,8 +88,9 @@ impl Ghost {
 
     /// Bytes of memory.
     pub fn memory_bytes(&self) -> usize {
-        self.lines.capacity() * size_of::<PackedLine>()
-            + (self.chain.capacity() + self.buckets.capacity()) * size_of::<u32>()
+        self.lines.memory_bytes()
+            + self.chain.memory_bytes()
+            + self.buckets.len() * size_of::<u32>()
             + self.links.memory_bytes()
     }
 
@@ -105,13 +117,21 @@ impl Ghost {
         if self.remembered.len() == self.limit {
             self.forget_oldest();
         }
-        let entry = self.unused.first().expect("there are as many entries as the largest limit");
-        self.unused.remove(&mut self.links, entry);
+        let entry = match self.unused.first() {
+            Some(entry) => {
+                self.unused.remove(&mut self.links, entry);
+                entry
+            }
+            None => {
+                self.never_used += 1;
+                self.never_used - 1
+            }
+        };
         self.remembered.push(&mut self.links, entry);
         let bucket = self.bucket_of(line);
         self.lines[entry as usize] = PackedLine::new(line);
         self.chain[entry as usize] = self.buckets[bucket];
-        self.buckets[bucket] = entry;
+        self.buckets[bucket] = entry + 1;
     }
 
     /// Forgets `line`; whether it was remembered.
@@ -132,14 +152,14 @@ impl Ghost {
     fn forget(&mut self, entry: u32) {
         let bucket = self.bucket_of(self.lines[entry as usize].line());
         let behind = self.chain[entry as usize];
-        if self.buckets[bucket] == entry {
+        if self.buckets[bucket] == entry + 1 {
             self.buckets[bucket] = behind;
         } else {
-            let mut before = self.buckets[bucket];
-            while self.chain[before as usize] != entry {
-                before = self.chain[before as usize];
+            let mut before = self.buckets[bucket] as usize - 1;
+            while self.chain[before] != entry + 1 {
+                before = self.chain[before] as usize - 1;
             }
-            self.chain[before as usize] = behind;
+            self.chain[before] = behind;
         }
         self.remembered.remove(&mut self.links, entry);
         self.unused.push(&mut self.links, entry);
@@ -147,11 +167,11 @@ impl Ghost {
 
     fn find(&self, line: Line) -> Option<u32> {
         let packed = PackedLine::new(line);
-        let mut entry = self.buckets[self.bucket_of(line)];
-        while entry != NONE && self.lines[entry as usize] != packed {
-            entry = self.chain[entry as usize];
+        let mut found = self.buckets[self.bucket_of(line)];
+        while found != NONE && self.lines[found as usize - 1] != packed {
+            found = self.chain[found as usize - 1];
         }
-        (entry != NONE).then_some(entry)
+        found.checked_sub(1)
     }
 
     fn bucket_of(&self, line: Line) -> usize {
@@ -164,12 +184,13 @@ impl Ghost {
         self.remembered.check_invariants(&self.links);
         self.unused.check_invariants(&self.links);
         assert!(self.remembered.len() <= self.limit);
-        assert_eq!(self.remembered.len() + self.unused.len(), self.links.count());
+        assert_eq!(self.remembered.len() + self.unused.len(), self.never_used);
+        assert!(self.never_used <= self.links.count());
         for entry in self.remembered.iter(&self.links) {
             // By the number of the entry: of a line that was there twice only one would be found.
             assert_eq!(self.find(self.lines[entry as usize].line()), Some(entry));
         }
-        let in_use = |entry: u32| (entry != NONE).then_some(entry);
+        let in_use = |entry: u32| entry.checked_sub(1);
         let chained = self.buckets.iter().flat_map(|&first| {
             std::iter::successors(in_use(first), |&entry| in_use(self.chain[entry as usize]))
         });

@@ -1,23 +1,33 @@
 //! Lists of numbers, linked through one table: each number is in one list at most, and moves
 //! between lists and out of the middle of one in constant time, without allocating.
 
+use zerocopy::FromZeros;
+
+use crate::growing_table::GrowingTable;
+
 /// No number.
 const NONE: u32 = u32::MAX;
 
-/// Neighbours of a number in its list.
-#[derive(Clone, Copy)]
+/// Neighbours of a number in its list; without meaning while it is in none.
+#[derive(Clone, Copy, FromZeros)]
 struct Link {
     before: u32,
     behind: u32,
 }
 
 /// The links of the numbers `0..count`.
-pub(super) struct Links(Vec<Link>);
+pub(super) struct Links(GrowingTable<Link>);
 
 impl Links {
     pub(super) fn new(count: u32) -> Links {
         assert!(count < NONE);
-        Links(vec![Link { before: NONE, behind: NONE }; count as usize])
+        Links(GrowingTable::new(count as usize))
+    }
+
+    /// There are so many numbers from now on.
+    pub(super) fn grow(&mut self, count: u32) {
+        assert!(count < NONE && count >= self.count());
+        self.0.set_len(count as usize);
     }
 
     pub(super) fn count(&self) -> u32 {
@@ -30,7 +40,7 @@ impl Links {
     }
 
     pub(super) fn memory_bytes(&self) -> usize {
-        self.0.capacity() * size_of::<Link>()
+        self.0.memory_bytes()
     }
 }
 

@@ -5,6 +5,10 @@
 //! holds or will hold once the log before it is destaged; every change of a line, as it enters the
 //! log, makes all copies of it stale. Pages of slots belong to a [`Sequence`], which keeps its
 //! lines in the order in which they are asked for, or to the hot blocks.
+//!
+//! Pages are counted from the end of the read area, and given out from the front. So the area can
+//! become larger or smaller in front ([`crate::engine`]'s `resize.rs`) with each slot in its place;
+//! pages that are to go are *retired*: given to nobody, and emptied.
 
 pub(crate) mod clean_lines;
 pub mod detector;
@@ -18,16 +22,19 @@ pub mod sequence;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use zerocopy::FromZeros;
+
 pub use self::sequence::Sequence;
 use crate::buffer::Buffer;
 use crate::format::checkpoint::CopyPageRef;
 use crate::format::copy_page::{CopyEntry, CopyPage, CopyState, SequenceLabel};
 use crate::format::geometry::COPIES_PER_PAGE;
+use crate::growing_table::{GrowingTable, untouched_zeroes};
 use crate::line_hash::LineHash;
 use crate::units::{CopyPageIndex, CopySlot, Line, SequenceId, Uuid};
 
 /// No slot: the end of a chain.
-const NONE: u32 = u32::MAX;
+const NONE: u32 = 0;
 /// Lines whose copies were given up since the last durable checkpoint: more are not remembered one
 /// by one, a new checkpoint is asked for instead.
 const DEPARTED_MAX: usize = 32 << 10;
@@ -36,10 +43,11 @@ const UNLISTED_PART: u64 = 8;
 const UNLISTED_MIN: u64 = 4096;
 
 /// What a slot holds.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, FromZeros)]
+#[repr(u8)]
 pub(crate) enum SlotState {
     /// Nothing.
-    Empty,
+    Empty = 0,
     /// A copy is being written. A change meanwhile makes it stale.
     Filling,
     /// A true copy.
@@ -48,11 +56,11 @@ pub(crate) enum SlotState {
     Stale,
 }
 
-/// A slot.
-#[derive(Clone, Copy, Debug)]
+/// A slot. All zero: empty.
+#[derive(Clone, Copy, Debug, FromZeros)]
 pub(crate) struct Slot {
     /// Whose copy; without meaning if empty.
-    pub(crate) line: Line,
+    line_number: u64,
     /// CRC-32C of what was copied here last.
     pub(crate) checksum: u32,
     /// Whether it is there and true.
@@ -73,6 +81,19 @@ enum Owner {
     },
 }
 
+/// Who uses a page.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum PageUse {
+    /// Nobody.
+    Nobody,
+    /// Nobody any more, but something is being written there.
+    Written,
+    /// Hot blocks.
+    HotBlocks,
+    /// A sequence.
+    Sequence,
+}
+
 #[derive(Clone, Copy)]
 struct Page {
     owner: Owner,
@@ -83,6 +104,23 @@ struct Page {
     is_dirty: bool,
     /// Encoded for a checkpoint under way, with this checksum.
     pictured: Option<u32>,
+}
+
+impl Slot {
+    /// Whose copy; without meaning if empty.
+    pub(crate) fn line(&self) -> Line {
+        Line(self.line_number)
+    }
+}
+
+impl Page {
+    const UNUSED: Page = Page {
+        owner: Owner::Nobody,
+        durable_generation: 0,
+        durable_checksum: 0,
+        is_dirty: false,
+        pictured: None,
+    };
 }
 
 /// A page to be written for a checkpoint.
@@ -112,11 +150,15 @@ pub struct CopyCounts {
 pub(crate) struct Copies {
     hash: LineHash,
     uuid: Uuid,
+    /// Those that there are, or were since the start.
     pages: Vec<Page>,
-    slots: Vec<Slot>,
-    /// Chains of the slots that are not empty, by line: first of each bucket, next of each slot.
+    /// Pages from this one on are given to nobody.
+    limit: u32,
+    slots: GrowingTable<Slot>,
+    /// Chains of the slots that are not empty, by line: first of each bucket, next of each slot,
+    /// each as its number and one; 0: none. There are as many buckets as when the first pages came.
     heads: Vec<u32>,
-    next: Vec<u32>,
+    next: GrowingTable<u32>,
     sequences: BTreeMap<SequenceId, Sequence>,
     counts: CopyCounts,
     /// Lines that the newest durable checkpoint may list as valid, and that nothing in the log says
@@ -134,22 +176,14 @@ impl Copies {
     /// An empty read area of so many pages.
     pub(crate) fn new(uuid: Uuid, pages: u32, hash: LineHash) -> Copies {
         let slots = pages * COPIES_PER_PAGE;
-        let page = Page {
-            owner: Owner::Nobody,
-            durable_generation: 0,
-            durable_checksum: 0,
-            is_dirty: false,
-            pictured: None,
-        };
-        let slot = Slot { line: Line(0), checksum: 0, state: SlotState::Empty, is_written: false };
-        let buckets = if pages == 0 { 0 } else { slots.next_power_of_two() };
         Copies {
             uuid,
             hash,
-            pages: vec![page; pages as usize],
-            slots: vec![slot; slots as usize],
-            heads: vec![NONE; buckets as usize],
-            next: vec![NONE; slots as usize],
+            pages: vec![Page::UNUSED; pages as usize],
+            limit: pages,
+            slots: GrowingTable::new(slots as usize),
+            heads: untouched_zeroes(buckets_for(pages)),
+            next: GrowingTable::new(slots as usize),
             sequences: BTreeMap::new(),
             counts: CopyCounts { slots: slots.into(), ..CopyCounts::default() },
             departed: BTreeSet::new(),
@@ -160,7 +194,7 @@ impl Copies {
         }
     }
 
-    /// Whether there is a read area.
+    /// Whether there is a read area, or was one since the start.
     pub(crate) fn is_on(&self) -> bool {
         !self.pages.is_empty()
     }
@@ -168,8 +202,82 @@ impl Copies {
     /// Bytes of memory.
     pub(crate) fn memory_bytes(&self) -> usize {
         self.pages.len() * size_of::<Page>()
-            + self.slots.len() * (size_of::<Slot>() + size_of::<u32>())
+            + self.slots.memory_bytes()
+            + self.next.memory_bytes()
             + self.heads.len() * size_of::<u32>()
+    }
+
+    // ---- another size -------------------------------------------------------------------------
+
+    /// Adds pages until there are so many, for use; `pages_at_last` are to follow.
+    pub(crate) fn grow(&mut self, pages: u32, pages_at_last: u32) {
+        if self.heads.is_empty() {
+            self.heads = untouched_zeroes(buckets_for(pages_at_last));
+        }
+        let pages_known = self.pages.len().max(pages as usize);
+        self.pages.resize(pages_known, Page::UNUSED);
+        self.slots.set_len(pages_known * COPIES_PER_PAGE as usize);
+        self.next.set_len(pages_known * COPIES_PER_PAGE as usize);
+        self.limit_to(pages);
+    }
+
+    /// Gives pages from this one on to nobody any more, or again.
+    pub(crate) fn limit_to(&mut self, pages: u32) {
+        self.limit = pages;
+        self.counts.slots = (pages * COPIES_PER_PAGE).into();
+    }
+
+    /// How many pages there are, those that are retired included, or were since the start.
+    pub(crate) fn pages_known(&self) -> u32 {
+        self.pages.len() as u32
+    }
+
+    /// Who uses a page, so that it could not go.
+    pub(crate) fn use_of(&self, page: CopyPageIndex) -> PageUse {
+        match self.pages[page.0 as usize].owner {
+            Owner::HotBlocks => PageUse::HotBlocks,
+            Owner::Sequence { .. } => PageUse::Sequence,
+            Owner::Nobody if self.is_page_written(page) => PageUse::Written,
+            Owner::Nobody => PageUse::Nobody,
+        }
+    }
+
+    fn is_page_written(&self, page: CopyPageIndex) -> bool {
+        Copies::slots_of(page).any(|slot| self.slot(slot).is_written)
+    }
+
+    /// Gives the place of a page in its sequence to a free one. The lines are to be copied again.
+    ///
+    /// # Panics
+    /// If the one is of no sequence, or the other is not free.
+    pub(crate) fn move_page(&mut self, from: CopyPageIndex, to: CopyPageIndex) {
+        let Owner::Sequence { id, ordinal } = self.pages[from.0 as usize].owner else {
+            panic!("{from:?} is of no sequence");
+        };
+        assert_eq!(self.pages[to.0 as usize].owner, Owner::Nobody);
+        let lines = Copies::slots_of(from).map(|slot| *self.slot(slot));
+        let lines: Vec<Slot> = lines.collect();
+        // By its owner the sequence counts what is stale.
+        for slot in Copies::slots_of(from) {
+            self.evict(slot);
+        }
+        self.pages[from.0 as usize].owner = Owner::Nobody;
+        self.pages[to.0 as usize].owner = Owner::Sequence { id, ordinal };
+        self.pages[to.0 as usize].is_dirty = true;
+        let sequence = self.sequences.get_mut(&id).expect("a page has a sequence that is there");
+        sequence.move_page(ordinal, to);
+        for (slot, was) in Copies::slots_of(to).zip(lines) {
+            if was.state != SlotState::Empty {
+                self.give(slot, was.line());
+            }
+        }
+    }
+
+    /// The places of the pages are others from the next picture on: it writes them all.
+    pub(crate) fn write_all_pages(&mut self) {
+        for page in self.pages.iter_mut().filter(|page| page.owner != Owner::Nobody) {
+            page.is_dirty = true;
+        }
     }
 
     /// How many slots are in use.
@@ -192,9 +300,9 @@ impl Copies {
         let mut at = if self.is_on() { self.heads[self.bucket(line)] } else { NONE };
         std::iter::from_fn(move || {
             while at != NONE {
-                let slot = at;
+                let slot = at - 1;
                 at = self.next[slot as usize];
-                if self.slots[slot as usize].line == line {
+                if self.slots[slot as usize].line() == line {
                     return Some(CopySlot(slot));
                 }
             }
@@ -266,18 +374,18 @@ impl Copies {
     pub(crate) fn give(&mut self, slot: CopySlot, line: Line) {
         let at = slot.0 as usize;
         assert!(self.slots[at].state == SlotState::Empty && !self.slots[at].is_written);
-        self.slots[at].line = line;
+        self.slots[at].line_number = line.0;
         self.slots[at].checksum = 0;
         let bucket = self.bucket(line);
         self.next[at] = self.heads[bucket];
-        self.heads[bucket] = slot.0;
+        self.heads[bucket] = slot.0 + 1;
         self.set_state(slot, SlotState::Stale);
     }
 
     /// Gives up what is in a slot, although it may be true.
     pub(crate) fn evict(&mut self, slot: CopySlot) {
         if self.slot(slot).state == SlotState::Valid {
-            self.departed.insert(self.slot(slot).line);
+            self.departed.insert(self.slot(slot).line());
         }
         self.clear(slot);
     }
@@ -288,16 +396,18 @@ impl Copies {
             return;
         }
         self.set_state(slot, SlotState::Empty);
-        let bucket = self.bucket(self.slots[at].line);
-        let mut link = self.heads[bucket];
-        if link == slot.0 {
-            self.heads[bucket] = self.next[at];
+        let bucket = self.bucket(self.slots[at].line());
+        let this = slot.0 + 1;
+        let behind = self.next[at];
+        if self.heads[bucket] == this {
+            self.heads[bucket] = behind;
             return;
         }
-        while self.next[link as usize] != slot.0 {
-            link = self.next[link as usize];
+        let mut link = self.heads[bucket] as usize - 1;
+        while self.next[link] != this {
+            link = self.next[link] as usize - 1;
         }
-        self.next[link as usize] = self.next[at];
+        self.next[link] = behind;
     }
 
     /// A write of the copy starts.
@@ -329,7 +439,7 @@ impl Copies {
     /// What the slot should hold cannot be read from it. The next time it perhaps can.
     pub(crate) fn damaged(&mut self, slot: CopySlot) {
         if self.slot(slot).state == SlotState::Valid {
-            self.departed.insert(self.slot(slot).line);
+            self.departed.insert(self.slot(slot).line());
             self.slots[slot.0 as usize].checksum = 0;
             self.lose(slot);
         }
@@ -350,10 +460,11 @@ impl Copies {
         }
         let mut at = self.heads[self.bucket(line)];
         while at != NONE {
-            let slot = CopySlot(at);
-            at = self.next[at as usize];
-            let Slot { line: of, state, .. } = *self.slot(slot);
-            if of == line && matches!(state, SlotState::Valid | SlotState::Filling) {
+            let slot = CopySlot(at - 1);
+            at = self.next[slot.0 as usize];
+            let held = *self.slot(slot);
+            let state = held.state;
+            if held.line() == line && matches!(state, SlotState::Valid | SlotState::Filling) {
                 if self.is_hot(slot) {
                     lost(slot);
                 }
@@ -372,7 +483,7 @@ impl Copies {
                 .for_each(|line| self.change(Line(line), &mut lost));
         }
         for slot in (0..self.slots.len() as u32).map(CopySlot) {
-            let of = self.slot(slot).line;
+            let of = self.slot(slot).line();
             if self.slot(slot).state != SlotState::Empty && of >= line && of.0 - line.0 < lines {
                 self.change(of, &mut lost);
             }
@@ -413,10 +524,10 @@ impl Copies {
         (first..first + COPIES_PER_PAGE).map(CopySlot)
     }
 
-    /// Pages that nobody uses, none of whose slots is being written.
+    /// Pages that nobody uses, none of whose slots is being written, from the front.
     pub(crate) fn free_pages(&self) -> impl Iterator<Item = CopyPageIndex> + '_ {
         self.pages_of(Owner::Nobody)
-            .filter(|page| Copies::slots_of(*page).all(|slot| !self.slot(slot).is_written))
+            .filter(|page| page.0 < self.limit && !self.is_page_written(*page))
     }
 
     /// Pages of hot blocks.
@@ -425,14 +536,14 @@ impl Copies {
     }
 
     fn pages_of(&self, owner: Owner) -> impl Iterator<Item = CopyPageIndex> + '_ {
-        let pages = self.pages.iter().enumerate();
+        let pages = self.pages.iter().enumerate().rev();
         let mine = pages.filter(move |(_, page)| page.owner == owner);
         mine.map(|(index, _)| CopyPageIndex(index as u32))
     }
 
-    /// Number of pages.
+    /// Number of pages, without those that are retired.
     pub(crate) fn pages(&self) -> u32 {
-        self.pages.len() as u32
+        self.limit
     }
 
     /// Gives a free page to the hot blocks.
@@ -575,8 +686,9 @@ impl Copies {
             Owner::HotBlocks | Owner::Nobody => None,
         };
         let entries = Copies::slots_of(page).map(|slot| {
-            let Slot { line, checksum, state, .. } = *self.slot(slot);
-            let state = match state {
+            let held = *self.slot(slot);
+            let (line, checksum) = (held.line(), held.checksum);
+            let state = match held.state {
                 SlotState::Empty => return None,
                 SlotState::Valid => CopyState::Valid,
                 // A hot block has no place to keep.
@@ -683,9 +795,12 @@ impl Copies {
         // Each slot that is not empty is in the chain of its line, and nothing else is in any.
         let mut chained = 0;
         for (bucket, head) in self.heads.iter().enumerate() {
-            let next = |slot: &u32| Some(self.next[*slot as usize]).filter(|next| *next != NONE);
+            let next =
+                |slot: &u32| Some(self.next[*slot as usize - 1]).filter(|next| *next != NONE);
             for slot in std::iter::successors(Some(*head).filter(|head| *head != NONE), next) {
-                let Slot { line, state, .. } = self.slots[slot as usize];
+                let slot = slot - 1;
+                let (line, state) =
+                    (self.slots[slot as usize].line(), self.slots[slot as usize].state);
                 assert!(state != SlotState::Empty && self.bucket(line) == bucket, "slot {slot}");
                 chained += 1;
                 assert!(chained <= valid + stale, "a slot is chained twice");
@@ -699,5 +814,13 @@ impl Copies {
             });
             assert_eq!(sequence.stale(), stale.count() as u32, "{}", sequence.label().name);
         }
+    }
+}
+
+/// Buckets of a read area of so many pages.
+fn buckets_for(pages: u32) -> usize {
+    match pages {
+        0 => 0,
+        _ => (pages * COPIES_PER_PAGE).next_power_of_two() as usize,
     }
 }

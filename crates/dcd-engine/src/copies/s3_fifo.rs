@@ -33,8 +33,11 @@
 
 use std::ops::Range;
 
+use zerocopy::FromZeros;
+
 use super::ghost::Ghost;
 use super::list::{Links, List};
+use crate::growing_table::GrowingTable;
 use crate::line_hash::LineHash;
 use crate::units::{CopySlot, Line};
 
@@ -48,10 +51,11 @@ const READS_TO_MAIN: u8 = 2;
 pub const STEPS_MAX: u32 = 4096;
 
 /// Where a slot is.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, FromZeros)]
+#[repr(u8)]
 pub enum Place {
     /// Not in hand: somebody else uses it.
-    Absent,
+    Absent = 0,
     /// Holds no line.
     Free,
     /// In the small queue: holds a line that has to prove itself.
@@ -61,7 +65,7 @@ pub enum Place {
 }
 
 /// A slot and how often its line was read since it came into its queue.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, FromZeros)]
 struct SlotState {
     place: Place,
     reads: u8,
@@ -78,7 +82,7 @@ pub struct Insertion {
 
 /// The policy.
 pub struct S3Fifo {
-    slots: Vec<SlotState>,
+    slots: GrowingTable<SlotState>,
     links: Links,
     free: List,
     small: List,
@@ -96,7 +100,7 @@ impl S3Fifo {
     /// A policy for slots `0..slots_max`, none of which it has yet.
     pub fn new(slots_max: u32, hash: LineHash) -> S3Fifo {
         S3Fifo {
-            slots: vec![SlotState { place: Place::Absent, reads: 0 }; slots_max as usize],
+            slots: GrowingTable::new(slots_max as usize),
             links: Links::new(slots_max),
             free: List::EMPTY,
             small: List::EMPTY,
@@ -104,6 +108,15 @@ impl S3Fifo {
             ghost: Ghost::new(ghost_lines(slots_max), hash),
             capacity: 0,
             is_filling: true,
+        }
+    }
+
+    /// It may be given slots up to `slots_max` from now on, and up to `slots_at_last` later.
+    pub fn grow(&mut self, slots_max: u32, slots_at_last: u32) {
+        if slots_max as usize > self.slots.len() {
+            self.slots.set_len(slots_max as usize);
+            self.links.grow(slots_max);
+            self.ghost.grow(ghost_lines(slots_max), ghost_lines(slots_at_last));
         }
     }
 
@@ -136,9 +149,7 @@ impl S3Fifo {
 
     /// Bytes of memory.
     pub fn memory_bytes(&self) -> usize {
-        self.slots.capacity() * size_of::<SlotState>()
-            + self.links.memory_bytes()
-            + self.ghost.memory_bytes()
+        self.slots.memory_bytes() + self.links.memory_bytes() + self.ghost.memory_bytes()
     }
 
     /// Gives free slots to the policy.

@@ -70,6 +70,11 @@ impl Sequence {
         is_new
     }
 
+    /// Another page has the lines of this ordinal.
+    pub(super) fn move_page(&mut self, ordinal: u32, page: CopyPageIndex) {
+        self.pages[ordinal as usize] = page;
+    }
+
     /// Everything is loaded. Tells whether ordinals have changed, because a page was missing.
     pub(super) fn close_gaps(&mut self) -> bool {
         let loading = std::mem::take(&mut self.loading);
@@ -93,6 +98,11 @@ impl Sequence {
     /// The same, to be changed.
     pub(crate) fn label_mut(&mut self) -> &mut SequenceLabel {
         &mut self.label
+    }
+
+    /// Whether it was recorded or pinned by somebody: it does not give way to others.
+    pub(crate) fn is_kept(&self) -> bool {
+        !self.label.is_detected || self.label.is_pinned
     }
 
     /// Its pages, in order.

@@ -216,7 +216,7 @@ impl Engine {
                 let slot = self.copies.slot(*slot);
                 slot.state == SlotState::Stale && !slot.is_written
             })
-            .map(|slot| (self.copies.slot(slot).line, slot))
+            .map(|slot| (self.copies.slot(slot).line(), slot))
             .filter(|(line, _)| self.is_only_on_data_disk(*line))
             .filter(|(line, _)| !self.arranging.unreadable.contains(line))
             .collect();
@@ -306,7 +306,7 @@ impl Engine {
             let held = *self.copies.slot(slot);
             // The sequence may have been removed, or the line changed, meanwhile.
             let is_still_wanted = is_as_it_was
-                && held.line == line
+                && held.line() == line
                 && held.state == SlotState::Stale
                 && !held.is_written
                 && self.copies.place_of(slot).is_some()

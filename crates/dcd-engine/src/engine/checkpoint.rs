@@ -442,6 +442,10 @@ impl Engine {
         }
         free.extend(&reusable);
         let position = self.log.position(&mut free);
+        let copy_pages_before = self.superblock.geometry.copy_pages;
+        if size.is_some_and(|size| size.copy_pages != copy_pages_before) {
+            self.copies.write_all_pages();
+        }
         let (copy_pages, pages) = self.copies.picture();
         let writer = CheckpointWriter::new(free.make_contiguous());
         let listed = Checkpoint {
@@ -556,10 +560,17 @@ impl Engine {
 
     /// Step 3.
     fn write_picture(&mut self, mut picture: Box<Picture>, ending: Ending) {
+        let before = self.superblock.geometry;
+        // Also where the superblock of before looks for them, which counts until the next one does.
+        let moved = picture.size.filter(|size| size.copy_pages != before.copy_pages);
         for PageWrite { page, generation, bytes } in std::mem::take(&mut picture.pages) {
-            self.write_piece(self.superblock.geometry.copy_page_offset(page, generation), bytes);
+            if let Some(size) = moved {
+                let bytes = Buffer::copy_of(bytes.bytes());
+                self.write_piece(size.copy_page_offset(page, generation), bytes);
+            }
+            self.write_piece(before.copy_page_offset(page, generation), bytes);
         }
-        if let Some(size) = picture.size {
+        if let Some(size) = picture.size.filter(|size| self.will_have_end_mark(size)) {
             let offset = self.end_mark_to_list(&size);
             self.write_piece(offset, end_mark::encode(self.superblock.uuid));
         }

@@ -588,7 +588,9 @@ impl Engine {
                 }
                 match self.sequence_request(wanted) {
                     Ok(())
-                        if is_lasting && self.copies.is_on() && !self.has_no_use_for_copies() =>
+                        if is_lasting
+                            && self.copies.pages() > 0
+                            && !self.has_no_use_for_copies() =>
                     {
                         self.save_copies(request.id);
                     }
@@ -601,6 +603,7 @@ impl Engine {
             Operation::FillLeg { leg } => self.fill_leg(request.id, leg),
             Operation::TakeOutLeg { leg } => self.take_out_leg(request.id, leg),
             Operation::Resize { cache_disk_bytes } => self.resize(request.id, cache_disk_bytes),
+            Operation::ResizeReadArea { bytes } => self.resize_read_area(request.id, bytes),
             Operation::CancelResize { resize } => {
                 self.cancel_resize(resize);
                 self.reply(request.id, Ok(()), None);
@@ -1034,7 +1037,7 @@ impl Engine {
     pub fn configure(&mut self, wanted: &EngineConfig) -> Result<(), ConfigError> {
         // Beside what a start alone decides, which `wanted` need not know.
         let with_mode = EngineConfig { mode: wanted.mode, ..self.config.clone() };
-        check_mode(&with_mode, &self.below, self.copies.is_on())?;
+        check_mode(&with_mode, &self.below, self.superblock.geometry.copy_pages > 0)?;
         let asked_before = self.config.mode_asked;
         self.config.take_over(wanted)?;
         if self.config.mode_asked != asked_before {
@@ -1103,7 +1106,7 @@ impl Engine {
         let slots = (0..sequence.places()).filter_map(|place| sequence.slot(place));
         let slots = slots.map(|slot| self.copies.slot(slot));
         let lines = slots.filter(|slot| slot.state != SlotState::Empty);
-        lines.map(|slot| (slot.line, slot.state == SlotState::Valid)).collect()
+        lines.map(|slot| (slot.line(), slot.state == SlotState::Valid)).collect()
     }
 
     /// Counts since it was opened.

@@ -29,6 +29,7 @@ use crate::buffer::Buffer;
 use crate::copies::{Sequence, SlotState};
 use crate::engine::Disk;
 use crate::format::checksum::crc32c;
+use crate::format::geometry::COPIES_PER_PAGE;
 use crate::io::{IoError, RequestId};
 use crate::units::{CopySlot, Duration, LINE_SIZE, LbaRange, Line, SequenceId, Time};
 
@@ -498,6 +499,8 @@ impl Engine {
                 match run {
                     Some((first, end))
                         if slot.0 >= end
+                            // The next page lies elsewhere.
+                            && slot.0 / COPIES_PER_PAGE == first / COPIES_PER_PAGE
                             && slot.0 - end <= GAP_SLOTS
                             && slot.0 - first < slots_per_read =>
                     {
@@ -603,12 +606,18 @@ impl Engine {
             if self.prefetch.holds(slot) {
                 return Some(slot);
             }
-            let distance = slot.0.abs_diff(self.last_copy_read.0);
+            let distance = self.copy_distance(slot);
             if best.is_none_or(|(least, _)| distance < least) {
                 best = Some((distance, slot));
             }
         }
         best.filter(|_| !self.config.one_disk).map(|(_, slot)| slot)
+    }
+
+    /// How far a slot is from where the last copy was read, in bytes.
+    fn copy_distance(&self, slot: CopySlot) -> u64 {
+        let offset = |slot| self.superblock.geometry.copy_slot_offset(slot);
+        offset(slot).abs_diff(offset(self.last_copy_read))
     }
 
     /// Takes a copy from what was read ahead, or waits for it there.

@@ -140,7 +140,7 @@ impl Engine {
         let copies = &self.copies;
         let inserted = self.promotion.policy.insert(
             line,
-            |slot| copies.slot(slot).line,
+            |slot| copies.slot(slot).line(),
             |slot| copies.slot(slot).is_written,
         );
         let Some(inserted) = inserted else { return };
@@ -171,7 +171,9 @@ impl Engine {
             self.promotion.gathered.remove(&CopySlot(first.0 + run.len() as u32))
         {
             run.push(bytes);
-            if run.len() == SLOTS_PER_WRITE {
+            // The next page lies elsewhere.
+            let is_last_of_page = (first.0 + run.len() as u32).is_multiple_of(COPIES_PER_PAGE);
+            if run.len() == SLOTS_PER_WRITE || is_last_of_page {
                 break;
             }
         }
@@ -223,16 +225,34 @@ impl Engine {
     /// Takes pages of hot blocks for sequences, until so many are free, if that can be.
     pub(super) fn make_free_pages(&mut self, pages: usize) {
         let mut missing = pages.saturating_sub(self.copies.free_pages().count());
-        let hot: Vec<CopyPageIndex> = self.copies.hot_pages().collect();
+        let pages = self.copies.pages();
+        let hot: Vec<CopyPageIndex> =
+            self.copies.hot_pages().filter(|page| page.0 < pages).collect();
         for page in hot {
-            let is_written = |slot| self.copies.slot(slot).is_written;
-            if missing == 0 || Copies::slots_of(page).any(is_written) {
-                continue;
+            if missing > 0 && self.take_hot_page(page) {
+                missing -= 1;
             }
-            let copies = &self.copies;
-            self.promotion.policy.take_slots(slots_of(page), |slot| copies.slot(slot).line);
-            self.copies.take_page(page);
-            missing -= 1;
+        }
+    }
+
+    /// Takes a page from the hot blocks, unless some of them are being written.
+    pub(super) fn take_hot_page(&mut self, page: CopyPageIndex) -> bool {
+        let copies = &self.copies;
+        if Copies::slots_of(page).any(|slot| copies.slot(slot).is_written) {
+            return false;
+        }
+        self.promotion.policy.take_slots(slots_of(page), |slot| copies.slot(slot).line());
+        self.copies.take_page(page);
+        true
+    }
+
+    /// The read area has so many pages from now on, and more at last.
+    pub(super) fn grow_read_area(&mut self, pages: u32, pages_at_last: u32) {
+        self.copies.grow(pages, pages_at_last);
+        let slots = |pages| pages * COPIES_PER_PAGE;
+        self.promotion.policy.grow(slots(pages), slots(pages_at_last));
+        if self.detection.is_none() {
+            self.detection = self.config.detector.map(super::detect::Detection::new);
         }
     }
 

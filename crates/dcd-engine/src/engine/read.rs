@@ -487,7 +487,7 @@ impl Engine {
             match part.place {
                 CopyPlace::ReadArea(slot) => {
                     let held = self.copies.slot(slot);
-                    if held.line == part.line && held.checksum == part.checksum {
+                    if held.line() == part.line && held.checksum == part.checksum {
                         self.copy_is_damaged(slot);
                     }
                 }

@@ -1,4 +1,4 @@
-//! The log grows and shrinks while requests are served.
+//! The log grows and shrinks while requests are served, and the read area with it.
 //!
 //! Nothing that exists moves: what is added is an annex behind everything else
 //! ([`crate::format::geometry`]), and what is given up are the last segments. The size is a matter
@@ -38,6 +38,18 @@
 //! 6. They are gone from the tables.
 //! ```
 //!
+//! Another size of the read area, which has the end of the room that the log was made with:
+//!
+//! ```text
+//! 1. What it is to grow by, the log gives up as in steps 1 to 4 of shrinking, and with it its
+//!    annexes. What it is to give up is emptied: hot blocks go, pages of sequences move.
+//!      Crash: there is less on it, or it is to be copied again.
+//! 2. As steps 1 to 3 of growing. The places of its pages, not of what is on them, are others in
+//!    another size: the checkpoint writes all pages, to the places of before as well.
+//!      Crash: whichever superblock is found, it finds the pages that its checkpoint names.
+//! 3. The tables of the one become smaller, of the other larger, some at a time.
+//! ```
+//!
 //! Whoever waits is told when it gets on no more, as with a drain. In step 5, or 1 of growing, it
 //! takes no more than a checkpoint, and is not broken off behind the header of that.
 
@@ -45,20 +57,24 @@ use super::destage::{Headway, Left};
 use super::grow_volume::VolumePlace;
 use super::{Engine, Purpose, checkpoint};
 use crate::config::Mode;
+use crate::copies::PageUse;
 use crate::engine::checkpoint::PAUSE;
 use crate::format::Geometry;
+use crate::format::geometry::COPY_PAGE_SPACE_BYTES;
 use crate::format::superblock::Resized;
 use crate::io::{RequestError, RequestId, ResizeError};
 use crate::legs::LegStanding;
 use crate::log::lookup_table::IndexBudget;
 use crate::stats::{ResizeReport, ResizeState};
-use crate::units::{LINE_SIZE, SegmentIndex, Time};
+use crate::units::{CopyPageIndex, LINE_SIZE, SegmentIndex, Time};
 use crate::volume::GrowthCutShort;
 
 /// Who asks for nothing: the volume.
 const NOBODY: RequestId = RequestId(u64::MAX);
 /// Segments that are retired, or added, in one step.
 const SEGMENTS_AT_ONCE: u32 = 1024;
+/// The same of pages of the read area: 16,000 slots.
+const PAGES_AT_ONCE: u32 = 64;
 
 /// A change of the log's size, if one is under way.
 #[derive(Default)]
@@ -66,6 +82,9 @@ pub(super) struct Resizing {
     stage: Stage,
     /// A part was done since the last input.
     has_paused: bool,
+    /// Pages of the read area that are to go and are empty: this one and those behind it are not
+    /// known to be.
+    pages_emptied_to: u32,
     /// The last victim was not a retired segment, although there was one.
     others_had_turn: bool,
 }
@@ -91,6 +110,7 @@ struct Wanted {
     id: RequestId,
     geometry: Geometry,
     segments_before: u32,
+    copy_pages_before: u32,
     since: Time,
     /// It is the volume that gets another size; the log stays as it is.
     volume: Option<VolumePlace>,
@@ -146,16 +166,41 @@ impl Engine {
             Ok(geometry) => geometry,
             Err(error) => return self.reply(id, Err(error), None),
         };
-        let segments_before = self.log.segments.total();
-        let wanted = Wanted { id, geometry, segments_before, since: self.now, volume: None };
-        self.resize.stage = match geometry.segments < segments_before {
-            true => {
-                // Somebody may have mended what was in the way, and asks therefore.
-                self.try_again_now();
-                Stage::Emptying(wanted, self.headway_from(self.left_in_retired()))
-            }
-            false => Stage::Listing(wanted),
+        let wanted = self.wanted(id, geometry, None);
+        match geometry.segments < wanted.segments_before {
+            true => self.begin_emptying(wanted),
+            false => self.resize.stage = Stage::Listing(wanted),
+        }
+    }
+
+    /// How much of the cache-disk the read area is to have.
+    pub(super) fn resize_read_area(&mut self, id: RequestId, bytes: u64) {
+        let geometry = match self.geometry_wanted_for(bytes) {
+            Ok(geometry) => geometry,
+            Err(error) => return self.reply(id, Err(error), None),
         };
+        if geometry.copy_pages < self.copies.pages() {
+            self.copies.limit_to(geometry.copy_pages);
+        }
+        self.resize.pages_emptied_to = geometry.copy_pages;
+        self.begin_emptying(self.wanted(id, geometry, None));
+    }
+
+    fn wanted(&self, id: RequestId, geometry: Geometry, volume: Option<VolumePlace>) -> Wanted {
+        Wanted {
+            id,
+            geometry,
+            segments_before: self.log.segments.total(),
+            copy_pages_before: self.superblock.geometry.copy_pages,
+            since: self.now,
+            volume,
+        }
+    }
+
+    fn begin_emptying(&mut self, wanted: Wanted) {
+        // Somebody may have mended what was in the way, and asks therefore.
+        self.try_again_now();
+        self.resize.stage = Stage::Emptying(wanted, self.headway_from(self.left_in_retired()));
     }
 
     /// Whether the log can have the size that it would get on so many bytes, as far as can be said
@@ -165,6 +210,34 @@ impl Engine {
     /// Why not.
     pub fn check_resize(&self, cache_disk_bytes: u64) -> Result<(), RequestError> {
         self.geometry_wanted(cache_disk_bytes).map(drop)
+    }
+
+    /// The same of the read area.
+    ///
+    /// # Errors
+    /// Why not.
+    pub fn check_read_area(&self, bytes: u64) -> Result<(), RequestError> {
+        self.geometry_wanted_for(bytes).map(drop)
+    }
+
+    fn geometry_wanted_for(&self, read_area_bytes: u64) -> Result<Geometry, RequestError> {
+        self.may_tell_size()?;
+        if self.is_volume_growing() {
+            return Err(ResizeError::UnderWay.into());
+        }
+        if self.table.has_budget() {
+            return Err(ResizeError::ReadAreaBesideBudget.into());
+        }
+        let copy_pages = Geometry::copy_pages_in(read_area_bytes);
+        let geometry = self.superblock.geometry_with_read_area(copy_pages)?;
+        let least = self.copy_pages_min();
+        if u64::from(copy_pages) < least {
+            return Err(ResizeError::Sequences { needed: least * COPY_PAGE_SPACE_BYTES }.into());
+        }
+        if geometry.segments < self.superblock.geometry.segments && self.destages_never() {
+            return Err(RequestError::ReadOnly);
+        }
+        Ok(geometry)
     }
 
     fn geometry_wanted(&self, cache_disk_bytes: u64) -> Result<Geometry, RequestError> {
@@ -207,11 +280,8 @@ impl Engine {
 
     /// The next checkpoint tells where the tables of the volume are.
     pub(super) fn list_volume(&mut self, place: VolumePlace) {
-        let geometry = self.superblock.geometry;
-        let segments_before = self.log.segments.total();
-        let (id, volume) = (NOBODY, Some(place));
-        self.resize.stage =
-            Stage::Listing(Wanted { id, geometry, segments_before, since: self.now, volume });
+        let wanted = self.wanted(NOBODY, self.superblock.geometry, Some(place));
+        self.resize.stage = Stage::Listing(wanted);
     }
 
     /// It was told, or cannot be.
@@ -254,6 +324,7 @@ impl Engine {
         if let Some(legs) = &mut self.legs {
             legs.set_end(end);
         }
+        self.copies.limit_to(self.superblock.geometry.copy_pages);
         self.resize.stage = Stage::TakingBack;
         self.reply_resized(&wanted, Err(error));
         true
@@ -279,6 +350,8 @@ impl Engine {
         if self.log_is_given_up() || self.is_passing_by() {
             let wanted = self.resize.wanted().copied();
             self.resize.stage = Stage::Resting;
+            self.copies
+                .limit_to(self.copies.pages_known().min(self.superblock.geometry.copy_pages));
             match (wanted, self.below.volume_mut()) {
                 (Some(Wanted { volume: Some(_), .. }), Some(volume)) => {
                     volume.tables_may_be_moved()
@@ -295,7 +368,8 @@ impl Engine {
             Stage::Resting => false,
             Stage::Emptying(wanted, _) => {
                 let limit = wanted.geometry.segments;
-                self.retire_some(limit) || self.empty_retired(limit)
+                let has_emptied = self.empty_some_pages();
+                self.retire_some(limit) || self.empty_retired(limit) || has_emptied
             }
             Stage::Settling(wanted, generation) => {
                 let (wanted, generation) = (*wanted, *generation);
@@ -358,6 +432,7 @@ impl Engine {
         }
         let segments = &self.log.segments;
         let are_over = segments.retired_in_use() == 0
+            && self.resize.pages_emptied_to >= self.copies.pages_known()
             && !segments.retired_are_read()
             // One that was begun before may list them as free.
             && !self.checkpoint.frees(|segment| segments.is_retired(segment));
@@ -387,6 +462,39 @@ impl Engine {
             self.log.pass_segment();
         }
         passes
+    }
+
+    /// The read area gives up pages, some at a time: hot blocks go, and pages of sequences move to
+    /// others. Tells whether anything was done. What is being written is waited for.
+    fn empty_some_pages(&mut self) -> bool {
+        let known = self.copies.pages_known();
+        let before = self.resize.pages_emptied_to;
+        if before >= known || self.resize.has_paused {
+            return false;
+        }
+        let end = known.min(before.saturating_add(PAGES_AT_ONCE));
+        while self.resize.pages_emptied_to < end {
+            let page = CopyPageIndex(self.resize.pages_emptied_to);
+            match self.copies.use_of(page) {
+                PageUse::Nobody => self.resize.pages_emptied_to += 1,
+                PageUse::HotBlocks if self.take_hot_page(page) => {}
+                PageUse::Sequence if self.has_too_many_sequences() && self.give_up_a_sequence() => {
+                }
+                PageUse::Sequence => {
+                    self.make_free_pages(1);
+                    let free = self.copies.free_pages().next();
+                    let Some(free) = free else { break };
+                    self.copies.move_page(page, free);
+                    self.arranging.try_again();
+                    // Each goes through the list of pages to find one.
+                    self.resize.has_paused = true;
+                    return true;
+                }
+                PageUse::HotBlocks | PageUse::Written => break,
+            }
+        }
+        self.resize.has_paused = self.resize.pages_emptied_to == end && end < known;
+        self.resize.pages_emptied_to > before
     }
 
     fn give_up_if_stuck_emptying(&mut self) -> bool {
@@ -435,14 +543,20 @@ impl Engine {
     pub(super) fn tell_size(&mut self, geometry: Geometry, generation: u64) {
         let session_epoch = self.superblock.session_epoch_min();
         self.superblock.count(!self.config.data_disk_read_only);
-        self.superblock.geometry = geometry;
         if let Some(VolumePlace { offset, bytes, blocks }) = self.resize.volume_to_list() {
             (self.superblock.volume_moved_to, self.superblock.volume_bytes) = (offset, bytes);
             self.superblock.data_disk.blocks = blocks;
         }
-        self.superblock.has_end_mark = true;
+        self.superblock.has_end_mark = self.will_have_end_mark(&geometry);
         self.superblock.resized =
             Some(Resized { session_epoch, checkpoint_generation: generation });
+        self.superblock.geometry = geometry;
+    }
+
+    /// Whether there is an end mark with this size. Where there was none the disk need not have room
+    /// for it: only who gives the log another size has looked.
+    pub(super) fn will_have_end_mark(&self, geometry: &Geometry) -> bool {
+        self.superblock.has_end_mark || geometry.copy_pages == self.superblock.geometry.copy_pages
     }
 
     /// Steps 2 and 3 of growing.
@@ -491,6 +605,11 @@ impl Engine {
             self.log.segments.grow(next);
             self.fit_tables();
             self.resize.has_paused = true;
+        } else if self.copies.pages() < wanted.geometry.copy_pages {
+            let at_last = wanted.geometry.copy_pages;
+            let next = at_last.min(self.copies.pages().saturating_add(PAGES_AT_ONCE));
+            self.grow_read_area(next, at_last);
+            self.resize.has_paused = true;
         } else {
             self.resize.stage = Stage::Resting;
             self.reply(wanted.id, Ok(()), None);
@@ -523,6 +642,7 @@ impl Engine {
         if is_at_rest {
             let expected = self.superblock.geometry.segments;
             assert_eq!((segments.limit(), segments.total()), (expected, expected));
+            assert_eq!(self.copies.pages(), self.superblock.geometry.copy_pages);
         }
     }
 
@@ -532,7 +652,10 @@ impl Engine {
         match &self.resize.stage {
             Stage::Emptying(wanted, headway) => {
                 let has_more = self.log.segments.limit() > wanted.geometry.segments;
-                match has_more {
+                // A page that is being written wakes it when it is.
+                let has_more_pages = self.resize.has_paused
+                    && self.resize.pages_emptied_to < self.copies.pages_known();
+                match has_more || has_more_pages {
                     true => Some(self.now.after(PAUSE)),
                     false => self.headway_wake_up(headway),
                 }
@@ -554,6 +677,8 @@ impl Engine {
         Some(ResizeReport {
             segments_before: wanted.segments_before,
             segments_wanted: wanted.geometry.segments,
+            copy_pages_before: wanted.copy_pages_before,
+            copy_pages_wanted: wanted.geometry.copy_pages,
             state,
             segments_left: match state {
                 ResizeState::Emptying => segments.retired_in_use() + not_retired,

@@ -25,14 +25,16 @@ impl Engine {
     /// What is answered is to last: no checkpoint is made while the cache-disk is left alone.
     pub(super) fn may_use_read_area(&self) -> Result<(), SequenceError> {
         match self.has_no_use_for_copies() {
-            _ if !self.copies.is_on() || self.log_is_given_up() => Err(SequenceError::NoReadArea),
+            _ if self.copies.pages() == 0 || self.log_is_given_up() => {
+                Err(SequenceError::NoReadArea)
+            }
             true => Err(SequenceError::ReadAreaUnused),
             false => Ok(()),
         }
     }
 
     fn serve_sequences(&mut self, on: bool) -> Result<(), SequenceError> {
-        if !self.copies.is_on() {
+        if self.copies.pages() == 0 {
             return Err(SequenceError::NoReadArea);
         }
         self.end_reading_ahead();
@@ -103,6 +105,28 @@ impl Engine {
     /// Pages that sequences may take together.
     fn sequence_pages_max(&self) -> u64 {
         u64::from(self.copies.pages()) * u64::from(self.config.sequence_percent) / 100
+    }
+
+    /// The smallest read area, in pages, for all sequences that nobody but their owner gives up.
+    pub(super) fn copy_pages_min(&self) -> u64 {
+        let kept = self.copies.sequences().filter(|it| it.is_kept());
+        let pages: u64 = kept.map(|it| it.pages().len() as u64).sum();
+        (pages * 100).div_ceil(u64::from(self.config.sequence_percent).max(1))
+    }
+
+    /// Has the sequence go that brings least, of those that may. False: there is none.
+    pub(super) fn give_up_a_sequence(&mut self) -> bool {
+        let others = self.copies.sequences().filter(|it| !it.is_kept());
+        let least = others.min_by_key(|it| (it.benefit(), it.label().id));
+        let Some(id) = least.map(|it| it.label().id) else { return false };
+        self.remove_sequence_now(id);
+        true
+    }
+
+    /// Whether sequences take more than they may.
+    pub(super) fn has_too_many_sequences(&self) -> bool {
+        let taken: u64 = self.copies.sequences().map(|it| it.pages().len() as u64).sum();
+        taken > self.sequence_pages_max()
     }
 
     /// Chooses which sequences go so that `pages` become free: those that bring the least for their

@@ -46,10 +46,12 @@ pub struct Geometry {
     pub checkpoint_area_bytes: u64,
     /// Where segment 0 begins.
     pub segments_offset: u64,
-    /// Segments that it was made with; fewer are in use if it was shrunk.
+    /// Segments that there would be room for here, before any annex, without a read area. Never
+    /// changes.
+    pub room_segments: u32,
+    /// Those of them that the read area leaves; fewer are in use if the log was shrunk.
     pub segments_made: u32,
-    /// Copy pages of the read area, which begins behind the segments that it was made with; 0:
-    /// there is none.
+    /// Copy pages of the read area, which is the end of that room; 0: there is none.
     pub copy_pages: u32,
     /// What it has grown by.
     pub annexes: Annexes,
@@ -170,43 +172,66 @@ impl Geometry {
         }
         let total = |segments: u64| {
             CHECKPOINTS_OFFSET
-                + 2 * checkpoint_area_bytes(segments, segment_size_bytes, copy_pages)
+                + 2 * checkpoint_area_bytes(segments, segment_size_bytes)
                 + segments * segment_size_bytes
-                + u64::from(copy_pages) * COPY_PAGE_SPACE_BYTES
         };
-        let mut segments = cache_disk_bytes / segment_size_bytes;
-        while segments > 0 && total(segments) > cache_disk_bytes {
-            segments -= 1;
+        let mut room = cache_disk_bytes / segment_size_bytes;
+        while room > 0 && total(room) > cache_disk_bytes {
+            room -= 1;
         }
-        if segments < SEGMENTS_MIN {
+        let needed = SEGMENTS_MIN + read_area_segments(copy_pages, segment_size_bytes);
+        if room < needed {
             return Err(GeometryError::TooSmall {
                 found: cache_disk_bytes,
-                needed: total(SEGMENTS_MIN),
+                needed: total(needed),
                 segment_size: segment_size_bytes,
                 copy_pages,
             });
         }
-        let area = checkpoint_area_bytes(segments, segment_size_bytes, copy_pages);
-        Ok(Geometry {
+        Ok(Geometry::with_room(room as u32, segment_size_bytes, copy_pages))
+    }
+
+    /// As it is made where there is room for so many segments, of which the read area takes some.
+    fn with_room(room_segments: u32, segment_size_bytes: u64, copy_pages: u32) -> Geometry {
+        let area = checkpoint_area_bytes(room_segments.into(), segment_size_bytes);
+        let taken = read_area_segments(copy_pages, segment_size_bytes);
+        let segments = u64::from(room_segments).saturating_sub(taken) as u32;
+        Geometry {
             segment_size_bytes,
-            segments: segments as u32,
+            segments,
             checkpoint_offsets: [CHECKPOINTS_OFFSET, CHECKPOINTS_OFFSET + area],
             checkpoint_area_bytes: area,
             segments_offset: CHECKPOINTS_OFFSET + 2 * area,
-            segments_made: segments as u32,
+            room_segments,
+            segments_made: segments,
             copy_pages,
             annexes: Annexes::default(),
-        })
+        }
+    }
+
+    /// As the cache-disk was made if a superblock says this of it, with the read area that it has
+    /// now. `None` if none can be so.
+    pub(crate) fn as_told(
+        room_segments: u32,
+        segment_size_bytes: u64,
+        copy_pages: u32,
+    ) -> Option<Geometry> {
+        let is_possible = segment_size_bytes.is_power_of_two()
+            && (SEGMENT_SIZE_BYTES_MIN..=SEGMENT_SIZE_BYTES_MAX).contains(&segment_size_bytes)
+            && u64::from(room_segments) * (segment_size_bytes / LINE_SIZE) <= SLOTS_MAX;
+        let geometry = is_possible
+            .then(|| Geometry::with_room(room_segments, segment_size_bytes, copy_pages))?;
+        (u64::from(geometry.segments) >= SEGMENTS_MIN).then_some(geometry)
     }
 
     /// Where what the log was made with ends, its read area included: a volume area begins here.
     pub fn end(&self) -> u64 {
-        self.read_area_offset() + u64::from(self.copy_pages) * COPY_PAGE_SPACE_BYTES
+        self.segments_offset + u64::from(self.room_segments) * self.segment_size_bytes
     }
 
-    /// Where the read area begins: behind the segments that the log was made with.
+    /// Where the read area begins; it ends where what the log was made with does.
     pub fn read_area_offset(&self) -> u64 {
-        self.segments_offset + u64::from(self.segments_made) * self.segment_size_bytes
+        self.end() - u64::from(self.copy_pages) * COPY_PAGE_SPACE_BYTES
     }
 
     /// Copy slots in the read area.
@@ -214,15 +239,18 @@ impl Geometry {
         self.copy_pages * COPIES_PER_PAGE
     }
 
-    /// Byte address of the place of a copy page that holds this generation of it.
+    /// Byte address of the place of a copy page that holds this generation of it. It is another
+    /// one when the read area gets another size.
     pub fn copy_page_offset(&self, page: CopyPageIndex, generation: u64) -> u64 {
         self.read_area_offset() + (2 * u64::from(page.0) + generation % 2) * LINE_SIZE
     }
 
-    /// Byte address of a copy slot.
+    /// Byte address of a copy slot. Pages are counted from the end, so that a read area which
+    /// becomes larger in front has each slot where it was; within a page they are in order.
     pub fn copy_slot_offset(&self, slot: CopySlot) -> u64 {
-        let directory = 2 * u64::from(self.copy_pages) * LINE_SIZE;
-        self.read_area_offset() + directory + u64::from(slot.0) * LINE_SIZE
+        let (page, index) = (slot.0 / COPIES_PER_PAGE, slot.0 % COPIES_PER_PAGE);
+        let lines_to_end = (u64::from(page) + 1) * u64::from(COPIES_PER_PAGE) - u64::from(index);
+        self.end() - lines_to_end * LINE_SIZE
     }
 
     /// 4 KiB slots in a segment, record headers included.
@@ -309,8 +337,9 @@ impl Geometry {
     }
 
     fn annex(&self, offset: u64, first: u32, segments: u32) -> Annex {
-        let all = u64::from(first) + u64::from(segments);
-        let area = checkpoint_area_bytes(all, self.segment_size_bytes, self.copy_pages);
+        // Those that the read area has may be the log's again one day.
+        let all = u64::from(first) + u64::from(segments) + u64::from(self.segments_taken());
+        let area = checkpoint_area_bytes(all, self.segment_size_bytes);
         let segments_offset = offset + 2 * area;
         Annex { offset, checkpoint_area_bytes: area, segments_offset, first, segments }
     }
@@ -327,9 +356,14 @@ impl Geometry {
         u64::from(self.segments_made) + annexes.sum::<u64>()
     }
 
-    /// As it was made.
+    /// As it was made, but for its read area.
     pub(crate) fn as_made(&self) -> Geometry {
         self.with_segments(self.segments_made)
+    }
+
+    /// Segments of the room here that the read area takes.
+    fn segments_taken(&self) -> u32 {
+        self.room_segments - self.segments_made
     }
 
     /// Whether the log has another size than it was made with.
@@ -385,6 +419,36 @@ impl Geometry {
             && u64::from(segments) >= SEGMENTS_MIN
             && annexes.offset < SLOTS_MAX * LINE_SIZE * 2;
         is_possible.then(|| all.with_segments(segments))
+    }
+
+    /// The same cache-disk with a read area of so many pages, which the log makes room for or gets
+    /// the room of. No slot of either that stays in use has another place. The log has no annexes
+    /// then: their segments would get other numbers.
+    ///
+    /// # Errors
+    /// If the log would be too small, if its end was given up ([`ResizeError::BehindReadArea`]), or
+    /// if the read area has that size, or so nearly that the places of its pages would overlap with
+    /// those of before, which count until all is told.
+    pub fn with_read_area(&self, copy_pages: u32, made_end: u64) -> Result<Geometry, ResizeError> {
+        if self.segments < self.segments_made {
+            return Err(ResizeError::BehindReadArea { needed: made_end });
+        }
+        let size = self.segment_size_bytes;
+        let Some(made) = Geometry::as_told(self.room_segments, size, copy_pages) else {
+            let room = (u64::from(self.room_segments) - SEGMENTS_MIN) * size;
+            let most = room / COPY_PAGE_SPACE_BYTES * COPY_PAGE_SPACE_BYTES;
+            return Err(ResizeError::ReadAreaTooLarge { most });
+        };
+        let (less, more) = (copy_pages.min(self.copy_pages), copy_pages.max(self.copy_pages));
+        let slots = u64::from(more) * u64::from(COPIES_PER_PAGE) * LINE_SIZE;
+        if less > 0 && slots < u64::from(less) * COPY_PAGE_SPACE_BYTES {
+            let bytes = u64::from(self.copy_slots()) * LINE_SIZE;
+            return Err(ResizeError::SameReadArea { bytes });
+        }
+        if more == 0 {
+            return Err(ResizeError::SameReadArea { bytes: 0 });
+        }
+        Ok(made)
     }
 
     /// The same log on so many bytes of the cache-disk, with an end mark: as many segments as fit.
@@ -462,15 +526,16 @@ impl Geometry {
     }
 }
 
-/// Room for the largest checkpoint that can be: every slot live.
-fn checkpoint_area_bytes(segments: u64, segment_size_bytes: u64, copy_pages: u32) -> u64 {
+/// Segments of which a read area of so many pages takes the place.
+fn read_area_segments(copy_pages: u32, segment_size_bytes: u64) -> u64 {
+    (u64::from(copy_pages) * COPY_PAGE_SPACE_BYTES).div_ceil(segment_size_bytes)
+}
+
+/// Room for the largest checkpoint that can be: every slot live. Where the read area has taken the
+/// place of segments, fewer are listed than they had slots.
+fn checkpoint_area_bytes(segments: u64, segment_size_bytes: u64) -> u64 {
     let slots = segments * (segment_size_bytes / LINE_SIZE - 1);
-    let entries = ZERO_RANGES_MAX
-        + POISONED_LINES_MAX
-        + WITNESSES_MAX
-        + segments
-        + slots
-        + u64::from(copy_pages);
+    let entries = ZERO_RANGES_MAX + POISONED_LINES_MAX + WITNESSES_MAX + segments + slots;
     LINE_SIZE + (entries * 16).next_multiple_of(LINE_SIZE)
 }
 
@@ -499,6 +564,7 @@ mod tests {
             checkpoint_offsets: [131_072, 131_072 + 335_872],
             checkpoint_area_bytes: 335_872,
             segments_offset: 131_072 + 2 * 335_872,
+            room_segments: 121,
             segments_made: 121,
             copy_pages: 0,
             annexes: Annexes::default(),
@@ -518,23 +584,89 @@ mod tests {
     }
 
     #[test]
-    fn a_read_area_takes_its_place_behind_the_segments() {
-        // 3 MB and a byte: three pages. The area of a checkpoint has room for three items more.
+    fn a_read_area_takes_the_place_of_the_last_segments() {
+        // 3 MB and a byte: three pages, in the place of 24 segments.
         let pages = Geometry::copy_pages_in(3 * 1_024_000 + 1);
         assert_eq!(pages, 3);
+        let without = Geometry::fit(16 << 20, 128 << 10).unwrap();
         let geometry = Geometry::fit_with_copies(16 << 20, 128 << 10, pages).unwrap();
-        assert_eq!((geometry.segments, geometry.copy_slots()), (98, 744));
-        assert_eq!(geometry.checkpoint_area_bytes, 323_584);
-        let area = 131_072 + 2 * 323_584 + 98 * 131_072;
+        assert_eq!((geometry.segments, geometry.copy_slots()), (121 - 24, 744));
+        assert_eq!(geometry.checkpoint_area_bytes, without.checkpoint_area_bytes);
+        assert_eq!(geometry.end(), without.end());
+        let area = geometry.end() - 3 * 1_024_000;
         assert_eq!(geometry.read_area_offset(), area);
+        assert!(geometry.segment_offset(SegmentIndex(96)) + (128 << 10) <= area);
         assert_eq!(geometry.copy_page_offset(CopyPageIndex(2), 8), area + 4 * 4096);
         assert_eq!(geometry.copy_page_offset(CopyPageIndex(2), 9), area + 5 * 4096);
-        assert_eq!(geometry.copy_slot_offset(CopySlot(0)), area + 6 * 4096);
-        assert_eq!(geometry.copy_slot_offset(CopySlot(743)) + 4096, geometry.end());
-        assert!(geometry.end() <= 16 << 20);
+        // The first page is the last.
+        assert_eq!(geometry.copy_slot_offset(CopySlot(2 * 248)), area + 6 * 4096);
+        assert_eq!(geometry.copy_slot_offset(CopySlot(247)) + 4096, geometry.end());
+        assert_eq!(geometry.copy_slot_offset(CopySlot(0)) + 248 * 4096, geometry.end());
         assert_eq!(Geometry::fit_with_copies(geometry.end(), 128 << 10, 3), Ok(geometry));
-        let error = Geometry::fit_with_copies(16 << 20, 128 << 10, 16);
-        assert!(matches!(error, Err(GeometryError::TooSmall { .. })));
+        assert!(Geometry::fit_with_copies(16 << 20, 128 << 10, 13).is_ok());
+        let needed = without.end() + (1 << 20);
+        let error = Geometry::fit_with_copies(16 << 20, 128 << 10, 14);
+        assert!(
+            matches!(error, Err(GeometryError::TooSmall { needed: n, .. }) if n < needed),
+            "{error:?}"
+        );
+    }
+
+    #[test]
+    fn a_read_area_of_another_size_has_every_slot_where_it_was() {
+        let none = Geometry::fit(64 << 20, 128 << 10).unwrap();
+        let made_end = none.end() + 4096;
+        let mut geometry = none;
+        for pages in [5, 40, 7, 1, 50, 0, 3] {
+            let next = geometry.with_read_area(pages, made_end).unwrap();
+            assert_eq!((next.end(), next.copy_pages), (none.end(), pages));
+            for slot in (0..next.copy_slots().min(geometry.copy_slots())).map(CopySlot) {
+                assert_eq!(next.copy_slot_offset(slot), geometry.copy_slot_offset(slot));
+            }
+            for segment in (0..next.segments.min(geometry.segments)).map(SegmentIndex) {
+                assert_eq!(next.segment_offset(segment), geometry.segment_offset(segment));
+            }
+            assert_eq!(next.checkpoint_offsets, none.checkpoint_offsets);
+            let last = SegmentIndex(next.segments - 1);
+            assert!(next.segment_offset(last) + (128 << 10) <= next.read_area_offset());
+            // The places of pages do not overlap with what counts until the new ones do.
+            let places = |it: &Geometry| {
+                let offset = it.read_area_offset();
+                offset..offset + 2 * u64::from(it.copy_pages) * 4096
+            };
+            let (old, new) = (places(&geometry), places(&next));
+            assert!(old.end <= new.start || new.end <= old.start, "{pages}");
+            let grown = next.resized(96 << 20, made_end, false).unwrap();
+            assert_eq!(
+                grown.segment_offset(SegmentIndex(next.segments - 1)),
+                next.segment_offset(last)
+            );
+            assert_eq!(grown.with_read_area(20, made_end), next.with_read_area(20, made_end));
+            geometry = next;
+        }
+    }
+
+    #[test]
+    fn a_read_area_that_cannot_be_is_refused() {
+        let geometry = Geometry::fit_with_copies(512 << 20, 128 << 10, 300).unwrap();
+        let made_end = geometry.end() + 4096;
+        let with = |pages| geometry.with_read_area(pages, made_end);
+        let same = ResizeError::SameReadArea { bytes: 300 * 248 * 4096 };
+        // Two places of each page move by two lines for each page, and are behind others when
+        // there are 248 lines for each more.
+        assert_eq!([298, 299, 300, 301, 302].map(with), [Err(same); 5]);
+        assert!(with(303).is_ok() && with(297).is_ok());
+        let most = u64::from(geometry.room_segments - 16) * (128 << 10) / 1_024_000;
+        assert_eq!(with(most as u32).map(|it| it.copy_pages), Ok(most as u32));
+        let error = ResizeError::ReadAreaTooLarge { most: most * 1_024_000 };
+        assert_eq!(with(most as u32 + 1), Err(error));
+        assert_eq!(with(u32::MAX), Err(error));
+        let none = with(0).unwrap();
+        let error = ResizeError::SameReadArea { bytes: 0 };
+        assert_eq!(none.with_read_area(0, made_end), Err(error));
+        let shrunk = none.resized(256 << 20, made_end, true).unwrap();
+        let error = ResizeError::BehindReadArea { needed: made_end };
+        assert_eq!(shrunk.with_read_area(3, made_end), Err(error));
     }
 
     #[test]
@@ -620,7 +752,7 @@ mod tests {
                 assert_eq!(next.slot_offset(slot), offset + 31 * 4096);
             }
             // The areas hold the index of all, and lie in front of their own segments.
-            let needed = checkpoint_area_bytes(next.segments.into(), 128 << 10, 0);
+            let needed = checkpoint_area_bytes(next.segments.into(), 128 << 10);
             assert!(next.checkpoint_area_bytes >= needed);
             assert_eq!(next.segment_at(next.checkpoint_offsets[0]), None);
             assert_eq!(next.segment_at(next.checkpoint_offsets[1]), None);

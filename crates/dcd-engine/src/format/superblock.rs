@@ -9,7 +9,7 @@ use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 use super::COUNTER_END;
 use super::checksum::crc32c_with_hole;
 use super::end_mark::END_MARK_BYTES;
-use super::geometry::{ANNEXES_MAX, Annexes, COPY_PAGE_SPACE_BYTES, Geometry, SUPERBLOCK_OFFSETS};
+use super::geometry::{ANNEXES_MAX, Annexes, Geometry, SUPERBLOCK_OFFSETS};
 use super::layout::{FieldLayout, layout_of};
 use super::nvram::NvramIdentity;
 use super::preamble::{CHECKSUM_OFFSET, Preamble};
@@ -26,9 +26,10 @@ pub const VERSION: u32 = 2;
 pub const SUPERBLOCK_SIZE: usize = 4096;
 /// Largest data-disk, in blocks of 512 bytes: 4 PiB.
 pub const DATA_DISK_BLOCKS_MAX: u64 = 1 << 43;
-/// Incompatible feature: the cache has a read area. A program that did not know of it would change
-/// the data and leave the copies there as they are.
-pub const FEATURE_READ_AREA: u64 = 1;
+/// Incompatible feature: the cache has a read area, at the end of the room of its segments. A
+/// program that did not know of it would change the data and leave the copies there as they are.
+/// (Bit 1 was that of a read area behind that room, whose caches are refused.)
+pub const FEATURE_READ_AREA: u64 = 128;
 /// Incompatible feature: the data-disks are members of a volume, whose tables are behind everything
 /// else.
 pub const FEATURE_VOLUME: u64 = 2;
@@ -265,32 +266,19 @@ impl SuperblockOnDisk {
     fn geometry(&self) -> Result<Geometry, FormatError> {
         let field = |field, found| FormatError::Field { what: WHAT, field, found };
         let segment_size = u64::from(self.segment_size_bytes.get());
-        let geometry = Geometry {
-            segment_size_bytes: segment_size,
-            segments: self.segments.get(),
-            checkpoint_offsets: self.checkpoint_offsets.map(|o| o.get()),
-            checkpoint_area_bytes: self.checkpoint_area_bytes.get(),
-            segments_offset: self.segments_offset.get(),
-            segments_made: self.segments.get(),
-            copy_pages: self.copy_pages.get(),
-            annexes: Annexes::default(),
-        };
+        let (room, copy_pages) = (self.segments.get(), self.copy_pages.get());
         let has_read_area = self.features_incompatible.get() & FEATURE_READ_AREA != 0;
-        if has_read_area != (geometry.copy_pages > 0) {
-            return Err(field("copy_pages", geometry.copy_pages.into()));
+        if has_read_area != (copy_pages > 0) {
+            return Err(field("copy_pages", copy_pages.into()));
         }
-        // The geometry must be one that `fit` gives for some size: with a segment less than fits.
-        let size = geometry
-            .segments_offset
-            .checked_add(u64::from(geometry.segments).saturating_mul(segment_size))
-            .and_then(|end| {
-                end.checked_add(u64::from(geometry.copy_pages) * COPY_PAGE_SPACE_BYTES)
-            });
-        let fit = |size| Geometry::fit_with_copies(size, segment_size, geometry.copy_pages).ok();
-        if size.and_then(fit) != Some(geometry) {
-            return Err(field("segments", geometry.segments.into()));
-        }
-        self.resized_geometry(geometry)
+        // All places follow from the two, and are told all the same.
+        let told = |geometry: &Geometry| {
+            geometry.checkpoint_offsets == self.checkpoint_offsets.map(|offset| offset.get())
+                && geometry.checkpoint_area_bytes == self.checkpoint_area_bytes.get()
+                && geometry.segments_offset == self.segments_offset.get()
+        };
+        let made = Geometry::as_told(room, segment_size, copy_pages).filter(told);
+        self.resized_geometry(made.ok_or_else(|| field("segments", room.into()))?)
     }
 
     /// What has become of a log that was made like this.
@@ -431,6 +419,14 @@ impl Superblock {
         self.geometry.resized(cache_disk_bytes, made_end, is_alone)
     }
 
+    /// The cache-disk with a read area of so many pages.
+    ///
+    /// # Errors
+    /// If it cannot be.
+    pub fn geometry_with_read_area(&self, copy_pages: u32) -> Result<Geometry, ResizeError> {
+        self.geometry.with_read_area(copy_pages, self.made_end())
+    }
+
     /// The epoch that records and checkpoints have at least that count: of the session that is open
     /// or was the last.
     pub fn session_epoch_min(&self) -> u64 {
@@ -512,7 +508,7 @@ impl Superblock {
         disk.segment_size_bytes = (self.geometry.segment_size_bytes as u32).into();
         // How it was made, and then what has become of it.
         let made = self.geometry.as_made();
-        disk.segments = made.segments.into();
+        disk.segments = made.room_segments.into();
         disk.checkpoint_offsets = made.checkpoint_offsets.map(U64::from);
         disk.checkpoint_area_bytes = made.checkpoint_area_bytes.into();
         if self.is_or_was_resized() {
@@ -745,7 +741,7 @@ mod tests {
         disk.copy_pages = 0.into();
         assert_eq!(forged(&mut disk), error("copy_pages", 0));
         disk.copy_pages = u32::MAX.into();
-        assert_eq!(forged(&mut disk), error("segments", geometry.segments.into()));
+        assert_eq!(forged(&mut disk), error("segments", geometry.room_segments.into()));
     }
 
     #[test]
@@ -914,24 +910,24 @@ mod tests {
     #[test]
     fn newer_versions_and_features_are_refused() {
         let mut disk = SuperblockOnDisk::read_from_bytes(superblock(4).encode().bytes()).unwrap();
-        disk.features_incompatible = 128.into();
+        disk.features_incompatible = 256.into();
         disk.checksum = crc32c_with_hole(disk.as_bytes(), CHECKSUM_OFFSET).into();
         assert_eq!(
             Superblock::decode(disk.as_bytes()),
-            Err(FormatError::Features { unknown: 128 })
+            Err(FormatError::Features { unknown: 256 })
         );
         // A feature of both kinds is as unknown as one of either.
-        disk.features_read_only_compatible = 128.into();
+        disk.features_read_only_compatible = 256.into();
         disk.checksum = crc32c_with_hole(disk.as_bytes(), CHECKSUM_OFFSET).into();
         assert_eq!(
             Superblock::decode(disk.as_bytes()),
-            Err(FormatError::Features { unknown: 128 })
+            Err(FormatError::Features { unknown: 256 })
         );
         disk.features_incompatible = 0.into();
         disk.checksum = crc32c_with_hole(disk.as_bytes(), CHECKSUM_OFFSET).into();
         assert_eq!(
             Superblock::decode(disk.as_bytes()),
-            Err(FormatError::Features { unknown: 128 })
+            Err(FormatError::Features { unknown: 256 })
         );
         disk.version = 3.into();
         assert!(matches!(

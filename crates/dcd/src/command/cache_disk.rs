@@ -131,6 +131,11 @@ Example:
     /// is in its last segments goes to the data-disk before; then the cache-disk may be cut to the
     /// size that is told.
     ///
+    /// With --read-area the read area gets another size instead, and the log the rest of what the
+    /// cache was made with: what is copied stays. The log empties what it gives up, annexes that it
+    /// has grown by too; a resize behind it gives it the rest of the cache-disk again. Sequences
+    /// that were recorded or pinned are not given up.
+    ///
     /// A share of a cache-disk takes what it needs of the free room of the disk, wherever that lies,
     /// and gives back what it needs no more. So room moves from one cache to another: make the one
     /// smaller, then the other larger.
@@ -142,12 +147,16 @@ Example:
 Examples:
   lvextend -L 200G vg/cache && dcd cache-disk resize --control /run/sdb.ctl
   dcd cache-disk resize 100G --control /run/sdb.ctl && lvreduce -L 100G vg/cache
-  dcd cache-disk resize 10G --control /run/sdb.ctl && dcd cache-disk resize 30G --control /run/sdc.ctl")]
+  dcd cache-disk resize 10G --control /run/sdb.ctl && dcd cache-disk resize 30G --control /run/sdc.ctl
+  dcd cache-disk resize --read-area 20G --control /run/sdb.ctl")]
     Resize {
         /// Bytes of the cache-disk that may be used, from its beginning: 100G, for example; of a
         /// share, its size. Without it all that there are; for a share all that are free, too.
         #[arg(value_name = "SIZE", value_parser = parse_size)]
         size: Option<u64>,
+        /// Bytes of the cache-disk that the read area may take: 20G, for example, or 0 for none.
+        #[arg(long, value_name = "SIZE", value_parser = parse_size, conflicts_with = "size")]
+        read_area: Option<u64>,
         #[command(flatten)]
         of: Of,
     },
@@ -280,16 +289,19 @@ pub fn run(arguments: &CacheDiskArguments) -> Result<(), CommandError> {
                 (false, Some(())) => print("filled: it is in sync\n"),
             }
         }
-        What::Resize { size, of } => {
+        What::Resize { size, read_area, of } => {
             let mut client = drain::connect(&of.control)?;
             let mut progress = Progress::new("emptying", Unit::Bytes);
-            let asked = ResizeAsked { bytes: *size };
+            let asked = ResizeAsked { bytes: *size, read_area: *read_area };
             let done = client.resize(asked, &mut |so_far| progress.lines(so_far));
             progress.finish();
             let done = done?;
             match of.json {
                 true => print_json(&json!(done)),
-                false => print(&resized(&done)),
+                false => print(&match read_area {
+                    None => resized(&done),
+                    Some(_) => read_area_resized(&done),
+                }),
             }
         }
         What::TakeOut { leg, of } => {
@@ -329,6 +341,18 @@ fn resized(done: &ResizeDone) -> String {
         size(done.segments),
         done.segments,
         done.segments_before,
+        done.bytes,
+    )
+}
+
+fn read_area_resized(done: &ResizeDone) -> String {
+    let log = |segments: u32| u64::from(segments).saturating_mul(done.segment_size_bytes);
+    format!(
+        "the read area has room for {} ({} before)\nthe log has {} ({} before); {} bytes of the cache-disk are used\n",
+        format_size(done.read_area_bytes),
+        format_size(done.read_area_bytes_before),
+        format_size(log(done.segments)),
+        format_size(log(done.segments_before)),
         done.bytes,
     )
 }

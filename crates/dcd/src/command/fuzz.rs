@@ -539,6 +539,9 @@ struct Summary {
     faults: BTreeMap<&'static str, u64>,
     times_uncached: u64,
     times_past_the_log: u64,
+    times_grown: u64,
+    times_shrunk: u64,
+    times_read_area_resized: u64,
     windows: u64,
     refused_starts: u64,
     allowed_read_errors: u64,
@@ -634,6 +637,9 @@ impl Summary {
             faults: report.faults.iter().map(|(kind, count)| (kind.name(), *count)).collect(),
             times_uncached: report.times_uncached,
             times_past_the_log: report.times_past_the_log,
+            times_grown: report.times_grown,
+            times_shrunk: report.times_shrunk,
+            times_read_area_resized: report.times_read_area_resized,
             windows: report.windows,
             refused_starts: report.refused,
             allowed_read_errors: report.errors,
@@ -714,6 +720,9 @@ impl Summary {
         }
         row("times on without cache-disk", self.times_uncached);
         row("times past the log", self.times_past_the_log);
+        row("times the log grew", self.times_grown);
+        row("times the log shrank", self.times_shrunk);
+        row("times of another read area", self.times_read_area_resized);
         row("windows compared", self.windows);
         row("starts refused, rightly", self.refused_starts);
         row("blocks with an error, rightly", self.allowed_read_errors);

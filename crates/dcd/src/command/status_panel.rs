@@ -340,7 +340,10 @@ fn state_with_its_log(report: &StatusReport) -> (String, Colour) {
         return (words, Colour::Bad);
     } else if let Some(resize) = &report.resize {
         let left = format_size(resize.lines_left.saturating_mul(LINE_SIZE));
+        let (before, wanted) = (resize.read_area_bytes_before, resize.read_area_bytes_wanted);
         let what = match resize.segments_wanted > resize.segments_before {
+            _ if wanted > before => format!("serves, and its read area grows: {left} to go"),
+            _ if wanted < before => "serves, and its read area shrinks".to_owned(),
             true => "serves, and its log grows".to_owned(),
             false => format!("serves, and its log shrinks: {left} to go"),
         };

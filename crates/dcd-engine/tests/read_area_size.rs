@@ -1,0 +1,319 @@
+//! The read area gets another size while requests are served, and the log the rest: what is copied
+//! stays, whatever a crash comes between. Random moments are the fuzzer's.
+
+mod common;
+
+use common::{Driver, Kind, LINE, LINES_PER_SEGMENT, never_idle};
+use dcd_engine::format::geometry::{COPIES_PER_PAGE, COPY_PAGE_SPACE_BYTES};
+use dcd_engine::io::ResizeError;
+use dcd_engine::{
+    Device, Duration, LbaRange, NewSequence, Operation, RequestError, RequestId, SequenceError,
+    SequenceRequest,
+};
+
+const PAGE: u64 = COPY_PAGE_SPACE_BYTES;
+/// Segments of 64 KiB that a page takes the place of, but for what it leaves over.
+const SEGMENTS_OF_PAGE: u32 = 16;
+/// Lines of the data-disk.
+const LINES: u64 = 1024;
+/// Lines that tests write to; sequences are of others.
+const WRITTEN: u64 = 600;
+
+/// A cache of 144 segments with so many pages, sequences by request alone.
+fn driver(pages: u32) -> Driver {
+    let mut d = Driver::created(|options| {
+        never_idle(options);
+        options.copy_pages = pages;
+        options.segments = 144 - pages * SEGMENTS_OF_PAGE;
+        options.engine.hot_blocks = false;
+        options.engine.detector = None;
+        options.engine.sequence_percent = 100;
+    });
+    for line in 0..LINES {
+        d.data_disk.rot(line * LINE as u64, &[byte_of(line); LINE]);
+    }
+    d.reopen();
+    d
+}
+
+fn byte_of(line: u64) -> u8 {
+    (line % 251) as u8
+}
+
+fn ask(d: &mut Driver, pages: u64) -> RequestId {
+    d.submit(Operation::ResizeReadArea { bytes: pages * PAGE }, false)
+}
+
+#[track_caller]
+fn resize(d: &mut Driver, pages: u64) {
+    d.done(|d| ask(d, pages));
+    let geometry = d.superblock().geometry;
+    assert_eq!(u64::from(geometry.copy_pages), pages);
+    assert_eq!(d.status().copies.slots, pages * u64::from(COPIES_PER_PAGE));
+    assert_eq!(d.status().segments_total, geometry.segments);
+}
+
+/// Keeps these lines, in an order that none of them has on the data-disk.
+fn store(d: &mut Driver, name: &str, lines: std::ops::Range<u64>) -> Result<(), RequestError> {
+    let range = |line: u64| LbaRange::new(line * 8, 8);
+    let id = d.submit(
+        Operation::Sequence(SequenceRequest::Store(Box::new(NewSequence {
+            name: name.to_owned(),
+            ranges: lines.rev().map(range).collect(),
+            occurrences: 0,
+            is_detected: name.starts_with("found"),
+        }))),
+        false,
+    );
+    let stored = d.result(id);
+    d.advance_time(Duration::from_secs(3));
+    stored
+}
+
+/// Whether all lines of a sequence are copied, and what is read is right and comes from there.
+#[track_caller]
+fn check_sequence(d: &mut Driver, name: &str, lines: std::ops::Range<u64>) {
+    for _ in 0..60 {
+        if d.status().copies.stale > 0 {
+            d.advance_time(Duration::from_secs(1));
+        }
+    }
+    let engine = d.engine();
+    let sequence = engine.sequences().find(|it| it.label().name == name).expect("it is there");
+    let kept = engine.lines_of(sequence);
+    let order: Vec<u64> = kept.iter().map(|(line, _)| line.0).collect();
+    assert_eq!(order, lines.clone().rev().collect::<Vec<u64>>(), "{name}");
+    assert!(kept.iter().all(|(_, is_true)| *is_true), "{name}: all are copied");
+    let mark = d.started.len();
+    for line in lines.rev() {
+        assert_eq!(read(d, line), byte_of(line), "line {line}");
+    }
+    assert_eq!(d.count_since(mark, Device::DataDisk, Kind::Read), 0, "{name}");
+}
+
+/// Reads a line, whatever I/Os that takes.
+fn read(d: &mut Driver, line: u64) -> u8 {
+    let id = d.submit(Operation::read(LbaRange::new(line * 8, 8)), false);
+    d.expect_ok(id);
+    common::one_byte(&d.reply_bytes(id))
+}
+
+fn fill(d: &mut Driver, byte: u8) {
+    for first in (0..WRITTEN).step_by(LINES_PER_SEGMENT as usize) {
+        d.write_durably(first..WRITTEN.min(first + LINES_PER_SEGMENT), byte);
+    }
+}
+
+#[test]
+fn it_comes_grows_shrinks_and_goes() {
+    let mut d = driver(0);
+    let without = d.superblock().geometry;
+    assert_eq!(store(&mut d, "start", 700..720), Err(SequenceError::NoReadArea.into()));
+    fill(&mut d, 1);
+    resize(&mut d, 2);
+    assert!(d.superblock().geometry.segments <= without.segments - 2 * 15);
+    assert_eq!(store(&mut d, "start", 700..1000), Ok(()));
+    check_sequence(&mut d, "start", 700..1000);
+    // A page more in front moves nothing.
+    let mark = d.started.len();
+    resize(&mut d, 4);
+    d.advance_time(Duration::from_secs(3));
+    check_sequence(&mut d, "start", 700..1000);
+    assert_eq!(d.status().counters.copy_lines_written, 300, "{:?}", &d.started[mark..].len());
+    d.power_cycle();
+    check_sequence(&mut d, "start", 700..1000);
+    assert_eq!(store(&mut d, "second", 620..690), Ok(()));
+    // What it gives up it had given to sequences.
+    resize(&mut d, 3);
+    d.advance_time(Duration::from_secs(3));
+    check_sequence(&mut d, "start", 700..1000);
+    check_sequence(&mut d, "second", 620..690);
+    d.power_cycle();
+    check_sequence(&mut d, "start", 700..1000);
+    check_sequence(&mut d, "second", 620..690);
+    fill(&mut d, 2);
+    d.done(|d| d.submit(Operation::Sequence(SequenceRequest::Clear), false));
+    resize(&mut d, 0);
+    assert_eq!(d.superblock().geometry, without);
+    assert_eq!(store(&mut d, "start", 700..720), Err(SequenceError::NoReadArea.into()));
+    fill(&mut d, 3);
+    d.power_cycle();
+    assert!((0..WRITTEN).all(|line| read(&mut d, line) == 3));
+    assert!((WRITTEN..LINES).all(|line| read(&mut d, line) == byte_of(line)));
+    d.shut_down();
+}
+
+/// Between any two I/Os, and with any part of what was not flushed.
+#[test]
+fn a_crash_at_any_io_leaves_one_of_the_two_with_all_that_is_kept() {
+    for (from, to) in [(2, 4), (4, 2), (2, 0), (0, 2)] {
+        let (mut before, mut after) = (0, 0);
+        for ios in (0..400).step_by(7) {
+            let keeps = ios % 4;
+            let mut d = driver(from);
+            if from > 0 && to > 0 {
+                assert_eq!(store(&mut d, "start", 700..1000), Ok(()));
+            }
+            fill(&mut d, 1);
+            d.write_fua(7, 3);
+            let id = ask(&mut d, to);
+            for _ in 0..ios {
+                if !d.finish_one() && !d.is_answered(id) {
+                    d.step();
+                }
+            }
+            let was_answered = d.is_answered(id);
+            d.power_cut_keeping(|_, index| keeps == 1 || keeps > 1 && index % 2 == keeps % 2);
+            let pages = u64::from(d.superblock().geometry.copy_pages);
+            assert!(pages == u64::from(from) && !was_answered || pages == to);
+            match pages == to {
+                true => after += 1,
+                false => before += 1,
+            }
+            d.reopen();
+            for line in 0..WRITTEN {
+                let found = read(&mut d, line);
+                assert!(found == 1 || line == 7 && found == 3, "line {line}: {found}");
+            }
+            if from > 0 && to > 0 {
+                d.advance_time(Duration::from_secs(3));
+                check_sequence(&mut d, "start", 700..1000);
+            }
+        }
+        assert!(before > 5 && after > 5, "{from} {to}: {before} {after}");
+    }
+}
+
+/// Hot blocks go, then what was found; what somebody has recorded does not.
+#[test]
+fn what_somebody_has_recorded_is_not_given_up() {
+    let mut d = driver(6);
+    assert_eq!(store(&mut d, "found-1", 620..640), Ok(()));
+    assert_eq!(store(&mut d, "start", 700..1000), Ok(()));
+    let pin = SequenceRequest::Pin { name: "found-1".into(), is_pinned: true };
+    d.done(|d| d.submit(Operation::Sequence(pin), false));
+    let least = ResizeError::Sequences { needed: 3 * PAGE };
+    for pages in [0, 1, 2] {
+        let id = ask(&mut d, pages);
+        assert_eq!(d.result(id), Err(least.into()));
+    }
+    let unpin = SequenceRequest::Pin { name: "found-1".into(), is_pinned: false };
+    d.done(|d| d.submit(Operation::Sequence(unpin), false));
+    resize(&mut d, 2);
+    let names: Vec<_> = d.engine().sequences().map(|it| it.label().name.clone()).collect();
+    assert_eq!(names, ["start"]);
+    d.advance_time(Duration::from_secs(3));
+    check_sequence(&mut d, "start", 700..1000);
+}
+
+#[test]
+fn what_cannot_be_is_refused_and_changes_nothing() {
+    let mut d = driver(2);
+    let before = d.superblock();
+    let refused = |d: &mut Driver, bytes, error: ResizeError| {
+        let id = d.submit(Operation::ResizeReadArea { bytes }, false);
+        assert_eq!(d.result(id), Err(error.into()), "{bytes}");
+        assert_eq!(d.engine().check_read_area(bytes), Err(error.into()));
+    };
+    let same = ResizeError::SameReadArea { bytes: 2 * 248 * LINE as u64 };
+    refused(&mut d, 2 * PAGE + 4096, same);
+    let most = (u64::from(before.geometry.room_segments) - 16) * (64 << 10) / PAGE * PAGE;
+    refused(&mut d, most + PAGE, ResizeError::ReadAreaTooLarge { most });
+    refused(&mut d, u64::MAX, ResizeError::ReadAreaTooLarge { most });
+    assert_eq!(d.superblock(), before);
+    d.hold(|seen| seen.device == Device::CacheDisk && seen.kind == Kind::Flush);
+    let first = ask(&mut d, 4);
+    refused(&mut d, PAGE, ResizeError::UnderWay);
+    d.release();
+    assert_eq!(d.wait(first), Ok(()));
+    let smaller = d.submit(Operation::Resize { cache_disk_bytes: 4 << 20 }, false);
+    assert!(matches!(d.result(smaller), Err(RequestError::Resize(ResizeError::BehindLog { .. }))));
+}
+
+/// A log that has grown gives up its annexes for it, and may grow again.
+#[test]
+fn a_log_that_has_grown_gives_up_its_annexes() {
+    let mut d = driver(2);
+    assert_eq!(store(&mut d, "start", 700..1000), Ok(()));
+    d.cache_disk.set_length(32 << 20);
+    d.done(|d| d.submit(Operation::Resize { cache_disk_bytes: 32 << 20 }, false));
+    fill(&mut d, 1);
+    fill(&mut d, 2);
+    for pages in [4, 3] {
+        resize(&mut d, pages);
+        assert_eq!(d.superblock().geometry.annexes.count(), 0);
+        assert!((0..WRITTEN).all(|line| read(&mut d, line) == 2));
+        d.advance_time(Duration::from_secs(3));
+        check_sequence(&mut d, "start", 700..1000);
+        d.done(|d| d.submit(Operation::Resize { cache_disk_bytes: 32 << 20 }, false));
+        assert!(d.superblock().geometry.annexes.count() == 1);
+        d.power_cycle();
+        check_sequence(&mut d, "start", 700..1000);
+    }
+    assert!((0..WRITTEN).all(|line| read(&mut d, line) == 2));
+}
+
+#[test]
+fn somebody_wants_it_no_more() {
+    let mut d = driver(2);
+    assert_eq!(store(&mut d, "start", 700..1000), Ok(()));
+    let before = d.superblock().geometry;
+    for pages in [3, 6] {
+        // Into the last segments.
+        (0..3).for_each(|_| fill(&mut d, 1));
+        d.hold(|seen| seen.device == Device::DataDisk);
+        let id = ask(&mut d, pages);
+        d.finish_all();
+        let report = d.status().resize.expect("it is under way");
+        assert_eq!((report.copy_pages_before, u64::from(report.copy_pages_wanted)), (2, pages));
+        let cancel = d.submit(Operation::CancelResize { resize: id }, false);
+        assert_eq!((d.result(id), d.result(cancel)), (Err(RequestError::Cancelled), Ok(())));
+        d.release();
+        d.advance_time(Duration::from_secs(3));
+        assert_eq!((d.superblock().geometry, d.status().resize), (before, None));
+        check_sequence(&mut d, "start", 700..1000);
+    }
+    assert!((0..WRITTEN).all(|line| read(&mut d, line) == 1));
+    d.done(|d| d.submit(Operation::Shutdown, false));
+}
+
+/// Hot blocks are taken in where it grows, and go where it shrinks, also while they are written.
+#[test]
+fn hot_blocks_follow() {
+    let mut d = Driver::created(|options| {
+        options.copy_pages = 0;
+        options.segments = 100;
+        options.engine.hot_blocks = true;
+    });
+    for line in 0..LINES {
+        d.data_disk.rot(line * LINE as u64, &[byte_of(line); LINE]);
+    }
+    d.reopen();
+    resize(&mut d, 3);
+    // Not as a scan would.
+    for line in (0..700).map(|at| at * 37 % LINES) {
+        assert_eq!(read(&mut d, line), byte_of(line));
+    }
+    d.advance_time(Duration::from_secs(1));
+    let valid = d.status().copies.valid;
+    assert!(valid > 600, "{valid}");
+    d.hold(|seen| seen.device == Device::CacheDisk && seen.kind == Kind::Write);
+    for line in (700..760).map(|at| at * 37 % LINES) {
+        assert_eq!(read(&mut d, line), byte_of(line));
+    }
+    let id = ask(&mut d, 1);
+    d.release();
+    assert_eq!(d.wait(id), Ok(()));
+    let valid = d.status().copies.valid;
+    assert!((1..=248).contains(&valid), "{valid}");
+    d.power_cycle();
+    for line in 0..LINES {
+        assert_eq!(read(&mut d, line), byte_of(line));
+    }
+    resize(&mut d, 5);
+    for line in (0..LINES).map(|at| at * 37 % LINES) {
+        assert_eq!(read(&mut d, line), byte_of(line));
+    }
+    d.advance_time(Duration::from_secs(1));
+    assert!(d.status().copies.valid > 900);
+}
