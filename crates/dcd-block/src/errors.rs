@@ -185,6 +185,12 @@ pub enum ResizeError {
         /// What it has room for.
         bytes: u64,
     },
+    /// No page fits.
+    #[error("the smallest read area has {least} bytes")]
+    ReadAreaTooSmall {
+        /// Bytes that are the least.
+        least: u64,
+    },
     /// The log needs the rest of the room that the two share.
     #[error("beside the smallest log a read area can have {most} bytes here")]
     ReadAreaTooLarge {

@@ -219,6 +219,7 @@ fn what_cannot_be_is_refused_and_changes_nothing() {
     refused(&mut d, 2 * PAGE + 4096, same);
     let most = (u64::from(before.geometry.room_segments) - 16) * (64 << 10) / PAGE * PAGE;
     refused(&mut d, most + PAGE, ResizeError::ReadAreaTooLarge { most });
+    refused(&mut d, 20, ResizeError::ReadAreaTooSmall { least: PAGE });
     refused(&mut d, u64::MAX, ResizeError::ReadAreaTooLarge { most });
     assert_eq!(d.superblock(), before);
     d.hold(|seen| seen.device == Device::CacheDisk && seen.kind == Kind::Flush);
@@ -251,6 +252,120 @@ fn a_log_that_has_grown_gives_up_its_annexes() {
         check_sequence(&mut d, "start", 700..1000);
     }
     assert!((0..WRITTEN).all(|line| read(&mut d, line) == 2));
+}
+
+/// Segments of an annex have numbers that the read area may leave to the log, in other places.
+#[test]
+fn what_an_annex_holds_is_not_looked_for_elsewhere() {
+    for (annex, pages) in [(3 << 20, 1), (3 << 20, 3), (16 << 20, 1), (16 << 20, 3), (16 << 20, 5)]
+    {
+        let mut d = driver(4);
+        let made = d.superblock().geometry;
+        let bytes = made.end() + annex;
+        d.cache_disk.set_length(bytes);
+        d.done(|d| d.submit(Operation::Resize { cache_disk_bytes: bytes }, false));
+        let grown = segments(&d);
+        assert!(grown > made.segments + 20);
+        // As many as fit, so that some are in the annex whatever the size of that.
+        let lines = u64::from(grown - 12) * LINES_PER_SEGMENT;
+        let mut expected: Vec<u8> = (0..LINES).map(byte_of).collect();
+        for first in (0..lines).step_by(LINES_PER_SEGMENT as usize) {
+            let byte = 1 + (first / LINES) as u8;
+            for line in first..first + LINES_PER_SEGMENT {
+                expected[(line % LINES) as usize] = byte;
+            }
+            d.write_durably((first..first + LINES_PER_SEGMENT).map(|line| line % LINES), byte);
+        }
+        resize(&mut d, pages);
+        d.power_cycle();
+        for (line, byte) in expected.into_iter().enumerate() {
+            assert_eq!(read(&mut d, line as u64), byte, "{annex}, {pages}: line {line}");
+        }
+    }
+}
+
+fn segments(d: &Driver) -> u32 {
+    d.superblock().geometry.segments
+}
+
+/// The read area has nothing to do with it.
+#[test]
+fn a_log_that_shrinks_leaves_the_read_area_alone() {
+    let mut d = driver(2);
+    assert_eq!(store(&mut d, "start", 700..1000), Ok(()));
+    d.cache_disk.set_length(32 << 20);
+    d.done(|d| d.submit(Operation::Resize { cache_disk_bytes: 32 << 20 }, false));
+    d.power_cycle();
+    check_sequence(&mut d, "start", 700..1000);
+    fill(&mut d, 1);
+    let made = d.superblock().geometry.end() + 4096;
+    d.done(|d| d.submit(Operation::Resize { cache_disk_bytes: made }, false));
+    assert_eq!((d.status().copies.valid, d.status().copies.stale), (300, 0));
+    check_sequence(&mut d, "start", 700..1000);
+}
+
+/// A page that is being copied in several reads, and a sequence that somebody pins meanwhile.
+#[test]
+fn it_never_waits_for_itself() {
+    let mut d = driver(4);
+    let far = |line: u64| LbaRange::new(line * 8, 8);
+    let new = NewSequence {
+        name: "start".into(),
+        ranges: (0..200).map(|at| far(at * 97 % 400 + 610)).collect(),
+        occurrences: 0,
+        is_detected: false,
+    };
+    d.hold(|seen| seen.is(Device::DataDisk, Kind::Read));
+    d.done(|d| d.submit(Operation::Sequence(SequenceRequest::Store(Box::new(new))), false));
+    d.run_until(|d| d.find_io(Device::DataDisk, Kind::Read).is_some());
+    let id = ask(&mut d, 2);
+    d.release();
+    assert_eq!(d.wait(id), Ok(()));
+
+    let mut d = driver(4);
+    for (name, from) in [("found-1", 0), ("found-2", 300), ("found-3", 600)] {
+        assert_eq!(store(&mut d, name, from..from + 248), Ok(()));
+    }
+    d.hold(|seen| seen.device == Device::DataDisk);
+    d.write_durably([1000], 1);
+    let id = ask(&mut d, 2);
+    for name in ["found-1", "found-2", "found-3"] {
+        let pin = SequenceRequest::Pin { name: name.into(), is_pinned: true };
+        d.submit(Operation::Sequence(pin), false);
+    }
+    d.release();
+    let told = d.wait(id);
+    assert!(matches!(told, Ok(()) | Err(RequestError::Resize(ResizeError::Sequences { .. }))));
+    d.advance_time(Duration::from_secs(1));
+    assert_eq!(d.status().resize, None);
+}
+
+/// Of all that was written and not flushed only the header of the checkpoint is left.
+#[test]
+fn a_checkpoint_names_no_page_that_may_not_be_there() {
+    for to in [2, 4] {
+        for ios in 0..150 {
+            let mut d = driver(if to == 2 { 4 } else { 2 });
+            assert_eq!(store(&mut d, "start", 700..1000), Ok(()));
+            let id = ask(&mut d, to);
+            for _ in 0..ios {
+                if !d.finish_one() && !d.is_answered(id) {
+                    d.step();
+                }
+            }
+            let areas = d.superblock().geometry.checkpoint_offsets;
+            let writes = d.cache_disk.unflushed();
+            let is_header = move |index: usize| areas.contains(&writes[index]);
+            d.power_cut_keeping(move |device, index| {
+                device == Device::CacheDisk && is_header(index)
+            });
+            d.reopen();
+            check_sequence(&mut d, "start", 700..1000);
+            if d.is_answered(id) {
+                break;
+            }
+        }
+    }
 }
 
 #[test]
@@ -301,7 +416,15 @@ fn hot_blocks_follow() {
     for line in (700..760).map(|at| at * 37 % LINES) {
         assert_eq!(read(&mut d, line), byte_of(line));
     }
+    // Whatever else ends: they could be written to what is the log's by then.
+    let copies = d.ios_of(Device::CacheDisk, Kind::Write);
+    assert!(!copies.is_empty());
     let id = ask(&mut d, 1);
+    d.release();
+    d.hold(move |seen| copies.contains(&seen.id));
+    d.finish_all();
+    d.advance_time(Duration::from_secs(5));
+    assert!(!d.is_answered(id), "it waits for what is written there");
     d.release();
     assert_eq!(d.wait(id), Ok(()));
     let valid = d.status().copies.valid;

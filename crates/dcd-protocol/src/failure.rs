@@ -138,7 +138,8 @@ codes! {
     BadNvram = "bad-nvram",
     /// [`ResizeError::Same`], [`ResizeError::SameReadArea`].
     SameSize = "same-size",
-    /// [`ResizeError::TooSmall`], [`ResizeError::ReadAreaTooLarge`]: the log would be.
+    /// [`ResizeError::TooSmall`], [`ResizeError::ReadAreaTooSmall`], and
+    /// [`ResizeError::ReadAreaTooLarge`]: the log would be.
     TooSmall = "too-small",
     /// [`ResizeError::BehindLog`], [`ResizeError::BehindReadArea`].
     BehindLog = "behind-log",
@@ -379,7 +380,9 @@ fn resize_code(error: ResizeError) -> Code {
         ResizeError::LegIsFilled => Code::LegIsFilled,
         ResizeError::NotLogging => Code::NotLogging,
         ResizeError::SameReadArea { .. } => Code::SameSize,
-        ResizeError::ReadAreaTooLarge { .. } => Code::TooSmall,
+        ResizeError::ReadAreaTooSmall { .. } | ResizeError::ReadAreaTooLarge { .. } => {
+            Code::TooSmall
+        }
         ResizeError::BehindReadArea { .. } => Code::BehindLog,
         ResizeError::Sequences { .. } => Code::SequencesKept,
         ResizeError::ReadAreaBesideBudget => Code::IndexMax,
@@ -410,6 +413,9 @@ pub fn resize_hint(error: ResizeError) -> &'static str {
         ResizeError::LegIsFilled => "wait until it is filled: `dcd cache-disk status` shows it",
         ResizeError::SameReadArea { .. } => {
             "there is nothing to do; a change must be one of a hundredth at least, and of 1,000 KiB"
+        }
+        ResizeError::ReadAreaTooSmall { .. } => {
+            "give a larger size, with its unit: 20G; or 0 to do without one"
         }
         ResizeError::ReadAreaTooLarge { .. } => "give a smaller size",
         ResizeError::BehindReadArea { .. } => {

@@ -226,7 +226,7 @@ fn odd_requests_are_told_so() {
     site.dcd("sequence add --control ctl --name x trace.csv").fails(
         1,
         "no read area",
-        "dcd create --read-area",
+        "cache-disk resize --read-area",
     );
     daemon.stop();
 }

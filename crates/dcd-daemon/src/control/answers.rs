@@ -61,7 +61,7 @@ pub(crate) fn answer(result: Result<(), RequestError>) -> Value {
 pub(super) fn sequence_hint(error: SequenceError) -> &'static str {
     match error {
         SequenceError::NoReadArea => {
-            "`dcd create --read-area SIZE` makes a cache with one; `dcd status` shows a failed disk"
+            "`dcd cache-disk resize --read-area SIZE` gives it one; `dcd status` shows a failed disk"
         }
         SequenceError::ReadAreaUnused => {
             "nothing is kept in pass-through, nor while a mode is switched: `dcd set mode=` ends it"

@@ -7,6 +7,7 @@
 //! smaller    1. The log shrinks.
 //! both       3. What the log has not is given back; also if it did not become what was asked for.
 //! ```
+//! The read area gets its room from the log; annexes that go with it are given back likewise.
 //! What a death between two of them leaves over, the next start gives back.
 
 use std::io::{self, BufReader};
@@ -60,7 +61,7 @@ pub(super) fn run(
             let error = "the log and the read area cannot get another size at once";
             return Ok(failure(Code::BadRequest, error, "ask for the one, and then for the other"));
         }
-        Some(_) => (Vec::new(), None),
+        Some(_) => (rooms_now(submitter), None),
         None => match take_rooms(submitter, asked.bytes, alone.is_ok()) {
             Ok(taken) => taken,
             Err(refusal) => return Ok(refusal),
@@ -79,7 +80,11 @@ pub(super) fn run(
     });
     let result = ended.recv().unwrap_or(Err(RequestError::ShuttingDown));
     // 3.
-    let given_back = give_back(submitter, &rooms, bytes.filter(|_| result.is_ok()), result);
+    let bytes = match (asked.read_area, result) {
+        (Some(_), Ok(())) => superblock(submitter).map(|it| it.end()),
+        _ => bytes.filter(|_| result.is_ok()),
+    };
+    let given_back = give_back(submitter, &rooms, bytes, result);
     let mut answer = answered?;
     if let (Some(superblock), true) = (superblock(submitter), answer["ok"] == true) {
         let (segments, read_area_bytes) = sizes(&superblock);
@@ -101,6 +106,17 @@ pub(super) fn run(
 
 fn superblock(submitter: &Submitter) -> Option<Superblock> {
     submitter.ask(|snapshot| Some(snapshot.core.engine()?.superblock().clone())).flatten()
+}
+
+/// The shares below the log, with the room that they have; none where that is not known: the next
+/// start gives back what is too much.
+fn rooms_now(submitter: &Submitter) -> Vec<Room> {
+    let shares = submitter.ask(|snapshot| snapshot.cache_side?.rooms().ok()).flatten();
+    let with_sizes = shares.into_iter().flatten().filter_map(|(place, share)| {
+        let (size_before, _) = share.sizes().ok()?;
+        Some(Room { place, share, size_before })
+    });
+    with_sizes.collect()
 }
 
 /// The shares below the log, with room for it, and how many bytes it may have: those that were

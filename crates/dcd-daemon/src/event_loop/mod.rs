@@ -524,7 +524,7 @@ impl<C: Core> EventLoop<C> {
     fn resize_operation(&self, wanted: SizeWanted) -> Result<Operation, RequestError> {
         let bytes = match wanted {
             SizeWanted::ReadArea(bytes) => {
-                self.check_memory(|it| it.geometry_with_read_area(Geometry::copy_pages_in(bytes)))?;
+                self.check_memory(|it| it.geometry_with_read_area(bytes))?;
                 return Ok(Operation::ResizeReadArea { bytes });
             }
             SizeWanted::Log(bytes) => bytes,
@@ -549,8 +549,14 @@ impl<C: Core> EventLoop<C> {
     ) -> Result<(), RequestError> {
         if let (Some(may_grow), Some(engine)) = (&self.may_grow, self.core.engine()) {
             let superblock = engine.superblock();
-            let (geometry, before) = (wanted(superblock)?, superblock.geometry);
-            if geometry.segments > before.segments || geometry.copy_pages > before.copy_pages {
+            let (wanted, before) = (wanted(superblock)?, superblock.geometry);
+            if wanted.segments > before.segments || wanted.copy_pages > before.copy_pages {
+                // The tables of what becomes smaller stay until the next start.
+                let geometry = Geometry {
+                    segments: wanted.segments.max(before.segments),
+                    copy_pages: wanted.copy_pages.max(engine.copy_pages_known()),
+                    ..wanted
+                };
                 may_grow(&geometry, engine.config())?;
             }
         }

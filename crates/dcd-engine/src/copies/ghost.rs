@@ -7,7 +7,7 @@
 use zerocopy::FromZeros;
 
 use super::list::{Links, List};
-use crate::growing_table::{GrowingTable, untouched_zeroes};
+use crate::growing_table::untouched_zeroes;
 use crate::line_hash::LineHash;
 use crate::units::Line;
 
@@ -36,10 +36,10 @@ impl PackedLine {
 pub struct Ghost {
     hash: LineHash,
     /// Of each entry, its line.
-    lines: GrowingTable<PackedLine>,
+    lines: Vec<PackedLine>,
     /// Of each entry, the next one of its bucket, and one: 0 is none.
-    chain: GrowingTable<u32>,
-    /// First entry of each bucket, and one. There are as many as when the first lines came.
+    chain: Vec<u32>,
+    /// First entry of each bucket, and one.
     buckets: Vec<u32>,
     links: Links,
     remembered: List,
@@ -54,8 +54,8 @@ impl Ghost {
     pub fn new(lines_max: u32, hash: LineHash) -> Ghost {
         Ghost {
             hash,
-            lines: GrowingTable::new(lines_max as usize),
-            chain: GrowingTable::new(lines_max as usize),
+            lines: untouched_zeroes(lines_max as usize),
+            chain: untouched_zeroes(lines_max as usize),
             buckets: untouched_zeroes(lines_max as usize),
             links: Links::new(lines_max),
             remembered: List::EMPTY,
@@ -65,14 +65,12 @@ impl Ghost {
         }
     }
 
-    /// Its limit may be as high as `lines_max` from now on, and `lines_at_last` later.
-    pub fn grow(&mut self, lines_max: u32, lines_at_last: u32) {
-        if self.buckets.is_empty() {
-            self.buckets = untouched_zeroes(lines_at_last as usize);
+    /// Its limit may be as high as `lines_max` from now on. If that is more than before, it forgets
+    /// what it remembers: it has tables for more then.
+    pub fn grow(&mut self, lines_max: u32) {
+        if lines_max > self.links.count() {
+            *self = Ghost { limit: self.limit, ..Ghost::new(lines_max, self.hash) };
         }
-        self.lines.set_len(lines_max as usize);
-        self.chain.set_len(lines_max as usize);
-        self.links.grow(lines_max);
     }
 
     /// Lines that are remembered.
@@ -88,9 +86,8 @@ impl Ghost {
 
     /// Bytes of memory.
     pub fn memory_bytes(&self) -> usize {
-        self.lines.memory_bytes()
-            + self.chain.memory_bytes()
-            + self.buckets.len() * size_of::<u32>()
+        self.lines.len() * size_of::<PackedLine>()
+            + (self.chain.len() + self.buckets.len()) * size_of::<u32>()
             + self.links.memory_bytes()
     }
 

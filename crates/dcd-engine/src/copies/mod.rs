@@ -15,6 +15,7 @@ pub mod detector;
 #[cfg(test)]
 mod detector_tests;
 mod ghost;
+mod heads;
 mod list;
 pub mod s3_fifo;
 pub mod scan_filter;
@@ -24,12 +25,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use zerocopy::FromZeros;
 
+use self::heads::Heads;
 pub use self::sequence::Sequence;
 use crate::buffer::Buffer;
 use crate::format::checkpoint::CopyPageRef;
 use crate::format::copy_page::{CopyEntry, CopyPage, CopyState, SequenceLabel};
 use crate::format::geometry::COPIES_PER_PAGE;
-use crate::growing_table::{GrowingTable, untouched_zeroes};
+use crate::growing_table::GrowingTable;
 use crate::line_hash::LineHash;
 use crate::units::{CopyPageIndex, CopySlot, Line, SequenceId, Uuid};
 
@@ -156,8 +158,8 @@ pub(crate) struct Copies {
     limit: u32,
     slots: GrowingTable<Slot>,
     /// Chains of the slots that are not empty, by line: first of each bucket, next of each slot,
-    /// each as its number and one; 0: none. There are as many buckets as when the first pages came.
-    heads: Vec<u32>,
+    /// each as its number and one; 0: none.
+    heads: Heads,
     next: GrowingTable<u32>,
     sequences: BTreeMap<SequenceId, Sequence>,
     counts: CopyCounts,
@@ -182,7 +184,7 @@ impl Copies {
             pages: vec![Page::UNUSED; pages as usize],
             limit: pages,
             slots: GrowingTable::new(slots as usize),
-            heads: untouched_zeroes(buckets_for(pages)),
+            heads: Heads::new(buckets_for(pages)),
             next: GrowingTable::new(slots as usize),
             sequences: BTreeMap::new(),
             counts: CopyCounts { slots: slots.into(), ..CopyCounts::default() },
@@ -204,16 +206,13 @@ impl Copies {
         self.pages.len() * size_of::<Page>()
             + self.slots.memory_bytes()
             + self.next.memory_bytes()
-            + self.heads.len() * size_of::<u32>()
+            + self.heads.memory_bytes()
     }
 
     // ---- another size -------------------------------------------------------------------------
 
-    /// Adds pages until there are so many, for use; `pages_at_last` are to follow.
-    pub(crate) fn grow(&mut self, pages: u32, pages_at_last: u32) {
-        if self.heads.is_empty() {
-            self.heads = untouched_zeroes(buckets_for(pages_at_last));
-        }
+    /// Adds pages until there are so many, for use.
+    pub(crate) fn grow(&mut self, pages: u32) {
         let pages_known = self.pages.len().max(pages as usize);
         self.pages.resize(pages_known, Page::UNUSED);
         self.slots.set_len(pages_known * COPIES_PER_PAGE as usize);
@@ -221,10 +220,26 @@ impl Copies {
         self.limit_to(pages);
     }
 
+    /// Lays the chains out for so many pages, some at a time. Tells whether that is done.
+    pub(crate) fn fit_chains(&mut self, pages: u32) -> bool {
+        let (hash, slots, next) = (self.hash, &self.slots, &mut self.next);
+        let line_of = |slot: usize| slots[slot].line();
+        self.heads.fit(buckets_for(pages), hash, line_of, |slot, head| {
+            let behind = std::mem::replace(&mut next[slot], *head);
+            *head = slot as u32 + 1;
+            behind
+        })
+    }
+
     /// Gives pages from this one on to nobody any more, or again.
     pub(crate) fn limit_to(&mut self, pages: u32) {
         self.limit = pages;
         self.counts.slots = (pages * COPIES_PER_PAGE).into();
+    }
+
+    /// Whether a slot is of a page that is given to nobody any more.
+    pub(crate) fn is_retired(&self, slot: CopySlot) -> bool {
+        slot.0 / COPIES_PER_PAGE >= self.limit
     }
 
     /// How many pages there are, those that are retired included, or were since the start.
@@ -273,11 +288,28 @@ impl Copies {
         }
     }
 
-    /// The places of the pages are others from the next picture on: it writes them all.
-    pub(crate) fn write_all_pages(&mut self) {
-        for page in self.pages.iter_mut().filter(|page| page.owner != Owner::Nobody) {
-            page.is_dirty = true;
+    /// Whether a page might become free if somebody waits: hot blocks are there, or something is
+    /// being written.
+    pub(crate) fn may_become_free(&self) -> bool {
+        (0..self.limit).map(CopyPageIndex).any(|page| match self.use_of(page) {
+            PageUse::HotBlocks | PageUse::Written | PageUse::Nobody => true,
+            PageUse::Sequence => false,
+        })
+    }
+
+    /// A page as the newest durable checkpoint names it, to be written elsewhere, too. Nothing if
+    /// it names none, or if the next one writes the page.
+    pub(crate) fn as_it_is_durable(&mut self, page: CopyPageIndex) -> Option<PageWrite> {
+        let Page { owner, durable_generation: generation, durable_checksum, is_dirty, pictured } =
+            self.pages[page.0 as usize];
+        if owner == Owner::Nobody || is_dirty || pictured.is_some() {
+            return None;
         }
+        let (bytes, checksum) = self.encode(page, generation);
+        // Some of what was read was not believed.
+        let is_the_same = checksum == durable_checksum;
+        self.pages[page.0 as usize].is_dirty = !is_the_same;
+        is_the_same.then_some(PageWrite { page, generation, bytes })
     }
 
     /// How many slots are in use.
@@ -292,12 +324,8 @@ impl Copies {
 
     // ---- from line to slot --------------------------------------------------------------------
 
-    fn bucket(&self, line: Line) -> usize {
-        self.hash.place(line.0, self.heads.len())
-    }
-
     fn chain(&self, line: Line) -> impl Iterator<Item = CopySlot> + '_ {
-        let mut at = if self.is_on() { self.heads[self.bucket(line)] } else { NONE };
+        let mut at = if self.is_on() { self.heads.first(line, self.hash) } else { NONE };
         std::iter::from_fn(move || {
             while at != NONE {
                 let slot = at - 1;
@@ -376,18 +404,29 @@ impl Copies {
         assert!(self.slots[at].state == SlotState::Empty && !self.slots[at].is_written);
         self.slots[at].line_number = line.0;
         self.slots[at].checksum = 0;
-        let bucket = self.bucket(line);
-        self.next[at] = self.heads[bucket];
-        self.heads[bucket] = slot.0 + 1;
+        let head = self.heads.first_mut(line, self.hash);
+        self.next[at] = *head;
+        *head = slot.0 + 1;
         self.set_state(slot, SlotState::Stale);
     }
 
     /// Gives up what is in a slot, although it may be true.
     pub(crate) fn evict(&mut self, slot: CopySlot) {
         if self.slot(slot).state == SlotState::Valid {
-            self.departed.insert(self.slot(slot).line());
+            self.depart(self.slot(slot).line());
         }
         self.clear(slot);
+    }
+
+    fn depart(&mut self, line: Line) {
+        // A checkpoint is wanted by then, and takes its time.
+        if self.departed.len() > 2 * DEPARTED_MAX {
+            self.departed = BTreeSet::new();
+            self.all_departed = true;
+        }
+        if !self.all_departed {
+            self.departed.insert(line);
+        }
     }
 
     fn clear(&mut self, slot: CopySlot) {
@@ -396,14 +435,15 @@ impl Copies {
             return;
         }
         self.set_state(slot, SlotState::Empty);
-        let bucket = self.bucket(self.slots[at].line());
+        let line = self.slots[at].line();
         let this = slot.0 + 1;
         let behind = self.next[at];
-        if self.heads[bucket] == this {
-            self.heads[bucket] = behind;
+        let head = self.heads.first_mut(line, self.hash);
+        if *head == this {
+            *head = behind;
             return;
         }
-        let mut link = self.heads[bucket] as usize - 1;
+        let mut link = *head as usize - 1;
         while self.next[link] != this {
             link = self.next[link] as usize - 1;
         }
@@ -439,7 +479,7 @@ impl Copies {
     /// What the slot should hold cannot be read from it. The next time it perhaps can.
     pub(crate) fn damaged(&mut self, slot: CopySlot) {
         if self.slot(slot).state == SlotState::Valid {
-            self.departed.insert(self.slot(slot).line());
+            self.depart(self.slot(slot).line());
             self.slots[slot.0 as usize].checksum = 0;
             self.lose(slot);
         }
@@ -458,7 +498,7 @@ impl Copies {
         if !self.is_on() || self.counts.valid + self.counts.stale == 0 {
             return;
         }
-        let mut at = self.heads[self.bucket(line)];
+        let mut at = self.heads.first(line, self.hash);
         while at != NONE {
             let slot = CopySlot(at - 1);
             at = self.next[slot.0 as usize];
@@ -645,8 +685,8 @@ impl Copies {
 
     /// Whether so many copies were made or given up that a checkpoint should say so.
     pub(crate) fn wants_checkpoint(&self) -> bool {
-        let unlisted_max = (self.slots.len() as u64 / UNLISTED_PART).max(UNLISTED_MIN);
-        self.departed.len() > DEPARTED_MAX || self.unlisted > unlisted_max
+        let unlisted_max = (self.counts.slots / UNLISTED_PART).max(UNLISTED_MIN);
+        self.departed.len() > DEPARTED_MAX || self.all_departed || self.unlisted > unlisted_max
     }
 
     /// What a checkpoint lists, and what must be written for that. If the picture before has not
@@ -794,14 +834,15 @@ impl Copies {
         assert_eq!((self.counts.valid, self.counts.stale), (valid, stale));
         // Each slot that is not empty is in the chain of its line, and nothing else is in any.
         let mut chained = 0;
-        for (bucket, head) in self.heads.iter().enumerate() {
+        for (place, head) in self.heads.all() {
             let next =
                 |slot: &u32| Some(self.next[*slot as usize - 1]).filter(|next| *next != NONE);
             for slot in std::iter::successors(Some(*head).filter(|head| *head != NONE), next) {
                 let slot = slot - 1;
                 let (line, state) =
                     (self.slots[slot as usize].line(), self.slots[slot as usize].state);
-                assert!(state != SlotState::Empty && self.bucket(line) == bucket, "slot {slot}");
+                assert!(state != SlotState::Empty, "slot {slot}");
+                assert_eq!(self.heads.place(line, self.hash), place, "slot {slot}");
                 chained += 1;
                 assert!(chained <= valid + stale, "a slot is chained twice");
             }

@@ -116,7 +116,7 @@ impl S3Fifo {
         if slots_max as usize > self.slots.len() {
             self.slots.set_len(slots_max as usize);
             self.links.grow(slots_max);
-            self.ghost.grow(ghost_lines(slots_max), ghost_lines(slots_at_last));
+            self.ghost.grow(ghost_lines(slots_at_last));
         }
     }
 

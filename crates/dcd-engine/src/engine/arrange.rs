@@ -92,7 +92,8 @@ impl Engine {
         if self.has_no_use_for_copies() {
             return self.give_up_page();
         }
-        let is_ending = self.close.is_some();
+        // Or what is gathered would be called being written for as long as destaging is urgent.
+        let is_ending = self.close.is_some() || self.resize.wants_destage();
         match self.arranging.page.take() {
             None if is_ending => false,
             None if !self.has_stale() => self.list_copies(),

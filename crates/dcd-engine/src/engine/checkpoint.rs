@@ -6,8 +6,9 @@
 //!    requests go on meanwhile.
 //! 2. Make every record durable that there is at the end of that. Else the picture could speak of
 //!    slots that never were, or lack what only a record that never was had overwritten.
-//! 3. Write it to the older area, the header last, and the copy pages that have changed to their
-//!    older places.
+//! 3. Write the copy pages that have changed to their older places, and flush, if there are any.
+//!    Else a start could find a checkpoint that names a page which is not there, and with it the
+//!    sequence. Then write it to the older area, the header last.
 //!                                   Crash here: the newer one is still whole, and what it names.
 //! 4. Flush.                         Crash here: one or the other is found, both are true.
 //! 5. A start follows the log from here on: what is empty and was filled before may be announced
@@ -96,8 +97,9 @@ enum State {
     None,
     Gathering(Box<Picture>, Box<Gathering>),
     WaitDurable(Box<Picture>, Ending),
-    Writing(Box<Picture>),
-    Flushing(Box<Picture>),
+    /// Its copy pages, with what is written behind a flush; or that.
+    Writing(Box<Picture>, Option<Ending>),
+    Flushing(Box<Picture>, Option<Ending>),
     /// It is durable, and counts when both copies of the superblock are that name it
     /// ([`super::resize`]): which is written next, and whether it is under way.
     Telling(Box<Picture>, Telling),
@@ -185,9 +187,9 @@ impl Checkpointing {
     /// not go on before.
     pub(super) fn cache_disk_failed(&mut self) {
         match &mut self.state {
-            State::Writing(_) if self.writes_left == 0 => self.fail(),
-            State::Writing(_) => self.write_failed = true,
-            State::Flushing(_) => self.is_distrusted = true,
+            State::Writing(..) if self.writes_left == 0 => self.fail(),
+            State::Writing(..) => self.write_failed = true,
+            State::Flushing(..) => self.is_distrusted = true,
             // What was flushed is durable.
             State::None
             | State::Gathering(..)
@@ -200,7 +202,7 @@ impl Checkpointing {
     /// The area holds nothing that counts: another picture goes there.
     fn fail(&mut self) {
         let state = std::mem::take(&mut self.state);
-        if let State::Writing(picture) | State::Flushing(picture) = state {
+        if let State::Writing(picture, _) | State::Flushing(picture, _) = state {
             self.has_listed_in_vain |= !picture.reusable.is_empty();
         }
         self.forced = true;
@@ -227,8 +229,8 @@ impl Checkpointing {
             State::None | State::Dropped => None,
             State::Gathering(picture, _)
             | State::WaitDurable(picture, _)
-            | State::Writing(picture)
-            | State::Flushing(picture)
+            | State::Writing(picture, _)
+            | State::Flushing(picture, _)
             | State::Telling(picture, _) => Some(picture),
         };
         picture.is_none_or(|picture| picture.reusable.is_empty())
@@ -242,8 +244,8 @@ impl Checkpointing {
             State::None | State::Dropped => false,
             State::Gathering(picture, _)
             | State::WaitDurable(picture, _)
-            | State::Writing(picture)
-            | State::Flushing(picture)
+            | State::Writing(picture, _)
+            | State::Flushing(picture, _)
             | State::Telling(picture, _) => picture.size.is_some(),
         }
     }
@@ -254,8 +256,8 @@ impl Checkpointing {
             State::None | State::Dropped => false,
             State::Gathering(picture, _)
             | State::WaitDurable(picture, _)
-            | State::Writing(picture)
-            | State::Flushing(picture)
+            | State::Writing(picture, _)
+            | State::Flushing(picture, _)
             | State::Telling(picture, _) => picture.reusable.iter().copied().any(is_one),
         }
     }
@@ -287,13 +289,16 @@ impl Engine {
                 true
             }
             State::WaitDurable(picture, ending) if self.log.durable_record() >= picture.after => {
-                self.write_picture(picture, ending);
+                match picture.pages.is_empty() && !self.has_moved_pages() {
+                    true => self.write_picture(picture, ending),
+                    false => self.write_pages(picture, ending),
+                }
                 true
             }
-            State::Writing(picture)
+            State::Writing(picture, behind)
                 if self.checkpoint.writes_left == 0 && !self.checkpoint.write_failed =>
             {
-                self.checkpoint.state = State::Flushing(picture);
+                self.checkpoint.state = State::Flushing(picture, behind);
                 self.checkpoint.is_distrusted = false;
                 self.start_flush(Disk::CacheDisk, Purpose::Checkpoint(Step::Flush));
                 true
@@ -320,7 +325,7 @@ impl Engine {
             || self.table.wants_checkpoint()
             || self.zero_ranges_want_checkpoint()
             || self.copies.wants_checkpoint();
-        let begins = due && self.may_gather();
+        let begins = due && self.may_gather() && !self.is_moving_pages();
         // Where anything else is in the way, too, they may go on.
         let is_free = !self.purge.is_under_way() && !self.table.is_evicting();
         self.checkpoint.waits_for_zeroes =
@@ -442,10 +447,6 @@ impl Engine {
         }
         free.extend(&reusable);
         let position = self.log.position(&mut free);
-        let copy_pages_before = self.superblock.geometry.copy_pages;
-        if size.is_some_and(|size| size.copy_pages != copy_pages_before) {
-            self.copies.write_all_pages();
-        }
         let (copy_pages, pages) = self.copies.picture();
         let writer = CheckpointWriter::new(free.make_contiguous());
         let listed = Checkpoint {
@@ -558,20 +559,24 @@ impl Engine {
         self.start_write(Disk::CacheDisk, offset, piece, Purpose::Checkpoint(Step::Write));
     }
 
-    /// Step 3.
-    fn write_picture(&mut self, mut picture: Box<Picture>, ending: Ending) {
+    /// Step 3, its copy pages; those that the read area has moved before are flushed with them.
+    fn write_pages(&mut self, mut picture: Box<Picture>, ending: Ending) {
         let before = self.superblock.geometry;
-        // Also where the superblock of before looks for them, which counts until the next one does.
-        let moved = picture.size.filter(|size| size.copy_pages != before.copy_pages);
+        let moves_to = self.pages_move_to();
         for PageWrite { page, generation, bytes } in std::mem::take(&mut picture.pages) {
-            if let Some(size) = moved {
+            if let Some(geometry) = moves_to {
                 let bytes = Buffer::copy_of(bytes.bytes());
-                self.write_piece(size.copy_page_offset(page, generation), bytes);
+                self.write_piece(geometry.copy_page_offset(page, generation), bytes);
             }
+            // Here the superblock of before looks for them, which counts until the next one does.
             self.write_piece(before.copy_page_offset(page, generation), bytes);
         }
-        if let Some(size) = picture.size.filter(|size| self.will_have_end_mark(size)) {
-            let offset = self.end_mark_to_list(&size);
+        self.checkpoint.state = State::Writing(picture, Some(ending));
+    }
+
+    /// Step 3, the rest.
+    fn write_picture(&mut self, picture: Box<Picture>, ending: Ending) {
+        if let Some(offset) = picture.size.and_then(|size| self.end_mark_to_write(&size)) {
             self.write_piece(offset, end_mark::encode(self.superblock.uuid));
         }
         let mut rest = ending.bytes.as_slice();
@@ -585,7 +590,7 @@ impl Engine {
             self.write_piece(offset, Buffer::copy_of(piece));
             offset += piece.len() as u64;
         }
-        self.checkpoint.state = State::Writing(picture);
+        self.checkpoint.state = State::Writing(picture, None);
     }
 
     pub(super) fn checkpoint_io_done(&mut self, step: Step, result: Result<(), IoError>) {
@@ -595,14 +600,14 @@ impl Engine {
                 self.checkpoint.writes_left -= 1;
                 let is_over = self.checkpoint.writes_left == 0;
                 match &self.checkpoint.state {
-                    State::Writing(_) if is_over && self.checkpoint.write_failed => {
+                    State::Writing(..) if is_over && self.checkpoint.write_failed => {
                         self.checkpoint.fail();
                     }
                     State::Dropped if is_over => self.checkpoint.state = State::None,
                     _ => {}
                 }
             }
-            (Step::Flush, State::Flushing(_))
+            (Step::Flush, State::Flushing(..))
                 if result.is_ok() && !self.checkpoint.is_distrusted =>
             {
                 self.checkpoint_flushed();
@@ -610,7 +615,7 @@ impl Engine {
             (Step::Superblock { is_second }, State::Telling(..)) => {
                 self.size_told(is_second, result.is_ok());
             }
-            (Step::Flush, State::Flushing(_)) => self.checkpoint.fail(),
+            (Step::Flush, State::Flushing(..)) => self.checkpoint.fail(),
             _ => unreachable!("a checkpoint waits for what it started"),
         }
         if let Err(error) = result {
@@ -626,9 +631,12 @@ impl Engine {
     }
 
     fn checkpoint_flushed(&mut self) {
-        let State::Flushing(picture) = std::mem::take(&mut self.checkpoint.state) else {
+        let State::Flushing(picture, behind) = std::mem::take(&mut self.checkpoint.state) else {
             unreachable!("looked at");
         };
+        if let Some(ending) = behind {
+            return self.write_picture(picture, ending);
+        }
         let Some(size) = picture.size else { return self.checkpoint_durable(picture) };
         self.tell_size(size, picture.listed.generation);
         let telling = Telling { is_second: false, is_under_way: false };

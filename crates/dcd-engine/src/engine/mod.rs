@@ -133,6 +133,7 @@ enum Purpose {
     ReadAhead(prefetch::ChunkId),
     Arrange(arrange::Step),
     Promote(promote::Write),
+    MovePage,
     BypassWrite { id: RequestId },
     BypassFlush(bypass::FlushNumber),
     Destage(destage::Step),
@@ -679,6 +680,7 @@ impl Engine {
             Purpose::Read(part) => self.read_part_done(part, result, buffer),
             Purpose::ReadAhead(chunk) => self.read_ahead_done(chunk, result, buffer),
             Purpose::Promote(write) => self.promoted(&write, result),
+            Purpose::MovePage => self.page_moved(result),
             Purpose::Arrange(step) => self.arrange_io_done(step, result, buffer),
             Purpose::BypassWrite { id } => self.bypass_write_done(id, result, buffer),
             Purpose::BypassFlush(flush) => self.bypass_flush_done(flush, result),
@@ -1117,6 +1119,11 @@ impl Engine {
     /// How the start went.
     pub fn recovery_report(&self) -> &RecoveryReport {
         &self.recovery_report
+    }
+
+    /// Pages of the read area for which there are tables: as many as there were since the start.
+    pub fn copy_pages_known(&self) -> u32 {
+        self.copies.pages_known()
     }
 
     /// Copies in the read area.

@@ -141,7 +141,7 @@ impl Engine {
         let inserted = self.promotion.policy.insert(
             line,
             |slot| copies.slot(slot).line(),
-            |slot| copies.slot(slot).is_written,
+            |slot| copies.slot(slot).is_written || copies.is_retired(slot),
         );
         let Some(inserted) = inserted else { return };
         self.copies.evict(inserted.slot);
@@ -224,7 +224,7 @@ impl Engine {
 
     /// Takes pages of hot blocks for sequences, until so many are free, if that can be.
     pub(super) fn make_free_pages(&mut self, pages: usize) {
-        let mut missing = pages.saturating_sub(self.copies.free_pages().count());
+        let mut missing = pages - self.copies.free_pages().take(pages).count();
         let pages = self.copies.pages();
         let hot: Vec<CopyPageIndex> =
             self.copies.hot_pages().filter(|page| page.0 < pages).collect();
@@ -248,7 +248,7 @@ impl Engine {
 
     /// The read area has so many pages from now on, and more at last.
     pub(super) fn grow_read_area(&mut self, pages: u32, pages_at_last: u32) {
-        self.copies.grow(pages, pages_at_last);
+        self.copies.grow(pages);
         let slots = |pages| pages * COPIES_PER_PAGE;
         self.promotion.policy.grow(slots(pages), slots(pages_at_last));
         if self.detection.is_none() {

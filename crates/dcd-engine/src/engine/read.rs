@@ -15,6 +15,7 @@ use std::collections::BTreeMap;
 use super::prefetch::ReadAhead;
 use super::{Engine, Purpose};
 use crate::buffer::Buffer;
+use crate::copies::SlotState;
 use crate::engine::Disk;
 use crate::format::checksum::crc32c;
 use crate::io::{IoError, IoOperation, RequestError, RequestId};
@@ -487,7 +488,8 @@ impl Engine {
             match part.place {
                 CopyPlace::ReadArea(slot) => {
                     let held = self.copies.slot(slot);
-                    if held.line() == part.line && held.checksum == part.checksum {
+                    let is_it = held.line() == part.line && held.checksum == part.checksum;
+                    if is_it && held.state == SlotState::Valid {
                         self.copy_is_damaged(slot);
                     }
                 }

@@ -42,12 +42,16 @@
 //!
 //! ```text
 //! 1. What it is to grow by, the log gives up as in steps 1 to 4 of shrinking, and with it its
-//!    annexes. What it is to give up is emptied: hot blocks go, pages of sequences move.
+//!    annexes: all segments whose place is another one then, or none. What it is to give up is
+//!    emptied: hot blocks go, pages of sequences move.
 //!      Crash: there is less on it, or it is to be copied again.
-//! 2. As steps 1 to 3 of growing. The places of its pages, not of what is on them, are others in
-//!    another size: the checkpoint writes all pages, to the places of before as well.
+//! 2. The places of its pages, not of what is on them, are others in another size: pages are
+//!    written to the new ones, some at a time, as they are at the old ones; and from here on each
+//!    checkpoint writes those that change to both.
+//!      Crash: nobody looks there.
+//! 3. As steps 1 to 3 of growing.
 //!      Crash: whichever superblock is found, it finds the pages that its checkpoint names.
-//! 3. The tables of the one become smaller, of the other larger, some at a time.
+//! 4. The tables of both become larger, some at a time.
 //! ```
 //!
 //! Whoever waits is told when it gets on no more, as with a drain. In step 5, or 1 of growing, it
@@ -57,12 +61,13 @@ use super::destage::{Headway, Left};
 use super::grow_volume::VolumePlace;
 use super::{Engine, Purpose, checkpoint};
 use crate::config::Mode;
-use crate::copies::PageUse;
+use crate::copies::{PageUse, PageWrite};
+use crate::engine::Disk;
 use crate::engine::checkpoint::PAUSE;
 use crate::format::Geometry;
 use crate::format::geometry::COPY_PAGE_SPACE_BYTES;
 use crate::format::superblock::Resized;
-use crate::io::{RequestError, RequestId, ResizeError};
+use crate::io::{IoError, RequestError, RequestId, ResizeError};
 use crate::legs::LegStanding;
 use crate::log::lookup_table::IndexBudget;
 use crate::stats::{ResizeReport, ResizeState};
@@ -73,8 +78,12 @@ use crate::volume::GrowthCutShort;
 const NOBODY: RequestId = RequestId(u64::MAX);
 /// Segments that are retired, or added, in one step.
 const SEGMENTS_AT_ONCE: u32 = 1024;
-/// The same of pages of the read area: 16,000 slots.
+/// The same of pages of the read area that are added, or looked at: 16,000 slots.
 const PAGES_AT_ONCE: u32 = 64;
+/// Pages of hot blocks that go in one step.
+const HOT_PAGES_AT_ONCE: u32 = 2;
+/// Pages that are on their way to their new places.
+const PAGE_WRITES_MAX: u32 = 16;
 
 /// A change of the log's size, if one is under way.
 #[derive(Default)]
@@ -85,6 +94,9 @@ pub(super) struct Resizing {
     /// Pages of the read area that are to go and are empty: this one and those behind it are not
     /// known to be.
     pages_emptied_to: u32,
+    /// Writes of pages to their new places that have not ended, and whether one has failed.
+    page_writes_left: u32,
+    page_write_failed: bool,
     /// The last victim was not a retired segment, although there was one.
     others_had_turn: bool,
 }
@@ -97,6 +109,8 @@ enum Stage {
     Emptying(Wanted, Headway),
     /// Shrinking, step 4: until a checkpoint is durable that is later than this generation.
     Settling(Wanted, u64),
+    /// Another read area, step 2: pages from this one on are still to be written.
+    Moving(Wanted, u32),
     /// Growing, steps 1 to 3.
     Listing(Wanted),
     /// Growing, step 4.
@@ -110,6 +124,8 @@ struct Wanted {
     id: RequestId,
     geometry: Geometry,
     segments_before: u32,
+    /// Segments that keep their places: the others are emptied before.
+    segments_kept: u32,
     copy_pages_before: u32,
     since: Time,
     /// It is the volume that gets another size; the log stays as it is.
@@ -152,6 +168,7 @@ impl Resizing {
         match &self.stage {
             Stage::Emptying(wanted, _)
             | Stage::Settling(wanted, _)
+            | Stage::Moving(wanted, _)
             | Stage::Listing(wanted)
             | Stage::Extending(wanted) => Some(wanted),
             Stage::Resting | Stage::TakingBack => None,
@@ -167,7 +184,7 @@ impl Engine {
             Err(error) => return self.reply(id, Err(error), None),
         };
         let wanted = self.wanted(id, geometry, None);
-        match geometry.segments < wanted.segments_before {
+        match wanted.segments_kept < wanted.segments_before {
             true => self.begin_emptying(wanted),
             false => self.resize.stage = Stage::Listing(wanted),
         }
@@ -182,15 +199,16 @@ impl Engine {
         if geometry.copy_pages < self.copies.pages() {
             self.copies.limit_to(geometry.copy_pages);
         }
-        self.resize.pages_emptied_to = geometry.copy_pages;
         self.begin_emptying(self.wanted(id, geometry, None));
     }
 
     fn wanted(&self, id: RequestId, geometry: Geometry, volume: Option<VolumePlace>) -> Wanted {
+        let segments_before = self.log.segments.total();
         Wanted {
             id,
             geometry,
-            segments_before: self.log.segments.total(),
+            segments_before,
+            segments_kept: self.superblock.geometry.segments_kept(&geometry),
             copy_pages_before: self.superblock.geometry.copy_pages,
             since: self.now,
             volume,
@@ -200,6 +218,8 @@ impl Engine {
     fn begin_emptying(&mut self, wanted: Wanted) {
         // Somebody may have mended what was in the way, and asks therefore.
         self.try_again_now();
+        // All that there are, unless some are to go.
+        self.resize.pages_emptied_to = self.copies.pages();
         self.resize.stage = Stage::Emptying(wanted, self.headway_from(self.left_in_retired()));
     }
 
@@ -228,13 +248,14 @@ impl Engine {
         if self.table.has_budget() {
             return Err(ResizeError::ReadAreaBesideBudget.into());
         }
-        let copy_pages = Geometry::copy_pages_in(read_area_bytes);
-        let geometry = self.superblock.geometry_with_read_area(copy_pages)?;
+        let geometry = self.superblock.geometry_with_read_area(read_area_bytes)?;
+        let copy_pages = geometry.copy_pages;
         let least = self.copy_pages_min();
         if u64::from(copy_pages) < least {
             return Err(ResizeError::Sequences { needed: least * COPY_PAGE_SPACE_BYTES }.into());
         }
-        if geometry.segments < self.superblock.geometry.segments && self.destages_never() {
+        let before = self.superblock.geometry;
+        if before.segments_kept(&geometry) < before.segments && self.destages_never() {
             return Err(RequestError::ReadOnly);
         }
         Ok(geometry)
@@ -313,7 +334,7 @@ impl Engine {
     /// Tells whether it could be.
     fn give_up_resize(&mut self, error: RequestError) -> bool {
         let may_give_up = match self.resize.stage {
-            Stage::Emptying(..) | Stage::Settling(..) => true,
+            Stage::Emptying(..) | Stage::Settling(..) | Stage::Moving(..) => true,
             Stage::Listing(_) => !self.checkpoint.tells_of_size() || self.drop_checkpoint_of_size(),
             Stage::Resting | Stage::Extending(_) | Stage::TakingBack => false,
         };
@@ -347,11 +368,14 @@ impl Engine {
         if matches!(self.resize.stage, Stage::Resting) {
             return false;
         }
+        // It is told, and no disk is needed for the rest.
+        if let Stage::Extending(wanted) = self.resize.stage {
+            return self.extend_tables(wanted);
+        }
         if self.log_is_given_up() || self.is_passing_by() {
             let wanted = self.resize.wanted().copied();
             self.resize.stage = Stage::Resting;
-            self.copies
-                .limit_to(self.copies.pages_known().min(self.superblock.geometry.copy_pages));
+            self.copies.limit_to(self.superblock.geometry.copy_pages);
             match (wanted, self.below.volume_mut()) {
                 (Some(Wanted { volume: Some(_), .. }), Some(volume)) => {
                     volume.tables_may_be_moved()
@@ -367,7 +391,7 @@ impl Engine {
         match &self.resize.stage {
             Stage::Resting => false,
             Stage::Emptying(wanted, _) => {
-                let limit = wanted.geometry.segments;
+                let limit = wanted.segments_kept;
                 let has_emptied = self.empty_some_pages();
                 self.retire_some(limit) || self.empty_retired(limit) || has_emptied
             }
@@ -375,7 +399,11 @@ impl Engine {
                 let (wanted, generation) = (*wanted, *generation);
                 // The superblock tells of one thing at a time.
                 let is_settled = self.checkpoint.generation > generation && !self.is_naming_nvram();
-                if is_settled {
+                let moves = wanted.geometry.copy_pages != wanted.copy_pages_before;
+                if is_settled && moves {
+                    self.resize.stage = Stage::Moving(wanted, 0);
+                    self.resize.page_write_failed = false;
+                } else if is_settled {
                     self.resize.stage = Stage::Listing(wanted);
                 } else if self.checkpoint.is_idle() && self.checkpoint.generation <= generation {
                     self.checkpoint.force();
@@ -388,10 +416,11 @@ impl Engine {
                 }
                 false
             }
-            Stage::Extending(wanted) => {
-                let wanted = *wanted;
-                self.extend_tables(wanted)
+            Stage::Moving(wanted, next) => {
+                let (wanted, next) = (*wanted, *next);
+                self.move_some_pages(wanted, next)
             }
+            Stage::Extending(_) => unreachable!("carried out above"),
             Stage::TakingBack => self.take_back(),
         }
     }
@@ -412,7 +441,8 @@ impl Engine {
 
     /// The same backwards.
     fn take_back(&mut self) -> bool {
-        if self.resize.has_paused {
+        // What is on its way would land in segments that are in use again.
+        if self.resize.has_paused || self.is_moving_pages() {
             return false;
         }
         let segments = &mut self.log.segments;
@@ -473,28 +503,102 @@ impl Engine {
             return false;
         }
         let end = known.min(before.saturating_add(PAGES_AT_ONCE));
-        while self.resize.pages_emptied_to < end {
+        let mut hot_pages = 0;
+        while self.resize.pages_emptied_to < end && hot_pages < HOT_PAGES_AT_ONCE {
             let page = CopyPageIndex(self.resize.pages_emptied_to);
             match self.copies.use_of(page) {
                 PageUse::Nobody => self.resize.pages_emptied_to += 1,
-                PageUse::HotBlocks if self.take_hot_page(page) => {}
-                PageUse::Sequence if self.has_too_many_sequences() && self.give_up_a_sequence() => {
+                PageUse::HotBlocks if self.take_hot_page(page) => hot_pages += 1,
+                PageUse::HotBlocks | PageUse::Written => {
+                    return self.resize.pages_emptied_to > before;
                 }
                 PageUse::Sequence => {
-                    self.make_free_pages(1);
-                    let free = self.copies.free_pages().next();
-                    let Some(free) = free else { break };
-                    self.copies.move_page(page, free);
-                    self.arranging.try_again();
                     // Each goes through the list of pages to find one.
                     self.resize.has_paused = true;
-                    return true;
+                    return self.empty_page_of_sequence(page);
                 }
-                PageUse::HotBlocks | PageUse::Written => break,
             }
         }
-        self.resize.has_paused = self.resize.pages_emptied_to == end && end < known;
-        self.resize.pages_emptied_to > before
+        self.resize.has_paused = self.resize.pages_emptied_to < known;
+        true
+    }
+
+    /// A page of a sequence gives its lines to another, or all of the sequence that brings least
+    /// goes. Tells whether anything was done.
+    fn empty_page_of_sequence(&mut self, page: CopyPageIndex) -> bool {
+        if self.has_too_many_sequences() && self.give_up_a_sequence() {
+            return true;
+        }
+        self.make_free_pages(1);
+        let free = self.copies.free_pages().next();
+        if let Some(free) = free {
+            self.copies.move_page(page, free);
+            self.arranging.try_again();
+            return true;
+        }
+        self.resize.has_paused = false;
+        // What is written there ends. Else somebody has pinned one, or there is less room for them.
+        let needed = self.copy_pages_min() * COPY_PAGE_SPACE_BYTES;
+        !self.copies.may_become_free()
+            && self.give_up_resize(ResizeError::Sequences { needed }.into())
+    }
+
+    /// Step 2 of another read area. Tells whether anything was done.
+    fn move_some_pages(&mut self, wanted: Wanted, mut next: u32) -> bool {
+        if self.resize.page_write_failed && !self.is_moving_pages() {
+            return self.give_up_resize(RequestError::Io);
+        }
+        // Of one that is on its way only the old place is known.
+        if self.resize.has_paused || self.is_moving_pages() || !self.checkpoint.is_at_rest() {
+            return false;
+        }
+        let end = self.copies.pages_known().min(next.saturating_add(PAGES_AT_ONCE));
+        while next < end && self.resize.page_writes_left < PAGE_WRITES_MAX {
+            let written = self.copies.as_it_is_durable(CopyPageIndex(next));
+            if let Some(PageWrite { page, generation, bytes }) = written {
+                self.resize.page_writes_left += 1;
+                let offset = wanted.geometry.copy_page_offset(page, generation);
+                self.start_write(Disk::CacheDisk, offset, bytes, Purpose::MovePage);
+            }
+            next += 1;
+        }
+        self.resize.has_paused = true;
+        let is_over = next >= self.copies.pages_known() && !self.is_moving_pages();
+        self.resize.stage = match is_over {
+            true => Stage::Listing(wanted),
+            false => Stage::Moving(wanted, next),
+        };
+        true
+    }
+
+    /// Whether pages are on their way to their new places.
+    pub(super) fn is_moving_pages(&self) -> bool {
+        self.resize.page_writes_left > 0
+    }
+
+    pub(super) fn page_moved(&mut self, result: Result<(), IoError>) {
+        self.resize.page_writes_left -= 1;
+        if let Err(error) = result {
+            self.resize.page_write_failed = true;
+            self.cache_disk_error(error);
+        }
+    }
+
+    /// Where a checkpoint writes pages, too: from when they are moved on.
+    pub(super) fn pages_move_to(&self) -> Option<Geometry> {
+        match &self.resize.stage {
+            Stage::Moving(wanted, _) | Stage::Listing(wanted)
+                if wanted.geometry.copy_pages != wanted.copy_pages_before =>
+            {
+                Some(wanted.geometry)
+            }
+            _ => None,
+        }
+    }
+
+    /// Whether the checkpoint tells of pages that were moved: behind a flush.
+    pub(super) fn has_moved_pages(&self) -> bool {
+        self.is_telling_size() && self.pages_move_to().is_some()
     }
 
     fn give_up_if_stuck_emptying(&mut self) -> bool {
@@ -537,6 +641,13 @@ impl Engine {
             Some(volume) => volume.offset + volume.bytes,
             None => self.superblock.end_mark_offset_with(geometry),
         }
+    }
+
+    /// The same, if one has to be written: the one that counts stays as it is.
+    pub(super) fn end_mark_to_write(&self, geometry: &Geometry) -> Option<u64> {
+        let offset = self.end_mark_to_list(geometry);
+        let is_new = self.superblock.end_mark_offset() != Some(offset);
+        (is_new && self.will_have_end_mark(geometry)).then_some(offset)
     }
 
     /// Step 2 of growing: the checkpoint with this generation is durable.
@@ -584,7 +695,7 @@ impl Engine {
             return self.reply_resized(&wanted, Ok(()));
         }
         self.log.geometry_is(self.superblock.geometry);
-        if wanted.geometry.segments < self.log.segments.total() {
+        if wanted.segments_kept < self.log.segments.total() {
             self.log.segments.cut();
             self.fit_tables();
         }
@@ -608,7 +719,9 @@ impl Engine {
         } else if self.copies.pages() < wanted.geometry.copy_pages {
             let at_last = wanted.geometry.copy_pages;
             let next = at_last.min(self.copies.pages().saturating_add(PAGES_AT_ONCE));
-            self.grow_read_area(next, at_last);
+            if self.copies.fit_chains(at_last) {
+                self.grow_read_area(next, at_last);
+            }
             self.resize.has_paused = true;
         } else {
             self.resize.stage = Stage::Resting;
@@ -651,7 +764,7 @@ impl Engine {
     pub(super) fn resize_wake_up(&self) -> Option<Time> {
         match &self.resize.stage {
             Stage::Emptying(wanted, headway) => {
-                let has_more = self.log.segments.limit() > wanted.geometry.segments;
+                let has_more = self.log.segments.limit() > wanted.segments_kept;
                 // A page that is being written wakes it when it is.
                 let has_more_pages = self.resize.has_paused
                     && self.resize.pages_emptied_to < self.copies.pages_known();
@@ -660,7 +773,12 @@ impl Engine {
                     false => self.headway_wake_up(headway),
                 }
             }
-            Stage::Extending(_) | Stage::TakingBack => Some(self.now.after(PAUSE)),
+            // What is on its way wakes it.
+            Stage::TakingBack | Stage::Moving(..) if self.is_moving_pages() => None,
+            Stage::Moving(..) if !self.checkpoint.is_at_rest() => None,
+            Stage::Extending(_) | Stage::TakingBack | Stage::Moving(..) => {
+                Some(self.now.after(PAUSE))
+            }
             Stage::Resting | Stage::Settling(..) | Stage::Listing(_) => None,
         }
     }
@@ -673,7 +791,7 @@ impl Engine {
             _ => ResizeState::Writing,
         };
         let segments = &self.log.segments;
-        let not_retired = segments.limit().saturating_sub(wanted.geometry.segments);
+        let not_retired = segments.limit().saturating_sub(wanted.segments_kept);
         Some(ResizeReport {
             segments_before: wanted.segments_before,
             segments_wanted: wanted.geometry.segments,

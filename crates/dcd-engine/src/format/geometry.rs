@@ -361,6 +361,16 @@ impl Geometry {
         self.with_segments(self.segments_made)
     }
 
+    /// How many segments have the same place with this other geometry of the same cache-disk.
+    pub(crate) fn segments_kept(&self, other: &Geometry) -> u32 {
+        let kept = self.segments.min(other.segments);
+        match self.segments_made == other.segments_made {
+            true => kept,
+            // Those of an annex lie elsewhere.
+            false => kept.min(self.segments_made).min(other.segments_made),
+        }
+    }
+
     /// Segments of the room here that the read area takes.
     fn segments_taken(&self) -> u32 {
         self.room_segments - self.segments_made
@@ -421,7 +431,7 @@ impl Geometry {
         is_possible.then(|| all.with_segments(segments))
     }
 
-    /// The same cache-disk with a read area of so many pages, which the log makes room for or gets
+    /// The same cache-disk with a read area of so many bytes, which the log makes room for or gets
     /// the room of. No slot of either that stays in use has another place. The log has no annexes
     /// then: their segments would get other numbers.
     ///
@@ -429,7 +439,15 @@ impl Geometry {
     /// If the log would be too small, if its end was given up ([`ResizeError::BehindReadArea`]), or
     /// if the read area has that size, or so nearly that the places of its pages would overlap with
     /// those of before, which count until all is told.
-    pub fn with_read_area(&self, copy_pages: u32, made_end: u64) -> Result<Geometry, ResizeError> {
+    pub fn with_read_area(
+        &self,
+        read_area_bytes: u64,
+        made_end: u64,
+    ) -> Result<Geometry, ResizeError> {
+        let copy_pages = Geometry::copy_pages_in(read_area_bytes);
+        if copy_pages == 0 && read_area_bytes > 0 {
+            return Err(ResizeError::ReadAreaTooSmall { least: COPY_PAGE_SPACE_BYTES });
+        }
         if self.segments < self.segments_made {
             return Err(ResizeError::BehindReadArea { needed: made_end });
         }
@@ -618,8 +636,8 @@ mod tests {
         let made_end = none.end() + 4096;
         let mut geometry = none;
         for pages in [5, 40, 7, 1, 50, 0, 3] {
-            let next = geometry.with_read_area(pages, made_end).unwrap();
-            assert_eq!((next.end(), next.copy_pages), (none.end(), pages));
+            let next = geometry.with_read_area(pages * COPY_PAGE_SPACE_BYTES, made_end).unwrap();
+            assert_eq!((next.end(), u64::from(next.copy_pages)), (none.end(), pages));
             for slot in (0..next.copy_slots().min(geometry.copy_slots())).map(CopySlot) {
                 assert_eq!(next.copy_slot_offset(slot), geometry.copy_slot_offset(slot));
             }
@@ -641,7 +659,10 @@ mod tests {
                 grown.segment_offset(SegmentIndex(next.segments - 1)),
                 next.segment_offset(last)
             );
-            assert_eq!(grown.with_read_area(20, made_end), next.with_read_area(20, made_end));
+            assert_eq!(
+                grown.with_read_area(20 << 20, made_end),
+                next.with_read_area(20 << 20, made_end)
+            );
             geometry = next;
         }
     }
@@ -650,7 +671,9 @@ mod tests {
     fn a_read_area_that_cannot_be_is_refused() {
         let geometry = Geometry::fit_with_copies(512 << 20, 128 << 10, 300).unwrap();
         let made_end = geometry.end() + 4096;
-        let with = |pages| geometry.with_read_area(pages, made_end);
+        let with = |pages: u32| {
+            geometry.with_read_area(u64::from(pages) * COPY_PAGE_SPACE_BYTES, made_end)
+        };
         let same = ResizeError::SameReadArea { bytes: 300 * 248 * 4096 };
         // Two places of each page move by two lines for each page, and are behind others when
         // there are 248 lines for each more.
@@ -665,8 +688,12 @@ mod tests {
         let error = ResizeError::SameReadArea { bytes: 0 };
         assert_eq!(none.with_read_area(0, made_end), Err(error));
         let shrunk = none.resized(256 << 20, made_end, true).unwrap();
+        for bytes in [1, 20, COPY_PAGE_SPACE_BYTES - 1] {
+            let error = ResizeError::ReadAreaTooSmall { least: COPY_PAGE_SPACE_BYTES };
+            assert_eq!(geometry.with_read_area(bytes, made_end), Err(error));
+        }
         let error = ResizeError::BehindReadArea { needed: made_end };
-        assert_eq!(shrunk.with_read_area(3, made_end), Err(error));
+        assert_eq!(shrunk.with_read_area(3 << 20, made_end), Err(error));
     }
 
     #[test]

@@ -419,12 +419,12 @@ impl Superblock {
         self.geometry.resized(cache_disk_bytes, made_end, is_alone)
     }
 
-    /// The cache-disk with a read area of so many pages.
+    /// The cache-disk with a read area of so many bytes.
     ///
     /// # Errors
     /// If it cannot be.
-    pub fn geometry_with_read_area(&self, copy_pages: u32) -> Result<Geometry, ResizeError> {
-        self.geometry.with_read_area(copy_pages, self.made_end())
+    pub fn geometry_with_read_area(&self, bytes: u64) -> Result<Geometry, ResizeError> {
+        self.geometry.with_read_area(bytes, self.made_end())
     }
 
     /// The epoch that records and checkpoints have at least that count: of the session that is open

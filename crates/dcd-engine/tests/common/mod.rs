@@ -148,6 +148,11 @@ impl Disk {
         self.volatile.clear();
     }
 
+    /// Where the writes since the last flush went.
+    pub fn unflushed(&self) -> Vec<u64> {
+        self.volatile.iter().map(|(offset, _)| *offset as u64).collect()
+    }
+
     /// Writes since the last flush.
     pub fn volatile_count(&self) -> usize {
         self.volatile.len()

@@ -56,6 +56,10 @@ pub struct ScaleFacts {
     pub restart: RestartFacts,
     /// The calls while the whole data-disk was trimmed, half of it in many pieces.
     pub trim_steps: Steps,
+    /// All calls of the engine.
+    pub all_steps: Steps,
+    /// Steps of a loop that only counts, among them: what is as long there is the machine's.
+    pub counting: Steps,
 }
 
 /// Random writes while the cache is full.
@@ -182,6 +186,7 @@ pub fn run(
         facts.full = Some(full);
     }
 
+    facts.counting = machine.take_counting();
     let mut machine = machine.after_a_death(data_disk).map_err(LogError::from)?;
     let (steps, traffic) = machine.take_counts();
     facts.restart = RestartFacts {
@@ -202,6 +207,11 @@ pub fn run(
         Some(Operation::Write { start, data: machine.buffer(LINE_BYTES as usize) })
     });
     facts.trim_steps = machine.take_counts().0;
+    facts.counting = facts.counting.and(&machine.take_counting());
+    let others = [&facts.fill_steps, &facts.restart.steps, &facts.trim_steps];
+    let full = facts.full.iter().map(|full| &full.steps);
+    facts.all_steps =
+        others.into_iter().chain(full).fold(Steps::default(), |all, steps| all.and(steps));
     Ok(facts)
 }
 
@@ -231,6 +241,10 @@ mod tests {
         assert_eq!((facts.fill_steps.too_long, full.steps.too_long), (1, 0));
         assert_eq!(facts.trim_steps.longest, Duration::from_micros(1));
         assert!(facts.lines > 12_000 && facts.restart.lines > 12_000, "{facts:?}");
+        // The loop that counts takes a quarter of the time.
+        assert_eq!((facts.all_steps.too_long, facts.counting.too_long), (1, 0));
+        let part = facts.all_steps.total.div_duration_f64(facts.counting.total);
+        assert!((3.0..6.0).contains(&part), "{facts:?}");
         assert!((1.0..1.5).contains(&full.bytes_per_byte_logged), "{full:?}");
         assert!(facts.restart.read_bytes > 0 && full.writes_per_second > 0.0);
 

@@ -4,7 +4,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use dcd_daemon::units_text::{format_duration, format_size};
-use dcd_sim::scale::{self, STEP_MAX, Scale, ScaleFacts};
+use dcd_sim::scale::{self, STEP_MAX, Scale, ScaleFacts, Steps};
 use serde_json::{Value, json};
 
 use super::engine::processor_time;
@@ -115,6 +115,17 @@ fn as_value(cache_bytes: u64, facts: &ScaleFacts) -> Value {
             "steps_too_long": facts.trim_steps.too_long,
             "time_ms": milliseconds(facts.trim_steps.total),
         },
+        "all": steps(&facts.all_steps),
+        "counting": steps(&facts.counting),
+    })
+}
+
+fn steps(steps: &Steps) -> Value {
+    json!({
+        "longest_step_ms": milliseconds(steps.longest),
+        "steps_too_long": steps.too_long,
+        "steps_too_long_per_minute": steps.too_long_per_minute(),
+        "time_ms": milliseconds(steps.total),
     })
 }
 
@@ -176,5 +187,10 @@ fn show(measured: &[Value]) -> Result<(), CommandError> {
     row("start after a death: longest step", "restart", &longest);
     row("trim of everything: longest step", "trim", &longest);
     row("trim of everything, half by 1 GiB", "trim", &duration);
+    // Of the processor's time that the engine took.
+    let a_minute = |of: &Value| format!("{:.1}", number(of, "steps_too_long_per_minute"));
+    row(&format!("steps over {} a minute", format_duration(STEP_MAX)), "all", &a_minute);
+    row("the same of a loop that only counts", "counting", &a_minute);
+    row("its longest step", "counting", &longest);
     print(&table.render(Paint::for_stdout()))
 }
