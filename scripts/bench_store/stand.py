@@ -68,12 +68,12 @@ def plain_file(folder, size_mib):
 @contextlib.contextmanager
 def bucket(settings, folder):
     """versitygw on a directory, at the distance, with an empty bucket. dcd finds it by the environment."""
-    root, side = os.path.join(folder, "s3"), os.path.join(folder, "sidecar")
+    # Its attributes with the files, as behind `--sidecar` a kill may leave the ones without the others (docs/s3.md).
+    root = os.path.join(folder, "s3")
     os.makedirs(os.path.join(root, BUCKET))
-    os.makedirs(side)
     port = free_port()
     line = (settings.versitygw, "--access", ACCESS, "--secret", SECRET, "--port", f"127.0.0.1:{port}", "--keep-alive", "--quiet",
-            "posix", "--sidecar", side, root)
+            "posix", root)
     with process(*line, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL):
         until("the server answers", lambda: answers(port))
         with Distance(port, settings.round_trip_ms, http=True) as far:
@@ -82,7 +82,6 @@ def bucket(settings, folder):
             far.root = os.path.join(root, BUCKET)
             yield far
     shutil.rmtree(root)
-    shutil.rmtree(side)
 
 
 class Dcd:
