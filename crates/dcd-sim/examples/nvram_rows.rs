@@ -16,7 +16,7 @@ use dcd_engine::nvram::{HotZoneSize, NvramConfig, NvramPolicyKind};
 use dcd_sim::disk::model::DiskModel;
 use dcd_sim::disk::profile::Profile;
 use dcd_sim::replay::{Pace, Replay};
-use dcd_sim::target::setup::{Groups, NvramSetup, Setup};
+use dcd_sim::target::setup::{Groups, Head, NvramSetup, Setup};
 use dcd_sim::trace::{Request, TraceReader};
 use dcd_sim::workload::{Value, WorkloadKind, WorkloadSpec};
 
@@ -122,7 +122,7 @@ impl Load {
 impl Row<'_> {
     fn run(&self, requests: &[Request], config: NvramConfig) -> Result<Times, Box<dyn Error>> {
         let config = NvramConfig { capacity_blocks: self.kib * 2, ..config };
-        let nvram = Some(NvramSetup { config, groups: Groups::Tracks });
+        let nvram = Some(NvramSetup { config, groups: Groups::Tracks, head: Head::Model });
         let setup = Setup { disk: Profile::load(self.disk)?, seed: 0, nvram, log: None };
         let pace = match self.load.is_closed {
             true => Pace::Closed,

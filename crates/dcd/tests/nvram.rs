@@ -376,7 +376,14 @@ fn the_daemon_writes_what_the_simulator_says() {
     .ok();
     // A group is one write of the disk: of several, which one ends first is for the disk to say.
     let group = "4k";
-    for policy in ["lru", "lst", "gds"] {
+    for (policy, head) in [
+        ("lru", ""),
+        ("lst", ""),
+        ("gds", ""),
+        // The daemon does not ask the model where its head is.
+        ("stf", "--head last-address"),
+        ("wstf", "--head last-address"),
+    ] {
         std::fs::File::create(&file.path).and_then(|file| file.set_len(64 << 20)).unwrap();
         let settings =
             format!("policy {policy} --nvram-high 100 --nvram-low 100 --nvram-group {group}");
@@ -397,7 +404,7 @@ fn the_daemon_writes_what_the_simulator_says() {
         let simulated = site
             .dcd(&format!(
                 "simulate --trace t.csv --closed-loop --disk hp-97560 --nvram {capacity} --json \
-                 --policy {policy} --high 100 --low 100 --group {group}"
+                 --policy {policy} --high 100 --low 100 --group {group} {head}"
             ))
             .ok();
         let simulated: Value = serde_json::from_str(&simulated).unwrap();

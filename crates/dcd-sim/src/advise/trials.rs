@@ -12,7 +12,7 @@ use super::words::{ms, percent, size, size_flag};
 use super::{Advice, PaceFacts};
 use crate::replay::ReplayFacts;
 use crate::sweep::{Outcome, Point};
-use crate::target::setup::{Groups, NvramSetup};
+use crate::target::setup::{Groups, Head, NvramSetup};
 
 /// Parts of the log that are tried as a read area: one of so many.
 const READ_AREA_PARTS: [u64; 3] = [8, 4, 2];
@@ -104,7 +104,7 @@ pub fn points(advice: &Advice, grid: &Grid, pace: &PaceFacts) -> Vec<(TrialKind,
             policy: NvramPolicyKind::Auto,
             ..NvramConfig::default()
         };
-        point.setup.nvram = Some(NvramSetup { config, groups: Groups::Tracks });
+        point.setup.nvram = Some(NvramSetup { config, groups: Groups::Tracks, head: Head::Model });
         points.push((TrialKind::Nvram, bytes, point));
     }
     points

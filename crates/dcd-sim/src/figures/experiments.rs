@@ -11,7 +11,7 @@ use crate::disk::profile::{Profile, ProfileError};
 use crate::pace::Pace;
 use crate::replay::ReplayFacts;
 use crate::sweep::{self, Outcome, Point};
-use crate::target::setup::{Groups, NvramSetup, Setup};
+use crate::target::setup::{Groups, Head, NvramSetup, Setup};
 use crate::trace::TraceError;
 
 pub(super) const HIGHS: [u8; 5] = [50, 70, 80, 90, 98];
@@ -288,7 +288,7 @@ fn point(key: &str, profile: &Profile) -> Point {
         hot_zone: settings.hot_zone.map_or(HotZoneSize::Found, HotZoneSize::Percent),
         ..NvramConfig::default()
     };
-    let nvram = Some(NvramSetup { config, groups: Groups::Tracks });
+    let nvram = Some(NvramSetup { config, groups: Groups::Tracks, head: Head::Model });
     let setup = Setup { disk: profile.clone(), seed: 0, nvram, log: None };
     Point { labels: Vec::new(), setup, pace, sequences: None, memory_max: None }
 }

@@ -1,15 +1,17 @@
 //! Non-volatile memory above another target.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use dcd_engine::nvram::control::arms::ARMS;
 use dcd_engine::nvram::{
-    BelowId, BelowIo, GroupMap, HeadPosition, Nvram, NvramConfig, NvramInput, NvramOperation,
-    NvramOutput, NvramPolicyKind, NvramRequest,
+    BelowId, BelowIo, GroupMap, HeadPosition, LastAddress, Nvram, NvramConfig, NvramInput,
+    NvramOperation, NvramOutput, NvramPolicyKind, NvramRequest,
 };
 use dcd_engine::units::BLOCK_SIZE;
 use dcd_engine::{Duration, Lba, LbaRange, RequestId, Time};
 
+use super::setup::{Head, NvramSetup};
 use super::{ControlFacts, NvramFacts, Target, TargetDone, TargetFacts};
 use crate::disk::model::{DiskOperation, DiskRequest, DiskRequestError};
 use crate::disk::price::Bill;
@@ -25,6 +27,15 @@ pub struct NvramTarget<T> {
     done: Vec<TargetDone>,
     /// How long the disk worked on the request whose I/O below has just ended.
     service: Duration,
+    /// Where the head is, if the disk is not asked.
+    estimate: Option<Estimate>,
+}
+
+/// Where the head is taken to be, and where what is under way below ends.
+#[derive(Default)]
+struct Estimate {
+    head: LastAddress,
+    ends: BTreeMap<u64, Lba>,
 }
 
 impl<T: Target> NvramTarget<T> {
@@ -38,11 +49,22 @@ impl<T: Target> NvramTarget<T> {
             below_done: Vec::new(),
             done: Vec::new(),
             service: Duration(0),
+            estimate: None,
         }
     }
 
+    /// # Panics
+    /// As [`Nvram::new`].
+    pub(super) fn of_setup(setup: &NvramSetup, map: Arc<dyn GroupMap>, below: T) -> NvramTarget<T> {
+        let estimate = (setup.head == Head::LastAddress).then(Estimate::default);
+        NvramTarget { estimate, ..NvramTarget::new(setup.config, map, below) }
+    }
+
     fn input(&mut self, now: Time, input: NvramInput) -> Result<(), DiskRequestError> {
-        self.nvram.handle_input(now, input, &self.below);
+        match &self.estimate {
+            Some(estimate) => self.nvram.handle_input(now, input, &estimate.head),
+            None => self.nvram.handle_input(now, input, &self.below),
+        }
         while let Some(output) = self.nvram.poll_output() {
             match output {
                 NvramOutput::Below(BelowIo { id, operation, range, .. }) => {
@@ -56,6 +78,9 @@ impl<T: Target> NvramTarget<T> {
                         offset_bytes: range.start.byte(),
                         size_bytes: range.bytes(),
                     };
+                    if let Some(estimate) = &mut self.estimate {
+                        estimate.ends.insert(id.0, Lba(range.end()));
+                    }
                     self.below.submit(now, request, false)?;
                     // Some are done at once, and are to be taken before the next is submitted.
                     self.below.advance(now, &mut self.below_done);
@@ -78,6 +103,10 @@ impl<T: Target> NvramTarget<T> {
         while !self.below_done.is_empty() {
             for done in std::mem::take(&mut self.below_done) {
                 self.service = done.service;
+                if let Some(estimate) = &mut self.estimate {
+                    estimate.head =
+                        estimate.ends.remove(&done.id).map_or(estimate.head, LastAddress);
+                }
                 let input = NvramInput::BelowDone(BelowId(done.id), true);
                 self.input(done.completed, input).expect("it was there for the request");
             }

@@ -35,6 +35,18 @@ pub struct NvramSetup {
     pub config: NvramConfig,
     /// What is cleaned together.
     pub groups: Groups,
+    /// Who says where the head of the disk is.
+    pub head: Head,
+}
+
+/// Who says where the head of the disk is, to policies that ask.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Head {
+    /// The model of the disk.
+    #[default]
+    Model,
+    /// Nobody: it is taken to be where the last request ended, as in front of a real disk.
+    LastAddress,
 }
 
 /// What is cleaned together.
@@ -175,11 +187,11 @@ impl Setup {
             None => model(&self.disk),
         };
         let map = self.nvram.map(|nvram| self.group_map(nvram.groups, &disk));
-        let nvram = self.nvram.map(|nvram| nvram.config).zip(map);
+        let nvram = self.nvram.zip(map);
         let Some(log) = &self.log else {
             let disk = DiskTarget::new(disk);
             return Ok(match nvram {
-                Some((config, map)) => Box::new(NvramTarget::new(config, map, disk)),
+                Some((setup, map)) => Box::new(NvramTarget::of_setup(&setup, map, disk)),
                 None => Box::new(disk),
             });
         };
@@ -187,7 +199,7 @@ impl Setup {
         let geometry = Geometry::fit_with_copies(log.cache_bytes, log.segment_bytes, copy_pages)?;
         let log = LogTarget::new(geometry, log.config.clone(), model(&log.cache_disk), disk)?;
         Ok(match nvram {
-            Some((config, map)) => Box::new(NvramTarget::new(config, map, log)),
+            Some((setup, map)) => Box::new(NvramTarget::of_setup(&setup, map, log)),
             None => Box::new(log),
         })
     }

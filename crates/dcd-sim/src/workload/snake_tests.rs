@@ -6,7 +6,7 @@ use dcd_engine::nvram::{NvramConfig, NvramPolicyKind};
 use super::{Value, WorkloadKind, WorkloadSpec};
 use crate::disk::profile::Profile;
 use crate::replay::{Pace, Replay, ReplayFacts};
-use crate::target::setup::{Groups, NvramSetup, Setup};
+use crate::target::setup::{Groups, Head, NvramSetup, Setup};
 use crate::trace::summary::Summarizer;
 
 fn snake(disk: u64) -> WorkloadSpec {
@@ -46,7 +46,7 @@ fn simulate(disk: u64, capacity_bytes: u64, policy: NvramPolicyKind) -> ReplayFa
     let setup = Setup {
         disk: Profile::load("hp-97560").unwrap(),
         seed: 0,
-        nvram: Some(NvramSetup { config, groups: Groups::Tracks }),
+        nvram: Some(NvramSetup { config, groups: Groups::Tracks, head: Head::Model }),
         log: None,
     };
     let mut replay = Replay::new(setup.build().unwrap(), Pace::Open { stretch: 1.0 });

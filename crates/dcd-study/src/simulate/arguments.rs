@@ -14,7 +14,7 @@ use dcd_engine::{AckMode, DestagePolicyKind, EngineConfig};
 use dcd_protocol::units_text::{parse_duration, parse_percent, parse_size};
 use dcd_sim::disk::profile::Profile;
 use dcd_sim::sequence_runs::SequenceMode;
-use dcd_sim::target::setup::{Groups, LogSetup, NvramSetup, Setup};
+use dcd_sim::target::setup::{Groups, Head, LogSetup, NvramSetup, Setup};
 use dcd_sim::workload::WorkloadSpec;
 
 use crate::StudyError;
@@ -150,6 +150,10 @@ pub struct CacheArguments {
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     #[arg(requires = "nvram", help_heading = "Non-volatile memory")]
     pub age_max: Option<Duration>,
+    /// Where policies that ask take the head of the disk to be, only with --policy stf or wstf
+    /// [default: model].
+    #[arg(long, value_name = "HOW", requires = "nvram", help_heading = "Non-volatile memory")]
+    pub head: Option<HeadArgument>,
     /// Writes of more than this go past the memory.
     #[arg(long, value_name = "SIZE", default_value = "16k", value_parser = parse_size)]
     #[arg(requires = "nvram", help_heading = "Non-volatile memory")]
@@ -314,6 +318,15 @@ impl SequencesArgument {
     }
 }
 
+/// Where the head of the disk is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub enum HeadArgument {
+    /// Where the model of the disk says
+    Model,
+    /// Where the last request ended: what dcd knows of a real disk, so what it does in front of one
+    LastAddress,
+}
+
 impl NvramPolicyArgument {
     /// The engine's.
     fn kind(self, age_max: Option<Duration>) -> NvramPolicyKind {
@@ -440,12 +453,14 @@ impl CacheArguments {
         let policy = self.policy();
         let is_stack = policy == NvramPolicyArgument::Stack;
         let is_wstf = policy == NvramPolicyArgument::Wstf;
+        let is_stf = policy == NvramPolicyArgument::Stf;
         if let (NvramPolicyArgument::Auto, Some(flag)) = (policy, self.fixed()) {
             return Err(StudyError::FlagNeeds { flag, needs: "another --policy than auto" });
         }
         let misplaced = [
             ("--hot-zone", "--policy stack", self.hot_zone.is_some() && !is_stack),
             ("--age-max", "--policy wstf", self.age_max.is_some() && !is_wstf),
+            ("--head", "--policy stf or wstf", self.head.is_some() && !is_stf && !is_wstf),
         ];
         if let Some((flag, needs, _)) = misplaced.into_iter().find(|(.., is_wrong)| *is_wrong) {
             return Err(StudyError::FlagNeeds { flag, needs });
@@ -467,6 +482,10 @@ impl CacheArguments {
                 ..NvramConfig::default()
             },
             groups: self.group,
+            head: match self.head {
+                None | Some(HeadArgument::Model) => Head::Model,
+                Some(HeadArgument::LastAddress) => Head::LastAddress,
+            },
         });
         let log = match self.cache_disk {
             None => None,
