@@ -152,8 +152,8 @@ pub enum ResizeError {
         /// Bytes wanted.
         wanted: u64,
     },
-    /// There is a bound on memory, and a larger log needs more.
-    #[error("a log of that size may need {needed} bytes of memory, and {most} are allowed")]
+    /// There is a bound on memory, and a larger log, or read area, needs more.
+    #[error("with that size dcd may need {needed} bytes of memory, and {most} are allowed")]
     Memory {
         /// Bytes that may be needed, clients included.
         needed: u64,

@@ -6,9 +6,10 @@ mod common;
 use common::{Driver, Kind, LINE, LINES_PER_SEGMENT, never_idle};
 use dcd_engine::format::geometry::{COPIES_PER_PAGE, COPY_PAGE_SPACE_BYTES};
 use dcd_engine::io::ResizeError;
+use dcd_engine::stats::ResizeState;
 use dcd_engine::{
-    Device, Duration, LbaRange, NewSequence, Operation, RequestError, RequestId, SequenceError,
-    SequenceRequest,
+    Device, Duration, IoError, LbaRange, NewSequence, Operation, RequestError, RequestId,
+    SequenceError, SequenceRequest,
 };
 
 const PAGE: u64 = COPY_PAGE_SPACE_BYTES;
@@ -206,6 +207,30 @@ fn what_somebody_has_recorded_is_not_given_up() {
     check_sequence(&mut d, "start", 700..1000);
 }
 
+/// Nobody has to go where the area grows, and where they take more than their share already, none
+/// can where it shrinks.
+#[test]
+fn a_smaller_share_forbids_no_growth() {
+    let share = |d: &mut Driver, percent| {
+        d.shut_down();
+        d.options.engine.sequence_percent = percent;
+        d.reopen();
+    };
+    let mut d = driver(4);
+    for (name, from) in [("one", 0), ("two", 300), ("three", 600)] {
+        assert_eq!(store(&mut d, name, from..from + 248), Ok(()));
+    }
+    share(&mut d, 10);
+    resize(&mut d, 5);
+    share(&mut d, 0);
+    resize(&mut d, 7);
+    let id = ask(&mut d, 6);
+    assert_eq!(d.result(id), Err(ResizeError::Sequences { needed: 7 * PAGE }.into()));
+    share(&mut d, 60);
+    resize(&mut d, 5);
+    check_sequence(&mut d, "three", 600..848);
+}
+
 #[test]
 fn what_cannot_be_is_refused_and_changes_nothing() {
     let mut d = driver(2);
@@ -340,14 +365,48 @@ fn it_never_waits_for_itself() {
     assert_eq!(d.status().resize, None);
 }
 
+/// With a flush that fails may be gone what was written before, and no flush behind it tells (C22).
+#[test]
+fn a_flush_that_fails_meanwhile_is_taken_for_a_loss() {
+    for to in [2, 4] {
+        for ios in 0..40 {
+            let mut d = driver(if to == 2 { 4 } else { 2 });
+            assert_eq!(store(&mut d, "start", 700..1000), Ok(()));
+            let id = ask(&mut d, to);
+            d.run_until(|d| d.status().resize.is_some_and(|it| it.state == ResizeState::Writing));
+            for _ in 0..ios {
+                if !d.finish_one() && !d.is_answered(id) {
+                    d.step();
+                }
+            }
+            if d.is_answered(id) {
+                break;
+            }
+            d.cache_disk.drop_unflushed();
+            d.fail_next(Device::CacheDisk, Kind::Flush, IoError::Failed);
+            d.write_durably([5], 7);
+            d.write_durably([6], 8);
+            assert_eq!(d.wait(id), Ok(()), "{to}: {ios}");
+            d.power_cycle();
+            assert_eq!((read(&mut d, 5), read(&mut d, 6)), (7, 8));
+            // Copies themselves may have been lost, as their checksums tell.
+            let sequence = d.engine().sequences().next().expect("it is there");
+            let order = d.engine().lines_of(sequence);
+            assert!(order.into_iter().map(|(line, _)| line.0).eq((700..1000).rev()));
+            assert!((700..1000).all(|line| read(&mut d, line) == byte_of(line)));
+        }
+    }
+}
+
 /// Of all that was written and not flushed only the header of the checkpoint is left.
 #[test]
 fn a_checkpoint_names_no_page_that_may_not_be_there() {
     for to in [2, 4] {
-        for ios in 0..150 {
+        for ios in 0..40 {
             let mut d = driver(if to == 2 { 4 } else { 2 });
             assert_eq!(store(&mut d, "start", 700..1000), Ok(()));
             let id = ask(&mut d, to);
+            d.run_until(|d| d.status().resize.is_some_and(|it| it.state == ResizeState::Writing));
             for _ in 0..ios {
                 if !d.finish_one() && !d.is_answered(id) {
                     d.step();

@@ -201,6 +201,24 @@ fn a_segment_that_is_read_is_not_given_up() {
     }
 }
 
+/// More segments hold something than it is to have, many times more: it is full, and no fuller.
+#[test]
+fn a_log_that_becomes_much_smaller_is_no_more_than_full() {
+    let mut d = Driver::with(|options| {
+        options.segments = 400;
+        options.data_disk.blocks = 65_536;
+        options.engine.idle_threshold_max = Duration::from_secs(1);
+        options.engine.idle_threshold_min = Duration::from_millis(1);
+        (options.engine.dirty_high_percent, options.engine.dirty_low_percent) = (95, 90);
+    });
+    fill(&mut d, 0..5_000, 1);
+    let smallest = d.superblock().geometry.segments_offset + 17 * (64 << 10);
+    d.done(|d| resize(d, smallest));
+    assert!(segments(&d) < 20);
+    assert!((0..5_000).all(|line| d.read(line) == 1));
+    d.shut_down();
+}
+
 #[test]
 fn nobody_waits_for_ever_and_everything_is_as_before() {
     let mut d = grown();

@@ -419,10 +419,10 @@ pub fn resize_hint(error: ResizeError) -> &'static str {
         }
         ResizeError::ReadAreaTooLarge { .. } => "give a smaller size",
         ResizeError::BehindReadArea { .. } => {
-            "give the log its size again first: `dcd cache-disk resize` with these bytes"
+            "give the log its size again first: `dcd cache-disk resize` with these bytes, which the disk must have"
         }
         ResizeError::Sequences { .. } => {
-            "remove or unpin some first: `dcd sequence list` tells which there are"
+            "remove or unpin some first (`dcd sequence list`), or start it again with a larger sequence-share"
         }
         ResizeError::ReadAreaBesideBudget => "start it without index-max for one",
         ResizeError::NotLogging => {

@@ -54,14 +54,17 @@ pub(super) fn run(
     let alone = shared.resizing.try_lock();
     let sizes =
         |it: &Superblock| (it.geometry.segments, u64::from(it.geometry.copy_slots()) * LINE_SIZE);
-    let before = superblock(submitter).as_ref().map_or((0, 0), sizes);
+    let before = superblock(submitter);
+    let had_annexes = before.as_ref().is_some_and(|it| it.geometry.annexes.count() > 0);
+    let before = before.as_ref().map_or((0, 0), sizes);
     // 1. The read area gets its room from the log.
     let (rooms, bytes) = match asked.read_area {
         Some(_) if asked.bytes.is_some() => {
             let error = "the log and the read area cannot get another size at once";
             return Ok(failure(Code::BadRequest, error, "ask for the one, and then for the other"));
         }
-        Some(_) => (rooms_now(submitter), None),
+        Some(_) if alone.is_err() => return Ok(answer(Err(ResizeError::UnderWay.into()))),
+        Some(_) => (Vec::new(), None),
         None => match take_rooms(submitter, asked.bytes, alone.is_ok()) {
             Ok(taken) => taken,
             Err(refusal) => return Ok(refusal),
@@ -80,9 +83,9 @@ pub(super) fn run(
     });
     let result = ended.recv().unwrap_or(Err(RequestError::ShuttingDown));
     // 3.
-    let bytes = match (asked.read_area, result) {
-        (Some(_), Ok(())) => superblock(submitter).map(|it| it.end()),
-        _ => bytes.filter(|_| result.is_ok()),
+    let (rooms, bytes) = match (asked.read_area, result) {
+        (Some(_), Ok(())) => annexes_gone(submitter, had_annexes),
+        _ => (rooms, bytes.filter(|_| result.is_ok())),
     };
     let given_back = give_back(submitter, &rooms, bytes, result);
     let mut answer = answered?;
@@ -108,8 +111,18 @@ fn superblock(submitter: &Submitter) -> Option<Superblock> {
     submitter.ask(|snapshot| Some(snapshot.core.engine()?.superblock().clone())).flatten()
 }
 
-/// The shares below the log, with the room that they have; none where that is not known: the next
-/// start gives back what is too much.
+/// The shares below a log whose annexes have gone, and how much of them is used now. None where that
+/// is not sure, as while the tables of a volume grow: the next start gives back what is too much.
+fn annexes_gone(submitter: &Submitter, had_annexes: bool) -> (Vec<Room>, Option<u64>) {
+    match superblock(submitter) {
+        Some(now) if had_annexes && now.volume_bytes == 0 => {
+            (rooms_now(submitter), Some(now.end()))
+        }
+        _ => (Vec::new(), None),
+    }
+}
+
+/// The shares below the log, with the room that they have.
 fn rooms_now(submitter: &Submitter) -> Vec<Room> {
     let shares = submitter.ask(|snapshot| snapshot.cache_side?.rooms().ok()).flatten();
     let with_sizes = shares.into_iter().flatten().filter_map(|(place, share)| {

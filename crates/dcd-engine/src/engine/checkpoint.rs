@@ -68,6 +68,9 @@ pub(super) struct Checkpointing {
     /// One is due, and begins when the zeroes that are on their way are there: the rest of them
     /// waits, or readers that hold it back would hold back the checkpoint for as long as they like.
     waits_for_zeroes: bool,
+    /// One is due, and begins when the pages of the read area that are on their way are there: no
+    /// more are written before.
+    pub(super) waits_for_pages: bool,
     /// Those who wait for the next that is begun, and for the one under way.
     waiting: [Vec<RequestId>; 2],
     /// Writes of it that have not ended, and whether one has failed.
@@ -97,7 +100,7 @@ enum State {
     None,
     Gathering(Box<Picture>, Box<Gathering>),
     WaitDurable(Box<Picture>, Ending),
-    /// Its copy pages, with what is written behind a flush; or that.
+    /// Its copy pages, and then a flush, with what is written behind that; or that.
     Writing(Box<Picture>, Option<Ending>),
     Flushing(Box<Picture>, Option<Ending>),
     /// It is durable, and counts when both copies of the superblock are that name it
@@ -120,6 +123,8 @@ struct Picture {
     offset: u64,
     /// Copy pages that it names and that are not on the disk yet.
     pages: Vec<PageWrite>,
+    /// They are, by a flush.
+    pages_are_flushed: bool,
     reusable: Vec<SegmentIndex>,
     /// The log has another size with it.
     size: Option<Geometry>,
@@ -238,6 +243,27 @@ impl Checkpointing {
             && self.unlisted == UnlistedDamage::None
     }
 
+    /// Whether copy pages are on their way for that under way.
+    pub(super) fn is_writing_pages(&self) -> bool {
+        matches!(self.state, State::Writing(_, Some(_)))
+    }
+
+    /// Whether that under way has made all copy pages durable that it names.
+    fn has_flushed_pages(&self) -> bool {
+        match &self.state {
+            State::None | State::Dropped | State::Gathering(..) => false,
+            State::WaitDurable(picture, _)
+            | State::Writing(picture, _)
+            | State::Flushing(picture, _)
+            | State::Telling(picture, _) => picture.pages_are_flushed,
+        }
+    }
+
+    /// Whether pages that were moved before, for the size that it tells of, are durable.
+    pub(super) fn has_flushed_moved_pages(&self) -> bool {
+        self.tells_of_size() && self.has_flushed_pages()
+    }
+
     /// Whether that under way tells of another size of the log.
     pub(super) fn tells_of_size(&self) -> bool {
         match &self.state {
@@ -289,7 +315,7 @@ impl Engine {
                 true
             }
             State::WaitDurable(picture, ending) if self.log.durable_record() >= picture.after => {
-                match picture.pages.is_empty() && !self.has_moved_pages() {
+                match picture.pages_are_flushed {
                     true => self.write_picture(picture, ending),
                     false => self.write_pages(picture, ending),
                 }
@@ -326,6 +352,7 @@ impl Engine {
             || self.zero_ranges_want_checkpoint()
             || self.copies.wants_checkpoint();
         let begins = due && self.may_gather() && !self.is_moving_pages();
+        self.checkpoint.waits_for_pages = due && self.is_moving_pages();
         // Where anything else is in the way, too, they may go on.
         let is_free = !self.purge.is_under_way() && !self.table.is_evicting();
         self.checkpoint.waits_for_zeroes =
@@ -478,6 +505,7 @@ impl Engine {
         let picture = Picture {
             offset: geometry.checkpoint_offsets[listed.area()],
             listed,
+            pages_are_flushed: pages.is_empty() && !self.has_moved_pages(),
             pages,
             reusable,
             size,
@@ -635,7 +663,10 @@ impl Engine {
             unreachable!("looked at");
         };
         if let Some(ending) = behind {
-            return self.write_picture(picture, ending);
+            // Its turn comes, unless the log is given up, or its records are to be logged again.
+            let picture = Box::new(Picture { pages_are_flushed: true, ..*picture });
+            self.checkpoint.state = State::WaitDurable(picture, ending);
+            return;
         }
         let Some(size) = picture.size else { return self.checkpoint_durable(picture) };
         self.tell_size(size, picture.listed.generation);

@@ -50,6 +50,7 @@ impl Engine {
 
     /// The same, when a volume has found it, which counts its failures itself.
     pub(super) fn cache_disk_error_of_volume(&mut self, error: IoError) {
+        self.moved_pages_may_be_gone();
         self.checkpoint.cache_disk_failed();
         self.health.note_cache_disk_error(error);
         match error {

@@ -121,6 +121,7 @@ impl Engine {
             || !self.checkpoint.is_idle()
             || self.purge.is_under_way()
             || self.table.is_evicting()
+            || self.is_moving_pages()
         {
             return None;
         }

@@ -1039,7 +1039,7 @@ impl Engine {
     pub fn configure(&mut self, wanted: &EngineConfig) -> Result<(), ConfigError> {
         // Beside what a start alone decides, which `wanted` need not know.
         let with_mode = EngineConfig { mode: wanted.mode, ..self.config.clone() };
-        check_mode(&with_mode, &self.below, self.superblock.geometry.copy_pages > 0)?;
+        check_mode(&with_mode, &self.below, self.copies.pages() > 0)?;
         let asked_before = self.config.mode_asked;
         self.config.take_over(wanted)?;
         if self.config.mode_asked != asked_before {

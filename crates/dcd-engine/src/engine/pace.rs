@@ -51,11 +51,17 @@ struct Quiet {
     threshold: Duration,
 }
 
+/// How full a log is. While it shrinks, segments that are to go hold something, too: then more
+/// may do so than it is to have.
+fn percent(segments_with_data: u32, segments: u32) -> u64 {
+    (u64::from(segments_with_data) * 100 / u64::from(segments)).min(100)
+}
+
 impl QuietOf {
     /// Falls exponentially from the longest at an empty cache to the shortest at a full one.
     fn threshold(self) -> Duration {
         let (max, min) = (self.longest.0, self.shortest.0);
-        let percent = u64::from(self.segments_with_data) * 100 / u64::from(self.segments);
+        let percent = percent(self.segments_with_data, self.segments);
         // Whole-number steps of one percent keep every platform at the same result.
         let mut threshold = max;
         let ratio = max / min.max(1);
@@ -142,9 +148,9 @@ impl Engine {
 
     /// Share of the segments that hold something, in percent.
     pub(super) fn utilisation_percent(&self) -> u64 {
-        let total = u64::from(self.log.segments.limit());
+        let total = self.log.segments.limit();
         let counts = self.log.segments.counts();
-        u64::from(counts.buffered + counts.dirty) * 100 / total
+        percent(counts.buffered + counts.dirty, total)
     }
 
     /// Quiet time that starts a destage.

@@ -154,7 +154,11 @@ impl Engine {
     pub(super) fn advance_promotion(&mut self) -> bool {
         let gathered = self.promotion.gathered.len();
         let may_write = self.promotion.writes_in_flight < WRITES_IN_FLIGHT_MAX
-            && (!self.log_is_busy() || gathered >= GATHERED_URGENT || self.close.is_some());
+            && (!self.log_is_busy()
+                || gathered >= GATHERED_URGENT
+                || self.close.is_some()
+                // Else pages that are to go would be called being written.
+                || self.resize.wants_destage());
         if gathered == 0 || !may_write {
             return false;
         }

@@ -94,9 +94,10 @@ pub(super) struct Resizing {
     /// Pages of the read area that are to go and are empty: this one and those behind it are not
     /// known to be.
     pages_emptied_to: u32,
-    /// Writes of pages to their new places that have not ended, and whether one has failed.
+    /// Writes of pages to their new places that have not ended.
     page_writes_left: u32,
-    page_write_failed: bool,
+    /// What was written of them and not flushed may be gone: all are written again.
+    pages_may_be_gone: bool,
     /// The last victim was not a retired segment, although there was one.
     others_had_turn: bool,
 }
@@ -250,7 +251,8 @@ impl Engine {
         }
         let geometry = self.superblock.geometry_with_read_area(read_area_bytes)?;
         let copy_pages = geometry.copy_pages;
-        let least = self.copy_pages_min();
+        // Where they take more than their share already, all of it.
+        let least = self.copy_pages_min().min(self.copies.pages().into());
         if u64::from(copy_pages) < least {
             return Err(ResizeError::Sequences { needed: least * COPY_PAGE_SPACE_BYTES }.into());
         }
@@ -345,7 +347,6 @@ impl Engine {
         if let Some(legs) = &mut self.legs {
             legs.set_end(end);
         }
-        self.copies.limit_to(self.superblock.geometry.copy_pages);
         self.resize.stage = Stage::TakingBack;
         self.reply_resized(&wanted, Err(error));
         true
@@ -369,8 +370,10 @@ impl Engine {
             return false;
         }
         // It is told, and no disk is needed for the rest.
-        if let Stage::Extending(wanted) = self.resize.stage {
-            return self.extend_tables(wanted);
+        match self.resize.stage {
+            Stage::Extending(wanted) => return self.extend_tables(wanted),
+            Stage::TakingBack => return self.take_back(),
+            _ => {}
         }
         if self.log_is_given_up() || self.is_passing_by() {
             let wanted = self.resize.wanted().copied();
@@ -402,13 +405,22 @@ impl Engine {
                 let moves = wanted.geometry.copy_pages != wanted.copy_pages_before;
                 if is_settled && moves {
                     self.resize.stage = Stage::Moving(wanted, 0);
-                    self.resize.page_write_failed = false;
+                    self.resize.pages_may_be_gone = false;
                 } else if is_settled {
                     self.resize.stage = Stage::Listing(wanted);
                 } else if self.checkpoint.is_idle() && self.checkpoint.generation <= generation {
                     self.checkpoint.force();
                 }
                 is_settled
+            }
+            Stage::Listing(wanted) if self.resize.pages_may_be_gone => {
+                // One that has begun to write them fails by itself, and is made anew.
+                let wanted = *wanted;
+                let moves_again = self.checkpoint.is_at_rest() || self.drop_checkpoint_of_size();
+                if moves_again {
+                    self.resize.stage = Stage::Moving(wanted, 0);
+                }
+                moves_again
             }
             Stage::Listing(_) => {
                 if self.checkpoint.is_idle() {
@@ -420,8 +432,7 @@ impl Engine {
                 let (wanted, next) = (*wanted, *next);
                 self.move_some_pages(wanted, next)
             }
-            Stage::Extending(_) => unreachable!("carried out above"),
-            Stage::TakingBack => self.take_back(),
+            Stage::Extending(_) | Stage::TakingBack => unreachable!("carried out above"),
         }
     }
 
@@ -441,8 +452,8 @@ impl Engine {
 
     /// The same backwards.
     fn take_back(&mut self) -> bool {
-        // What is on its way would land in segments that are in use again.
-        if self.resize.has_paused || self.is_moving_pages() {
+        // What is on its way would land in segments that are in use again, and in slots.
+        if self.resize.has_paused || self.are_pages_on_their_way() {
             return false;
         }
         let segments = &mut self.log.segments;
@@ -450,9 +461,14 @@ impl Engine {
         segments.retire_from(limit);
         self.resize.has_paused = true;
         if limit == segments.total() {
+            self.copies.limit_to(self.superblock.geometry.copy_pages);
             self.resize.stage = Stage::Resting;
         }
         true
+    }
+
+    fn are_pages_on_their_way(&self) -> bool {
+        self.is_moving_pages() || self.checkpoint.is_writing_pages()
     }
 
     /// Steps 2 and 3; destaging does the rest. Tells whether anything was done.
@@ -544,14 +560,25 @@ impl Engine {
     }
 
     /// Step 2 of another read area. Tells whether anything was done.
-    fn move_some_pages(&mut self, wanted: Wanted, mut next: u32) -> bool {
-        if self.resize.page_write_failed && !self.is_moving_pages() {
-            return self.give_up_resize(RequestError::Io);
-        }
-        // Of one that is on its way only the old place is known.
-        if self.resize.has_paused || self.is_moving_pages() || !self.checkpoint.is_at_rest() {
+    fn move_some_pages(&mut self, wanted: Wanted, next: u32) -> bool {
+        if self.resize.has_paused || self.moving_waits() {
             return false;
         }
+        let next = match std::mem::take(&mut self.resize.pages_may_be_gone) {
+            true => 0,
+            false => next,
+        };
+        self.move_pages_from(wanted, next)
+    }
+
+    /// For those that are on their way; for a checkpoint, of whose pages only the old places are
+    /// known; or because the superblock tells of one thing at a time.
+    fn moving_waits(&self) -> bool {
+        let is_in_turn = self.checkpoint.is_at_rest() && !self.checkpoint.waits_for_pages;
+        self.is_moving_pages() || !is_in_turn || self.is_naming_nvram()
+    }
+
+    fn move_pages_from(&mut self, wanted: Wanted, mut next: u32) -> bool {
         let end = self.copies.pages_known().min(next.saturating_add(PAGES_AT_ONCE));
         while next < end && self.resize.page_writes_left < PAGE_WRITES_MAX {
             let written = self.copies.as_it_is_durable(CopyPageIndex(next));
@@ -576,10 +603,21 @@ impl Engine {
         self.resize.page_writes_left > 0
     }
 
+    /// A write or a flush of the cache-disk has failed: with it may be gone what was written before,
+    /// and no later flush tells (C22).
+    pub(super) fn moved_pages_may_be_gone(&mut self) {
+        self.resize.pages_may_be_gone = match self.resize.stage {
+            Stage::Moving(..) => true,
+            Stage::Listing(_) => {
+                self.pages_move_to().is_some() && !self.checkpoint.has_flushed_moved_pages()
+            }
+            _ => false,
+        };
+    }
+
     pub(super) fn page_moved(&mut self, result: Result<(), IoError>) {
         self.resize.page_writes_left -= 1;
         if let Err(error) = result {
-            self.resize.page_write_failed = true;
             self.cache_disk_error(error);
         }
     }
@@ -774,8 +812,8 @@ impl Engine {
                 }
             }
             // What is on its way wakes it.
-            Stage::TakingBack | Stage::Moving(..) if self.is_moving_pages() => None,
-            Stage::Moving(..) if !self.checkpoint.is_at_rest() => None,
+            Stage::TakingBack if self.are_pages_on_their_way() => None,
+            Stage::Moving(..) if self.moving_waits() => None,
             Stage::Extending(_) | Stage::TakingBack | Stage::Moving(..) => {
                 Some(self.now.after(PAUSE))
             }

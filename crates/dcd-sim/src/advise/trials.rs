@@ -189,7 +189,8 @@ fn read_area(tried: &[Trial], log: &RowFacts) -> Option<String> {
     let (area, flag) = (size(trial.bytes), size_flag(trial.bytes));
     Some(match facts.faster_than_log_percent {
         gain if gain >= CHANCE_PERCENT => format!(
-            "With {area} of it for copies of what is read (--read-area {flag}) requests would take {} on average{reads}.",
+            "With {area} of it for copies of what is read (--read-area {flag}, of create or of `dcd cache-disk resize`) \
+             requests would take {} on average{reads}.",
             ms(facts.mean_ms)
         ),
         gain if gain > -CHANCE_PERCENT => format!(
