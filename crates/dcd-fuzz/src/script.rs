@@ -395,7 +395,10 @@ impl Script {
 
     fn put_in_resizes(&mut self, random: &mut Random, read_area: bool) {
         let steps = std::mem::take(&mut self.steps);
-        self.options.segments = random.pick(&[u64::from(self.options.segments), 24, 40]) as u32;
+        let segments = u64::from(self.options.segments);
+        // Room for some pages.
+        let most = if read_area { 72 } else { 24 };
+        self.options.segments = random.pick(&[segments, most, 40]) as u32;
         let one_in = random.pick(&[5, 15, 40]);
         for step in steps {
             if random.one_in(one_in) {

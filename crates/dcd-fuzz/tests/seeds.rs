@@ -46,7 +46,8 @@ fn the_log_may_grow_and_shrink_at_any_moment() {
 fn the_read_area_may_get_another_size_at_any_moment() {
     let (runs, report) = resized(dcd_fuzz::script::READ_AREA_RESIZED[0]);
     let resized = report.times_read_area_resized;
-    assert!(runs < 100 || resized > runs, "{resized}");
+    // Many are refused: what was recorded is in the way, or there is no room.
+    assert!(runs < 100 || resized > runs / 4, "{resized}");
 }
 
 /// Runs from this seed on, on one disk and on legs. `DCD_RESIZED_RUNS` and `DCD_RESIZED_SEED` say
@@ -106,7 +107,8 @@ fn random_runs_with_crashes_agree_with_the_model() {
     for count in [lines_read, lines_read_ahead, damaged, survived, changed, doubted] {
         assert!(count > 0, "{copies:?}");
     }
-    assert!(copies.pages_lost > 0, "{copies:?}");
+    // Pages are durable before a header that names them is written.
+    assert_eq!(copies.pages_lost, 0, "{copies:?}");
 }
 
 /// Memory has only a part of the index: whatever is not there is read from the cache-disk, and
