@@ -203,8 +203,9 @@ pub enum Operation {
         /// What it may take of the cache-disk: whole pages of 1,000 KiB; 0: there is none.
         bytes: u64,
     },
-    /// End a change of the log's size, or the read area's: it is answered with [`RequestError::Cancelled`], and the log
-    /// is as before. Harmless if it has been answered already, or is too late.
+    /// End a change of the log's size, or the read area's: it is answered with
+    /// [`RequestError::Cancelled`], and the log is as before. Harmless if it has been answered
+    /// already, or is too late.
     CancelResize {
         /// The request that began it.
         resize: RequestId,

@@ -365,20 +365,27 @@ fn it_never_waits_for_itself() {
     assert_eq!(d.status().resize, None);
 }
 
+/// A cache with a sequence, so many I/Os behind when nothing was left to be emptied for that many
+/// pages.
+fn telling(pages: u64, ios: u32) -> (Driver, RequestId) {
+    let mut d = driver(if pages == 2 { 4 } else { 2 });
+    assert_eq!(store(&mut d, "start", 700..1000), Ok(()));
+    let id = ask(&mut d, pages);
+    d.run_until(|d| d.status().resize.is_some_and(|it| it.state == ResizeState::Writing));
+    for _ in 0..ios {
+        if !d.finish_one() && !d.is_answered(id) {
+            d.step();
+        }
+    }
+    (d, id)
+}
+
 /// With a flush that fails may be gone what was written before, and no flush behind it tells (C22).
 #[test]
 fn a_flush_that_fails_meanwhile_is_taken_for_a_loss() {
     for to in [2, 4] {
         for ios in 0..40 {
-            let mut d = driver(if to == 2 { 4 } else { 2 });
-            assert_eq!(store(&mut d, "start", 700..1000), Ok(()));
-            let id = ask(&mut d, to);
-            d.run_until(|d| d.status().resize.is_some_and(|it| it.state == ResizeState::Writing));
-            for _ in 0..ios {
-                if !d.finish_one() && !d.is_answered(id) {
-                    d.step();
-                }
-            }
+            let (mut d, id) = telling(to, ios);
             if d.is_answered(id) {
                 break;
             }
@@ -403,15 +410,7 @@ fn a_flush_that_fails_meanwhile_is_taken_for_a_loss() {
 fn a_checkpoint_names_no_page_that_may_not_be_there() {
     for to in [2, 4] {
         for ios in 0..40 {
-            let mut d = driver(if to == 2 { 4 } else { 2 });
-            assert_eq!(store(&mut d, "start", 700..1000), Ok(()));
-            let id = ask(&mut d, to);
-            d.run_until(|d| d.status().resize.is_some_and(|it| it.state == ResizeState::Writing));
-            for _ in 0..ios {
-                if !d.finish_one() && !d.is_answered(id) {
-                    d.step();
-                }
-            }
+            let (mut d, id) = telling(to, ios);
             let areas = d.superblock().geometry.checkpoint_offsets;
             let writes = d.cache_disk.unflushed();
             let is_header = move |index: usize| areas.contains(&writes[index]);

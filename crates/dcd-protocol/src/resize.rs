@@ -3,7 +3,7 @@
 //! ```text
 //! {"resize":{}}                     {"progress":{"done":3,"total":10}} ... {"ok":true,"bytes":...,"segments":...,"segments_before":...}
 //! {"resize":{"bytes":17179869184}}  the same; progress counts what has to go to the data-disk
-//! {"resize":{"read_area":10737418240}}  the read area is to have so many bytes, and the log the rest
+//! {"resize":{"read_area":1073741824}}  the read area is to have so many bytes, the log the rest
 //! ```
 //!
 //! `{"command":"cancel"}` on the same connection ends it, and so does its end.

@@ -1,4 +1,5 @@
-//! The log grows and shrinks while a real daemon serves, and the read area: under load, on legs, on a loop device;
+//! The log grows and shrinks while a real daemon serves, and the read area: under load, on legs, on
+//! a loop device;
 //! it is killed and cancelled in the middle; and what cannot be is refused, with nothing written.
 
 mod harness;

@@ -111,8 +111,8 @@ fn superblock(submitter: &Submitter) -> Option<Superblock> {
     submitter.ask(|snapshot| Some(snapshot.core.engine()?.superblock().clone())).flatten()
 }
 
-/// The shares below a log whose annexes have gone, and how much of them is used now. None where that
-/// is not sure, as while the tables of a volume grow: the next start gives back what is too much.
+/// The shares below a log whose annexes have gone, and how much of them is used now. None where
+/// that is not sure, as while the tables of a volume grow: the next start gives back what is too much.
 fn annexes_gone(submitter: &Submitter, had_annexes: bool) -> (Vec<Room>, Option<u64>) {
     match superblock(submitter) {
         Some(now) if had_annexes && now.volume_bytes == 0 => {

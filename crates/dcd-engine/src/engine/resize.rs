@@ -603,8 +603,8 @@ impl Engine {
         self.resize.page_writes_left > 0
     }
 
-    /// A write or a flush of the cache-disk has failed: with it may be gone what was written before,
-    /// and no later flush tells (C22).
+    /// A write or a flush of the cache-disk has failed: with it may be gone what was written
+    /// before, and no later flush tells (C22).
     pub(super) fn moved_pages_may_be_gone(&mut self) {
         self.resize.pages_may_be_gone = match self.resize.stage {
             Stage::Moving(..) => true,
