@@ -10,7 +10,9 @@ status=0
 run() {
     echo "== $*"
     "$@" 2>&1 | tee -a "$log"
-    [ "${PIPESTATUS[0]}" = 0 ] || status=1
+    [ "${PIPESTATUS[0]}" = 0 ] && return
+    status=1
+    echo "failed: $*" | tee -a "$log"
 }
 
 # In the order of speed: what is wrong is known early.
