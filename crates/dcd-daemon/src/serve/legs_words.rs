@@ -85,17 +85,38 @@ pub(crate) fn legs_hint(disks: &[GivenLeg], error: &LegsError) -> String {
              was flushed then is lost",
             missing.iter().map(|leg| format!("--without-leg {leg}")).collect::<Vec<_>>().join(" ")
         ),
-        LegsError::NoneInSync { missing } if missing.is_empty() => {
-            "find the leg that was used last".into()
+        LegsError::NoneInSync { missing, older, witness } => {
+            none_in_sync_hint(missing, older, *witness)
         }
-        LegsError::NoneInSync { missing } => format!(
-            "give {} as another --cache-disk",
-            missing.iter().map(|leg| format!("leg {leg}")).collect::<Vec<_>>().join(" and ")
-        ),
         LegsError::NoSuchLeg { .. } => {
             "`dcd inspect leg --cache-disk DISK` names those that its label names".into()
         }
     }
+}
+
+/// None of the legs that are given holds all that is durable; these may.
+fn none_in_sync_hint(missing: &[Uuid], older: &[Uuid], witness: Option<Uuid>) -> String {
+    let wanted: Vec<Uuid> = missing.iter().chain(older).copied().collect();
+    if wanted.is_empty() {
+        return "find the leg that was used last".into();
+    }
+    let each = |before: &str, legs: &[Uuid], between: &str| {
+        legs.iter().map(|leg| format!("{before} {leg}")).collect::<Vec<_>>().join(between)
+    };
+    let mut hint = match older {
+        [] => format!("give {} as another --cache-disk", each("leg", missing, " and ")),
+        _ => format!("give {} as it was used last, not a copy", each("leg", &wanted, " and ")),
+    };
+    // The witness was told first that the others go on alone; whether they did only they know.
+    if let Some(witness) = witness {
+        let without: Vec<Uuid> = wanted.into_iter().chain([witness]).collect();
+        hint += &format!(
+            "; if that is gone: {} goes on with the others, if they held all once, and what was flushed without them \
+             is lost",
+            each("--without-leg", &without, " ")
+        );
+    }
+    hint
 }
 
 #[cfg(test)]
@@ -112,11 +133,26 @@ mod tests {
         assert!(
             unknown.starts_with(&format!("the witness {witness} (w) and leg {second} (/dev/b)"))
         );
-        let stale = words(LegsError::NoneInSync { missing: vec![Uuid([9; 16])] });
-        assert!(
-            stale.ends_with("; leg 09090909-0909-0909-0909-090909090909 is not given"),
-            "{stale}"
+        let gone = Uuid([9; 16]);
+        let stale = |missing: &[Uuid], older: &[Uuid], witness| {
+            let [missing, older] = [missing, older].map(<[Uuid]>::to_vec);
+            LegsError::NoneInSync { missing, older, witness }
+        };
+        let said = words(stale(&[gone], &[], None));
+        assert!(said.ends_with(&format!("; leg {gone} is not given")), "{said}");
+        let said = words(stale(&[], &[second], None));
+        let older = format!("; leg {second} (/dev/b) is given as an older copy");
+        assert!(said.ends_with(&older), "{said}");
+        let hint = |error| legs_hint(&disks, &error);
+        assert_eq!(hint(stale(&[], &[], None)), "find the leg that was used last");
+        assert_eq!(
+            hint(stale(&[gone], &[], None)),
+            format!("give leg {gone} as another --cache-disk")
         );
+        let last = hint(stale(&[], &[second], Some(witness)));
+        assert!(last.starts_with(&format!("give leg {second} as it was used last")), "{last}");
+        let without = format!("--without-leg {second} --without-leg {witness} goes on");
+        assert!(last.contains(&without), "{last}");
         let split = words(LegsError::SplitBrain { first, second });
         assert!(split.contains("(/dev/a)") && split.contains("(/dev/b)"), "{split}");
         let other = words(LegsError::OtherCache { place: 1, expected: first, found: second });

@@ -146,10 +146,14 @@ pub enum LegsError {
         witness: Option<Uuid>,
     },
     /// None of them is in sync.
-    #[error("none of the legs holds all that is durable{}", if missing.is_empty() { String::new() } else { format!("; {} not given", named(missing)) })]
+    #[error("none of the legs holds all that is durable{}", who_may(missing, older))]
     NoneInSync {
-        /// Legs that may.
+        /// Legs that may, and are not given.
         missing: Vec<Uuid>,
+        /// Legs that may, and of which older copies are given.
+        older: Vec<Uuid>,
+        /// The witness that was given, if legs of now may have gone on with it.
+        witness: Option<Uuid>,
     },
     /// What is to be left out is no leg of this cache.
     #[error("leg {leg} is not one of this cache")]
@@ -167,6 +171,18 @@ fn named(legs: &[Uuid]) -> String {
     }
 }
 
+fn who_may(missing: &[Uuid], older: &[Uuid]) -> String {
+    let mut text = String::new();
+    if !missing.is_empty() {
+        text += &format!("; {} not given", named(missing));
+    }
+    if !older.is_empty() {
+        let copy = if older.len() == 1 { "an older copy" } else { "older copies" };
+        text += &format!("; {} given as {copy}", named(older));
+    }
+    text
+}
+
 fn without_witness(witness: Option<Uuid>) -> String {
     witness.map_or_else(String::new, |it| format!("; nor is the witness {it}, as it was left"))
 }
@@ -181,7 +197,7 @@ pub fn choose(
     witness: Option<&LegLabel>,
     without: &[Uuid],
 ) -> Result<Choice, LegsError> {
-    let first = found.first().ok_or(LegsError::NoneInSync { missing: Vec::new() })?;
+    let first = found.first().ok_or_else(none_in_sync)?;
     check_kinds(found, witness, first.cache)?;
     let is_named = |leg: &Uuid| {
         let mut labels = found.iter().chain(witness);
@@ -218,7 +234,8 @@ pub fn choose(
     // 2. Whether they may start. Of two that differ by a label, the one with the newer is best.
     let best = (0..found.len()).filter(|place| roles[*place] == Role::InSync);
     let Some(primary) = best.max_by_key(|place| found[*place].number) else {
-        return Err(LegsError::NoneInSync { missing });
+        let older = membership.members.iter().copied().filter(has_all).collect();
+        return Err(LegsError::NoneInSync { missing, older, witness: membership.witness });
     };
     let has_word = witness_role == Some(WitnessRole::Votes);
     let silent = membership.witness.filter(|_| !has_word);
@@ -268,6 +285,11 @@ pub fn choose(
         witness_knows,
         stale_tags,
     })
+}
+
+/// There is none.
+fn none_in_sync() -> LegsError {
+    LegsError::NoneInSync { missing: Vec::new(), older: Vec::new(), witness: None }
 }
 
 /// Whether legs and witness are what they were given as, each once.
@@ -325,7 +347,7 @@ fn newest<'a>(
         Some((first, second)) => {
             Err(LegsError::SplitBrain { first: first.leg, second: second.leg })
         }
-        None => Err(LegsError::NoneInSync { missing: Vec::new() }),
+        None => Err(none_in_sync()),
     }
 }
 
@@ -507,7 +529,8 @@ mod tests {
         assert_eq!(roles(&[alone.clone(), filling.clone()], &[]), stale);
         assert_eq!(roles(std::slice::from_ref(&alone), &[]), Ok(vec![Role::InSync]));
         // It proves that an older copy of the other is stale.
-        let error = LegsError::NoneInSync { missing: Vec::new() };
+        let error =
+            LegsError::NoneInSync { missing: Vec::new(), older: vec![leg(1)], witness: None };
         assert_eq!(roles(&[a, filling.clone()], &[]), Err(error));
         // The change that takes it in has begun.
         let begun = after(&alone, 102, &[leg(1), leg(2)], false);
@@ -591,6 +614,8 @@ mod tests {
         let [a, w] = [&a, &w].map(|label| change(label, 101, &[1], true));
         let none = |missing: &[u8]| LegsError::NoneInSync {
             missing: missing.iter().map(|number| leg(*number)).collect(),
+            older: Vec::new(),
+            witness: Some(leg(3)),
         };
         assert_eq!(judged(&[&b], Some(&w), &[]), Err(none(&[1])));
         assert_eq!(judged(&[&a], Some(&w), &[]), Ok((vec![IN], VOTES)));
@@ -611,6 +636,23 @@ mod tests {
         assert!(judged(&[&b], Some(&cut_off), &[]).is_err());
         let b = change(&b, 103, &[2], false);
         assert_eq!(judged(&[&b], Some(&cut_off), &[]), Ok((vec![IN], BEHIND)));
+    }
+
+    /// Found by the fuzzer. The only leg that could say how far the change came is an older copy:
+    /// nothing starts by itself, and a person can go on with the other.
+    #[test]
+    fn an_older_copy_of_the_leg_that_the_witness_names_is_no_proof() {
+        let [a, b, w] = three();
+        let [a, w] = [&a, &w].map(|label| change(label, 101, &[1, 2], true));
+        let cut_off = begun(change(&w, 102, &[2], true));
+        let none =
+            |missing, older| Err(LegsError::NoneInSync { missing, older, witness: Some(leg(3)) });
+        assert_eq!(judged(&[&a, &b], Some(&cut_off), &[]), none(vec![], vec![leg(2)]));
+        assert_eq!(judged(&[&a, &b], Some(&cut_off), &[2]), none(vec![leg(2)], vec![]));
+        let left_out = Some(WitnessRole::LeftOut);
+        let goes_on = Ok((vec![IN, Role::LeftOut], left_out));
+        assert_eq!(judged(&[&a, &b], Some(&cut_off), &[2, 3]), goes_on);
+        assert_eq!(judged(&[&a], Some(&cut_off), &[2, 3]), Ok((vec![IN], left_out)));
     }
 
     #[test]

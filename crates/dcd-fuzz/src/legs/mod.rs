@@ -444,6 +444,16 @@ impl Legs {
                 choice = choose(&given, witness.as_ref(), &without);
             }
         }
+        // The witness says that a leg was to go on alone, of which an older copy is here: how far it
+        // came only that one knows, and a person does without both.
+        if let (Err(LegsError::NoneInSync { older, witness: Some(voter), .. }), Some(true_place)) =
+            (&choice, self.true_place(disks))
+            && places.contains(&true_place)
+        {
+            without.extend(older.iter().copied().chain([*voter]));
+            choice = choose(&given, witness.as_ref(), &without);
+            self.done.forced += 1;
+        }
         let choice = choice.map_err(|error| {
             Violation(format!("the legs are refused: {error}; {given:?}, {witness:?}"))
         })?;
@@ -553,6 +563,14 @@ impl Legs {
             0 => *first = older,
             _ => self.disk = older,
         }
+    }
+
+    /// The disk that holds everything while the other is an older copy of itself.
+    fn true_place(&self, disks: [&FaultyDisk; 2]) -> Option<usize> {
+        let is_true = |place: &usize| {
+            self.counted[*place] && self.is_older[1 - *place] && !disks[*place].has_bad()
+        };
+        (0..2).find(is_true)
     }
 }
 
