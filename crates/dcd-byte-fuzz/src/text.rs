@@ -19,12 +19,13 @@ use dcd_daemon::pair::book::parse_attribute;
 use dcd_daemon::pair::record::{PairRecord, SLOT_BYTES};
 use dcd_daemon::units_text::{format_duration, format_size, parse_duration, parse_size};
 use dcd_engine::format::checksum::crc32c;
+use dcd_files::volume_file;
 use dcd_protocol::settings::SettingOrigin;
 use dcd_protocol::{Failure, LINE_BYTES_MAX, WantedSettings};
 use dcd_settings::running_settings::RunningSettings;
 use dcd_settings::settings::{Settings, parse_percent};
 use dcd_settings::static_metadata::ReadAt;
-use dcd_settings::{config_file, hint_rules, static_metadata, volume_file};
+use dcd_settings::{config_file, hint_rules, static_metadata};
 
 /// Messages go to terminals and logs: a line each, and nothing that could steer a terminal.
 #[track_caller]
@@ -130,7 +131,7 @@ pub(crate) fn config_file(bytes: &[u8]) {
 /// A volume that is accepted can be, on members of any size.
 pub(crate) fn volume_file(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
-    let told = |error: &dcd_settings::volume_file::VolumeFileError| {
+    let told = |error: &dcd_files::volume_file::VolumeFileError| {
         let message = error.to_string();
         assert!(message.starts_with("v.toml:"), "{message}");
         assert_shown_safely(&message);

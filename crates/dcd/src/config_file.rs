@@ -18,7 +18,7 @@ use dcd_daemon::units_text::{parse_duration, parse_size};
 use toml::de::{DeTable, DeValue};
 
 use crate::settings::{Settings, parse_busy_poll, parse_percent, parse_socket_address};
-use crate::toml_values::{
+use dcd_files::toml_values::{
     Place, ValueProblem, boolean, choice, list, nearest, number, syntax_error, text, with,
 };
 
@@ -99,7 +99,7 @@ pub const KEYS: [&str; 71] = [
 
 /// Reads the settings in a file.
 pub fn read(path: &Path) -> Result<Settings, ConfigFileError> {
-    let text = dcd_daemon::process::small_file::read_text(path)
+    let text = dcd_files::small_file::read_text(path)
         .map_err(|source| ConfigFileError::Read { path: path.to_owned(), source })?;
     parse(path, &text)
 }

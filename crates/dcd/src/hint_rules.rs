@@ -18,7 +18,7 @@ use dcd_engine::volume::attributes::Attributes;
 use glob::{MatchOptions, Pattern};
 use toml::de::DeTable;
 
-use crate::toml_values::{Place, TableFileError, TableReader, list, text, unfit};
+use dcd_files::toml_values::{Place, TableFileError, TableReader, list, text, unfit};
 
 /// Keys of the file.
 pub const KEYS: [&str; 1] = ["rule"];
@@ -49,7 +49,7 @@ pub struct HintRules {
 
 /// Reads a file.
 pub fn read(path: &Path) -> Result<HintRules, TableFileError> {
-    let text = dcd_daemon::process::small_file::read_text(path)
+    let text = dcd_files::small_file::read_text(path)
         .map_err(|source| TableFileError::Read { path: path.to_owned(), source })?;
     parse(path, &text)
 }

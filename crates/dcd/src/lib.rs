@@ -1,5 +1,5 @@
 //! What the command reads from files and disks of others: the settings of a served disk and the
-//! configuration file they may stand in, the configuration of a volume, rules for hints,
+//! configuration file they may stand in, rules for hints,
 //! superblocks of file systems. A library of its own, so that the byte fuzzer reaches its parsers;
 //! the command is `main.rs`.
 
@@ -10,5 +10,3 @@ pub mod one_cache;
 pub mod running_settings;
 pub mod settings;
 pub mod static_metadata;
-pub mod toml_values;
-pub mod volume_file;

@@ -9,7 +9,6 @@ use std::process::ExitCode;
 
 use dcd_settings::{
     config_file, hint_rules, nvram_settings, running_settings, settings, static_metadata,
-    toml_values, volume_file,
 };
 
 /// Messages for people. Nothing fails, and nothing panics, because nobody can read them: a full

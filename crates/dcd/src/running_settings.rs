@@ -17,7 +17,7 @@ use dcd_protocol::{Code, Failure};
 
 use crate::config_file::{self, KEYS};
 use crate::settings::{AckArgument, PolicyArgument, Settings};
-use crate::toml_values::nearest;
+use dcd_files::toml_values::nearest;
 
 /// What may change while a cache is served; the same as in [`dcd_engine::Engine::configure`].
 pub const CHANGEABLE: [&str; 23] = [

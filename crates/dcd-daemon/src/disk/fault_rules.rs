@@ -205,7 +205,7 @@ impl FaultFile {
         self.version = version;
         let size = version.map_or(0, |(_, size, _)| size);
         let text = match version {
-            Some(_) if size <= FILE_BYTES_MAX => crate::process::small_file::read_text(&self.path),
+            Some(_) if size <= FILE_BYTES_MAX => dcd_files::small_file::read_text(&self.path),
             Some(_) => Err(std::io::Error::other("the file is longer than 64 KiB")),
             None => Ok(String::new()),
         };

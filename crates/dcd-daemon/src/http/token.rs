@@ -5,7 +5,7 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use crate::process::small_file;
+use dcd_files::small_file;
 
 /// Shorter ones could be guessed.
 const BYTES_MIN: usize = 16;

@@ -14,6 +14,5 @@ pub mod random;
 pub mod service_manager;
 pub mod shell;
 pub mod signals;
-pub mod small_file;
 pub(crate) mod supervisor;
 pub(crate) mod users;

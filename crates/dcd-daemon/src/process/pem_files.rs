@@ -8,7 +8,7 @@ use rustls::pki_types::pem::{Error as PemError, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
 use crate::process::shell::quoted;
-use crate::process::small_file;
+use dcd_files::small_file;
 
 /// Largest file that is read.
 const FILE_BYTES_MAX: u64 = 64 << 10;

@@ -27,7 +27,7 @@ use super::create_label::{LabelledDisk, refuse_label};
 use crate::command::create::CreateArguments;
 use crate::error::CommandError;
 use crate::settings::TakeOverArgument;
-use crate::volume_file::{self, VolumeFile};
+use dcd_files::volume_file::{self, VolumeFile};
 
 /// The data-disks, open and locked. Nothing has been written to them.
 pub enum Target {

@@ -163,7 +163,7 @@ fn show(name: &str, as_json: bool) -> Result<(), CommandError> {
         Some((_, text)) => print(text),
         None => {
             let path = Path::new(name);
-            let text = dcd_daemon::process::small_file::read_text(path).map_err(|source| {
+            let text = dcd_files::small_file::read_text(path).map_err(|source| {
                 CommandError::from(ProfileError::Read { path: path.to_owned(), source })
             })?;
             print(&text)

@@ -35,8 +35,8 @@ use crate::nvram_settings::NvramSettingsError;
 use crate::output::count;
 use crate::settings::NbdOptionsError;
 use crate::static_metadata::MetadataError;
-use crate::toml_values::TableFileError;
-use crate::volume_file::VolumeFileError;
+use dcd_files::toml_values::TableFileError;
+use dcd_files::volume_file::VolumeFileError;
 
 use self::file_blocks::FileBlocksError;
 #[cfg(feature = "lab")]

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use dcd_daemon::process::small_file;
+use dcd_files::small_file;
 use dcd_sim::advise::page::{BEGINNING, page};
 use dcd_sim::advise::recommendation::Verdict;
 use dcd_sim::advise::row::RowFacts;

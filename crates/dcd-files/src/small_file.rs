@@ -11,6 +11,9 @@ use std::path::Path;
 pub const BYTES_MAX: u64 = 1 << 20;
 
 /// The bytes of a file.
+///
+/// # Errors
+/// If it cannot be read, is no file, or is longer than that.
 pub fn read(path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
     // A pipe would be waited for.
     let flags = rustix::fs::OFlags::NONBLOCK | rustix::fs::OFlags::NOCTTY;
@@ -38,6 +41,9 @@ fn up_to(from: impl Read, bytes_max: u64) -> io::Result<Vec<u8>> {
 }
 
 /// The text of a file; `-` is standard input.
+///
+/// # Errors
+/// If it cannot be read, is longer than [`BYTES_MAX`], or no text in UTF-8.
 pub fn read_text(path: &Path) -> io::Result<String> {
     let bytes = match path.as_os_str() == "-" {
         true => up_to(io::stdin().lock(), BYTES_MAX)?,

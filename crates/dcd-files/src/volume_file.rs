@@ -25,7 +25,6 @@
 
 use std::path::Path;
 
-use dcd_daemon::units_text::{format_size, parse_size};
 use dcd_engine::Uuid;
 use dcd_engine::units::{LINE_SIZE, MemberIndex};
 use dcd_engine::volume::attributes::Attributes;
@@ -41,9 +40,9 @@ use dcd_engine::volume::format::journal::JOURNAL_PAYLOAD_LINES_MAX;
 use dcd_engine::volume::placement::{
     DeviceClass, Placement, PlacementError, PlacementRule, RaidLevel,
 };
+use dcd_protocol::units_text::{format_size, parse_percent, parse_size};
 use toml::de::{DeTable, DeValue};
 
-use crate::settings::parse_percent;
 use crate::toml_values::{
     Place, TableFileError, TableReader, ValueProblem, boolean, number, text, unfit, with,
 };
@@ -242,14 +241,20 @@ impl VolumeFileError {
     }
 }
 
-/// Reads a file.
+/// Reads a file; `-` is standard input.
+///
+/// # Errors
+/// Of the file, or of what stands in it.
 pub fn read(path: &Path) -> Result<VolumeFile, VolumeFileError> {
-    let text = dcd_daemon::process::small_file::read_text(path)
+    let text = crate::small_file::read_text(path)
         .map_err(|source| TableFileError::Read { path: path.to_owned(), source })?;
     parse(path, &text)
 }
 
 /// What `text`, which came from `path`, says.
+///
+/// # Errors
+/// With the place of what is wrong.
 pub fn parse(path: &Path, text: &str) -> Result<VolumeFile, VolumeFileError> {
     let (reader, table) = TableReader::parse(path, text)?;
     let mut file = VolumeFile {

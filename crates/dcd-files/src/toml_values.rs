@@ -12,8 +12,11 @@ use toml::de::{DeInteger, DeTable, DeValue};
 /// So much of a string that should be something else is shown.
 const FOUND_CHARS_MAX: usize = 40;
 
-/// The table of a whole file; where and why it is none.
-pub(crate) fn parse_table<'t>(
+/// The table of a whole file.
+///
+/// # Errors
+/// Where and why it is none.
+pub fn parse_table<'t>(
     path: &Path,
     text: &'t str,
 ) -> Result<Spanned<DeTable<'t>>, (Place, String)> {
@@ -21,20 +24,26 @@ pub(crate) fn parse_table<'t>(
 }
 
 /// Where and why a text is no TOML, in one line.
-pub(crate) fn syntax_error(path: &Path, text: &str, error: &toml::de::Error) -> (Place, String) {
+pub fn syntax_error(path: &Path, text: &str, error: &toml::de::Error) -> (Place, String) {
     let place = Place::new(path, text, error.span().unwrap_or(0..0));
     (place, error.message().lines().collect::<Vec<_>>().join("; "))
 }
 
 /// A string that is read by `T`.
-pub(crate) fn text<T: FromStr<Err: fmt::Display>>(value: &DeValue<'_>) -> Result<T, ValueProblem> {
+///
+/// # Errors
+/// If it is no string, or as `T` says.
+pub fn text<T: FromStr<Err: fmt::Display>>(value: &DeValue<'_>) -> Result<T, ValueProblem> {
     let text = value.as_str().ok_or_else(|| ValueProblem::expected("a string", value))?;
     text.parse().map_err(ValueProblem::unreadable)
 }
 
 /// A string or number that is read by a parser of the command line. Only strings have units, and
 /// a bare number is whatever the parser makes of it.
-pub(crate) fn with<T, E: fmt::Display>(
+///
+/// # Errors
+/// If it is neither, or as the parser says.
+pub fn with<T, E: fmt::Display>(
     value: &DeValue<'_>,
     parser: impl Fn(&str) -> Result<T, E>,
 ) -> Result<T, ValueProblem> {
@@ -46,9 +55,11 @@ pub(crate) fn with<T, E: fmt::Display>(
     parsed.map_err(ValueProblem::unreadable)
 }
 
-pub(crate) fn number<T: FromStr<Err: fmt::Display>>(
-    value: &DeValue<'_>,
-) -> Result<T, ValueProblem> {
+/// A decimal number that is read by `T`.
+///
+/// # Errors
+/// If it is none, or as `T` says.
+pub fn number<T: FromStr<Err: fmt::Display>>(value: &DeValue<'_>) -> Result<T, ValueProblem> {
     let number = value.as_integer().ok_or_else(|| ValueProblem::expected("a number", value))?;
     decimal(number)?.parse().map_err(ValueProblem::unreadable)
 }
@@ -62,11 +73,19 @@ fn decimal<'a>(number: &'a DeInteger<'_>) -> Result<&'a str, ValueProblem> {
     })
 }
 
-pub(crate) fn boolean(value: &DeValue<'_>) -> Result<bool, ValueProblem> {
+/// True or false.
+///
+/// # Errors
+/// If it is neither.
+pub fn boolean(value: &DeValue<'_>) -> Result<bool, ValueProblem> {
     value.as_bool().ok_or_else(|| ValueProblem::expected("true or false", value))
 }
 
-pub(crate) fn choice<T: ValueEnum>(value: &DeValue<'_>) -> Result<T, ValueProblem> {
+/// A string that is one of the words of `T`.
+///
+/// # Errors
+/// If it is none of them.
+pub fn choice<T: ValueEnum>(value: &DeValue<'_>) -> Result<T, ValueProblem> {
     let text = value.as_str().ok_or_else(|| ValueProblem::expected("a string", value))?;
     T::from_str(text, false).map_err(|_| ValueProblem::Choice {
         found: text.to_owned(),
@@ -78,10 +97,11 @@ pub(crate) fn choice<T: ValueEnum>(value: &DeValue<'_>) -> Result<T, ValueProble
     })
 }
 
-/// One string, or a list of them.
-pub(crate) fn list<T: FromStr<Err: fmt::Display>>(
-    value: &DeValue<'_>,
-) -> Result<Vec<T>, ValueProblem> {
+/// One string, or a list of them, each read by `T`.
+///
+/// # Errors
+/// If it is neither, or as `T` says.
+pub fn list<T: FromStr<Err: fmt::Display>>(value: &DeValue<'_>) -> Result<Vec<T>, ValueProblem> {
     match value.as_array() {
         Some(values) => values.iter().map(|value| text(value.get_ref())).collect(),
         None if value.is_str() => Ok(vec![text(value)?]),
@@ -90,7 +110,7 @@ pub(crate) fn list<T: FromStr<Err: fmt::Display>>(
 }
 
 /// The known key with the fewest letters to change, if that is not a far cry.
-pub(crate) fn nearest(key: &str, keys: &[&'static str]) -> Option<&'static str> {
+pub fn nearest(key: &str, keys: &[&'static str]) -> Option<&'static str> {
     // People write `cache_disk`, `CacheDisk` and `cache-disc`.
     let key = key.replace('_', "-").to_lowercase();
     let (distance, nearest) = keys
@@ -125,7 +145,8 @@ pub struct Place {
 }
 
 impl Place {
-    pub(crate) fn new(path: &Path, text: &str, span: Range<usize>) -> Place {
+    /// Where `span` of a file's text begins.
+    pub fn new(path: &Path, text: &str, span: Range<usize>) -> Place {
         let before = text.get(..span.start).unwrap_or(text);
         let line = before.matches('\n').count() + 1;
         let column = before.rsplit('\n').next().unwrap_or("").chars().count() + 1;
@@ -170,7 +191,8 @@ pub enum ValueProblem {
 }
 
 impl ValueProblem {
-    pub(crate) fn expected(expected: &'static str, value: &DeValue<'_>) -> ValueProblem {
+    /// It is of another type.
+    pub fn expected(expected: &'static str, value: &DeValue<'_>) -> ValueProblem {
         let found = match value.as_str() {
             Some(text) => {
                 let beginning: String = text.chars().take(FOUND_CHARS_MAX).collect();
@@ -181,7 +203,8 @@ impl ValueProblem {
         ValueProblem::Type { expected, found }
     }
 
-    pub(crate) fn unreadable(error: impl fmt::Display) -> ValueProblem {
+    /// A parser does not take it, and says why.
+    pub fn unreadable(error: impl fmt::Display) -> ValueProblem {
         ValueProblem::Unreadable { message: error.to_string() }
     }
 }
@@ -262,14 +285,19 @@ impl TableFileError {
 
 /// Reads tables of one file.
 #[derive(Clone, Copy)]
-pub(crate) struct TableReader<'a> {
-    pub(crate) path: &'a Path,
-    pub(crate) text: &'a str,
+pub struct TableReader<'a> {
+    /// Its name, for what is said of it.
+    pub path: &'a Path,
+    /// All of it.
+    pub text: &'a str,
 }
 
 impl<'a> TableReader<'a> {
     /// The whole file.
-    pub(crate) fn parse(
+    ///
+    /// # Errors
+    /// If it is no TOML.
+    pub fn parse(
         path: &'a Path,
         text: &'a str,
     ) -> Result<(TableReader<'a>, Spanned<DeTable<'a>>), TableFileError> {
@@ -278,12 +306,16 @@ impl<'a> TableReader<'a> {
         Ok((TableReader { path, text }, table))
     }
 
-    pub(crate) fn place(&self, span: Range<usize>) -> Place {
+    /// Where `span` of it begins.
+    pub fn place(&self, span: Range<usize>) -> Place {
         Place::new(self.path, self.text, span)
     }
 
     /// Gives each key with its value to `set`. Keys that are not in `keys` are refused.
-    pub(crate) fn each(
+    ///
+    /// # Errors
+    /// Of such a key, or as `set` says, with the place of the value.
+    pub fn each(
         &self,
         table: &DeTable<'_>,
         name: &'static str,
@@ -312,7 +344,10 @@ impl<'a> TableReader<'a> {
     }
 
     /// The tables of `[[name]]`, each with the place where it begins.
-    pub(crate) fn tables<T>(
+    ///
+    /// # Errors
+    /// If it is something else, or as `read` says.
+    pub fn tables<T>(
         &self,
         value: &DeValue<'_>,
         read: impl Fn(Place, &DeTable<'_>) -> Result<T, TableFileError>,
@@ -329,8 +364,10 @@ impl<'a> TableReader<'a> {
 }
 
 /// A value that cannot be, or something within it, which has its own place.
-pub(crate) enum TableProblem {
+pub enum TableProblem {
+    /// The value.
     Value(ValueProblem),
+    /// Something within it.
     Inner(TableFileError),
 }
 
@@ -341,6 +378,6 @@ impl From<ValueProblem> for TableProblem {
 }
 
 /// What is not true of a value, in words.
-pub(crate) fn unfit(message: impl Into<String>) -> ValueProblem {
+pub fn unfit(message: impl Into<String>) -> ValueProblem {
     ValueProblem::Unreadable { message: message.into() }
 }
