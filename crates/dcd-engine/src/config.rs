@@ -159,6 +159,9 @@ pub struct EngineConfig {
     /// A volume is scrubbed by itself so long after the last scrub; 0: never. Needs to be told the
     /// time: [`Engine::set_calendar`](crate::Engine::set_calendar).
     pub scrub_every: Duration,
+    /// A part of a volume whose checksums its members do not have yet gets them when nothing has
+    /// been changed there for so long ([`crate::volume::twin`]).
+    pub twin_quiet: Duration,
     /// A spare takes the place of a member of a volume that has failed for so long; 0: never by
     /// itself.
     pub spare_after: Duration,
@@ -292,6 +295,9 @@ impl Default for EngineConfig {
             accept_damage: false,
             suspect_after: 16,
             scrub_every: Duration::from_secs(30 * 86_400),
+            // Longer than file systems wait to commit, five seconds: what is changed each time would
+            // be marked, and its checksums written, for nothing.
+            twin_quiet: Duration::from_secs(10),
             spare_after: Duration::from_secs(300),
             volume_memory_bytes: 64 << 20,
             index_bytes_max: 0,
@@ -352,6 +358,7 @@ impl EngineConfig {
             member_timeout: wanted.member_timeout,
             suspect_after: wanted.suspect_after,
             scrub_every: wanted.scrub_every,
+            twin_quiet: wanted.twin_quiet,
             spare_after: wanted.spare_after,
             volume_memory_bytes: wanted.volume_memory_bytes,
             index_bytes_max: self.index_bytes_max,

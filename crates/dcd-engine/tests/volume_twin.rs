@@ -177,7 +177,7 @@ fn a_volume_that_grows_is_found_without_its_cache_disk() {
 
 /// Time for the twin to be built, and for its checksums to be written.
 fn settle(bench: &mut Bench) {
-    bench.pass_in_steps(Duration::from_secs(5));
+    bench.pass_in_steps(Duration::from_secs(15));
     bench.until_idle();
     let twin = bench.volume().status().twin.unwrap();
     assert_eq!((twin.holders.0.count_ones(), twin.regions_marked, twin.is_built), (2, 0, false));
@@ -209,6 +209,34 @@ fn everything_is_there_after_a_drain() {
         check(&mut bench, &again);
         assert_eq!(bench.volume().status().redundant_lines_lost, 0);
     }
+}
+
+/// A mark and checksums cost writes of an arm on each holder, far from the data.
+#[test]
+fn what_is_changed_all_the_time_keeps_its_mark() {
+    let mut bench = with_twin(raid5());
+    fill(&mut bench, 1);
+    bench.drain();
+    settle(&mut bench);
+    let before = bench.volume().counters().twin_checkpoints;
+    let change_for = |bench: &mut Bench, seconds: u64| {
+        for _ in 0..seconds {
+            let data = Buffer::copy_of(&[7; LINE_SIZE as usize]);
+            let start = dcd_engine::Lba(80);
+            assert_eq!(bench.ask(Operation::Write { start, data }).0, Ok(()));
+            bench.drain();
+            bench.pass_in_steps(Duration::from_secs(1));
+        }
+    };
+    change_for(&mut bench, 60);
+    let twin = bench.volume().status().twin.unwrap();
+    let checkpoints = bench.volume().counters().twin_checkpoints - before;
+    assert_eq!((checkpoints, twin.regions_marked), (0, 1));
+    // But not for ever.
+    change_for(&mut bench, 600);
+    let checkpoints = bench.volume().counters().twin_checkpoints - before;
+    assert!((1..=3).contains(&checkpoints), "{checkpoints}");
+    settle(&mut bench);
 }
 
 #[test]
@@ -291,7 +319,7 @@ fn one_that_fails_is_left_out_and_another_takes_its_place() {
     bench.failing[0] = true;
     let written = fill(&mut bench, 2);
     bench.drain();
-    bench.pass_in_steps(Duration::from_secs(5));
+    bench.pass_in_steps(Duration::from_secs(15));
     let twin = bench.volume().status().twin.unwrap();
     assert_eq!(twin.holders.0, 0b110);
     // The one that was left out comes back as it was, with another that has it not: nobody is

@@ -685,6 +685,7 @@ impl Settings {
             no_log: self.no_log.unwrap_or(default.no_log),
             suspect_after: self.suspect_after.unwrap_or(default.suspect_after),
             scrub_every: span(self.scrub_every, default.scrub_every),
+            twin_quiet: default.twin_quiet,
             spare_after: span(self.spare_after, default.spare_after),
             volume_memory_bytes: self.volume_memory.unwrap_or(default.volume_memory_bytes),
             index_bytes_max: self.index_max.unwrap_or(default.index_bytes_max),

@@ -1134,6 +1134,10 @@ impl Engine {
     /// Whether an I/O that is under way reads for clients: what they asked for, or what is read
     /// ahead for them.
     pub fn serves_reads(&self, id: IoId) -> bool {
+        if id.owner() == IoOwner::Volume {
+            let above = self.below.volume().and_then(|volume| volume.reads_for(id));
+            return above.is_some_and(|above| self.serves_reads(above));
+        }
         let purpose = self.ios.get(&id).and_then(|io| io.purpose.as_ref());
         matches!(purpose, Some(Purpose::Read(_) | Purpose::ReadAhead(_)))
     }

@@ -48,6 +48,8 @@ pub(crate) struct Member {
     pub(crate) times_late: u64,
     /// I/Os that it has not answered, those included that nobody waits for any more.
     pub(crate) in_flight: u32,
+    /// Byte address of what it was asked for last: about where its arm is, if it has one.
+    pub(crate) arm_at: u64,
     /// Its label could not be written when the volume was opened: it has an older one.
     pub(crate) has_old_label: bool,
     /// Epoch of the newest label that it is known to have; 0: not known. A disk with an older one
@@ -136,6 +138,7 @@ impl Members {
             is_late: false,
             times_late: 0,
             in_flight: 0,
+            arm_at: 0,
             has_old_label: false,
             label_epoch: 0,
             label_copy: 1,

@@ -209,6 +209,8 @@ pub struct Volume {
     patience: Patience,
     /// After how long without an answer a member is done without, where others hold the same.
     member_timeout: Duration,
+    /// After how long without a change there checksums are written to the twin.
+    twin_quiet: Duration,
     cache_disk_timeout: Duration,
     outputs: VecDeque<VolumeOutput>,
     ios: BTreeMap<IoId, IoUnderWay>,
@@ -320,6 +322,7 @@ impl Volume {
             now,
             patience: Patience::new(now, MEMBER_TIMEOUT),
             member_timeout: MEMBER_TIMEOUT,
+            twin_quiet: Duration(0),
             cache_disk_timeout: MEMBER_TIMEOUT,
             outputs: VecDeque::new(),
             ios: BTreeMap::new(),
@@ -396,6 +399,7 @@ impl Volume {
         self.accept_damage = config.accept_damage;
         self.suspect_after = config.suspect_after;
         self.scrubs.set_every(config.scrub_every);
+        self.twin_quiet = config.twin_quiet;
         self.spares.set_after(config.spare_after);
         self.sum_pages.set_budget(config.volume_memory_bytes);
         self.member_timeout = config.member_timeout;
@@ -647,6 +651,11 @@ impl Volume {
             Device::Member(member) => {
                 let member = self.members.get_mut(member);
                 member.in_flight += 1;
+                if let IoOperation::Read { offset, .. } | IoOperation::Write { offset, .. } =
+                    &operation
+                {
+                    member.arm_at = *offset;
+                }
                 Device::Member(MemberIndex(member.slot))
             }
             device => device,
@@ -666,6 +675,16 @@ impl Volume {
         self.ios.insert(id, IoUnderWay { purpose: Some(purpose), device, started });
         let device = Device::Member(MemberIndex(slot));
         self.outputs.push_back(VolumeOutput::Io(Io { id, device, operation }));
+    }
+
+    /// The I/O of the engine for which this one reads what is at its place; `None` of what reads
+    /// for something else: to write, to compare, to move.
+    pub(crate) fn reads_for(&self, id: IoId) -> Option<IoId> {
+        let Some(Purpose::Read(piece)) = &self.ios.get(&id)?.purpose else { return None };
+        match self.uppers.get(&piece.upper)?.owner {
+            UpperOwner::Engine(above) => Some(above),
+            UpperOwner::Move | UpperOwner::Ahead => None,
+        }
     }
 
     fn start_read(&mut self, device: Device, offset: u64, length: u64, purpose: Purpose) {

@@ -197,14 +197,27 @@ pub(super) struct Twin {
     pub(super) chosen: Vec<Region>,
     /// Their pages, while they are needed.
     pub(super) held: BTreeSet<PageIndex>,
-    /// The record of the journal that changed a region last; before this start if it is not there.
-    pub(super) touched: BTreeMap<Region, u64>,
+    /// Of regions that this start has changed: how.
+    pub(super) touched: BTreeMap<Region, Touch>,
     /// Of records of the journal before this one `touched` need not have what they change.
     pub(super) noted_from: u64,
     /// Where to look for marked ones.
     pub(super) cursor: Region,
+    /// When to look again for regions whose checksums may be written.
     pub(super) settle_at: Time,
-    pub(super) settled_at: Time,
+    /// When the checkpoint under way began.
+    pub(super) begun_at: Time,
+}
+
+/// What happened to a marked region.
+#[derive(Clone, Copy)]
+pub(super) struct Touch {
+    /// The record of the journal that changed it last.
+    pub(super) sequence: u64,
+    /// When.
+    pub(super) at: Time,
+    /// When it was changed first since it was marked.
+    pub(super) since: Time,
 }
 
 impl Twin {
@@ -237,7 +250,7 @@ impl Twin {
             noted_from: 0,
             cursor: Region(0),
             settle_at: Time::ZERO,
-            settled_at: Time::ZERO,
+            begun_at: Time::ZERO,
         }
     }
 

@@ -38,6 +38,8 @@ use crate::model::{Shown, Violation, read_block};
 use crate::random::Random;
 use crate::running::{Flight, NotOpen, Running};
 
+/// So short that regions lose their marks in a run, and are changed meanwhile, too.
+const TWIN_QUIET: Duration = Duration::from_millis(300);
 /// Pages of checksums that there is memory for, more than any volume here has.
 const SUM_PAGES: u64 = 1 << 14;
 
@@ -506,6 +508,7 @@ impl Machine {
             accept_damage: false,
             no_log,
             scrub_every: self.scrub_every,
+            twin_quiet: TWIN_QUIET,
             spare_after: self.spare_after.unwrap_or(Duration(0)),
             legs,
             volume_memory_bytes: options.more.sum_pages.unwrap_or(SUM_PAGES) * PAGE_BYTES as u64,

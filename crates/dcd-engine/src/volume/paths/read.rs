@@ -48,7 +48,7 @@ pub(in crate::volume) struct Piece {
     row: u32,
     column: u32,
     lines: u32,
-    upper: UpperId,
+    pub(in crate::volume) upper: UpperId,
     /// Where they go in the buffer of the upper I/O.
     buffer_offset: usize,
 }
@@ -218,9 +218,11 @@ impl Volume {
         let current = layout
             .places_of_row(piece.stripe, piece.row)
             .filter(|place| self.is_current(piece.set, *place, piece.stripe));
+        let offset = layout.offset(piece.stripe, piece.column);
+        // Of mirrors that have as much to do the one whose arm has the shortest way.
         let place = current.min_by_key(|place| {
             let member = self.members.get(layout.member(*place));
-            (member.is_late, member.in_flight)
+            (member.is_late, member.in_flight, member.arm_at.abs_diff(offset))
         });
         // Who is late is not asked where the others can tell.
         let is_asked_late =
@@ -239,7 +241,6 @@ impl Volume {
             };
         };
         let device = Device::Member(layout.member(place));
-        let offset = layout.offset(piece.stripe, piece.column);
         let length = u64::from(piece.lines) * LINE_SIZE;
         self.counters.member_reads += 1;
         self.start_read(device, offset, length, Purpose::Read(piece));

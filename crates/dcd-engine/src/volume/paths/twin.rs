@@ -40,7 +40,7 @@ use super::super::format::root::{MemberState, Root, ScrubRecord};
 use super::super::members::MemberMask;
 use super::super::page_map::PageMap;
 use super::super::status::TwinStatus;
-use super::super::twin::{RING_LINES, RecordUnderWay, Round, State, Twin};
+use super::super::twin::{RING_LINES, RecordUnderWay, Round, State, Touch, Twin};
 use super::super::{Purpose, Volume, VolumePhase};
 use super::flush::For;
 use super::sums::Sums;
@@ -48,16 +48,20 @@ use crate::buffer::Buffer;
 use crate::io::{Device, IoError, IoOperation};
 use crate::units::{Duration, LINE_SIZE, MemberIndex, Time};
 
-/// Writes of pages at a time.
+/// Writes of pages at a time: when nobody waits for the members, and when somebody does.
 const IN_FLIGHT_MAX: u32 = 32;
+const IN_FLIGHT_BUSY_MAX: u32 = 4;
 /// Regions that lose their marks together.
 const REGIONS_AT_ONCE: usize = 16;
 /// Regions, or pages, looked at in one step.
 const LOOKED_AT_MAX: u64 = 1 << 12;
-/// After how long without a change checksums are written; and under load, after how long at the
-/// latest since they were the last time.
-const SETTLE_IDLE: Duration = Duration::from_secs(1);
-const SETTLE_BUSY: Duration = Duration::from_secs(2);
+/// A region that is changed all the time keeps its mark for no longer than this: what is marked an
+/// import cannot verify.
+const MARKED_MAX: Duration = Duration::from_secs(600);
+/// How often it is looked whether a region has become quiet.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// While members have other work, checksums wait so many times as long as writing them took.
+const PAUSE_TIMES: u64 = 20;
 
 /// What an I/O is for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -104,7 +108,6 @@ impl Volume {
 
     fn items_for_twin(&mut self, items: &[JournalItem], sequence: u64) -> Vec<JournalItem> {
         let mut told = Vec::new();
-        let mut has_lines = false;
         for item in items {
             let (JournalItem::Lines { set, stripe, row, column, lines }
             | JournalItem::Lost { set, stripe, row, column, lines }) = *item
@@ -112,13 +115,15 @@ impl Volume {
                 told.push(*item);
                 continue;
             };
-            has_lines = true;
             let mut has_lost = false;
             for page in self.sum_pages_of(set, stripe, row..row + 1, column..column + lines) {
                 let region = self.area.region_of(page);
                 let (set, first) = self.place_of_sums(page);
                 has_lost |= self.checksums.has_lost(set, first);
-                self.twin.as_mut().expect("there is one").touched.insert(region, sequence);
+                let now = self.now;
+                let touched = &mut self.twin.as_mut().expect("there is one").touched;
+                let since = touched.get(&region).map_or(now, |touch| touch.since);
+                touched.insert(region, Touch { sequence, at: now, since });
                 if self.region_marks.mark(region) {
                     self.checkpoint.twin_dirty.insert(self.area.page_of_mark(region));
                     told.push(JournalItem::Marked { region: region.0 });
@@ -132,11 +137,6 @@ impl Volume {
                 }
                 _ => {}
             }
-        }
-        if has_lines {
-            let twin = self.twin.as_mut().expect("there is one");
-            let at_latest = twin.settled_at.after(SETTLE_BUSY);
-            twin.settle_at = self.now.after(SETTLE_IDLE).min(at_latest.max(self.now));
         }
         told
     }
@@ -269,7 +269,7 @@ impl Volume {
         }
         self.choose_regions();
         if self.twin().chosen.is_empty() {
-            let again = self.now.after(SETTLE_IDLE);
+            let again = self.now.after(LOOK_EVERY);
             self.twin().settle_at = again;
         }
         !self.twin().chosen.is_empty()
@@ -277,7 +277,7 @@ impl Volume {
 
     /// Step 1.
     fn choose_regions(&mut self) {
-        let tail = self.journal.tail().0;
+        let (now, quiet, tail) = (self.now, self.twin_quiet, self.journal.tail().0);
         if self.twin().noted_from > tail {
             return;
         }
@@ -292,8 +292,12 @@ impl Volume {
             };
             left -= u64::from(region.0 - at.0).min(left - 1) + 1;
             at = Region(region.0 + 1);
-            let touched = self.twin().touched.get(&region).copied();
-            if touched.is_none_or(|sequence| sequence < tail) {
+            let touch = self.twin().touched.get(&region).copied();
+            let may_settle = |touch: Touch| {
+                let is_quiet = now.since(touch.at) >= quiet;
+                touch.sequence < tail && (is_quiet || now.since(touch.since) >= MARKED_MAX)
+            };
+            if touch.is_none_or(may_settle) {
                 chosen.push(region);
             }
         }
@@ -310,7 +314,9 @@ impl Volume {
     }
 
     fn begin_twin_checkpoint(&mut self) {
+        let now = self.now;
         let twin = self.twin();
+        twin.begun_at = now;
         twin.next_tail = twin.next_sequence;
         // What was missed so far is in the pages that are written now.
         let is_catching_up = std::mem::take(&mut twin.has_missed);
@@ -354,7 +360,7 @@ impl Volume {
 
     /// The chosen regions stay as they were, and are tried again later.
     fn forget_chosen(&mut self) {
-        let again = self.now.after(SETTLE_BUSY);
+        let again = self.now.after(LOOK_EVERY);
         self.twin().settle_at = again;
         for region in std::mem::take(&mut self.twin().chosen) {
             self.region_marks.mark(region);
@@ -404,6 +410,8 @@ impl Volume {
 
     fn write_more_twin_pages(&mut self) {
         self.build_more();
+        let first_named = self.twin().area.tables_start();
+        let in_flight_max = if self.has_other_work() { IN_FLIGHT_BUSY_MAX } else { IN_FLIGHT_MAX };
         loop {
             let holders = self.twin().holders();
             if holders.is_empty() {
@@ -414,11 +422,13 @@ impl Volume {
             if holders.is_empty() {
                 left.clear();
             }
-            if *in_flight >= IN_FLIGHT_MAX {
+            if *in_flight >= in_flight_max {
                 return;
             }
-            // What names a page has a lower number: it comes when all that it names is known.
-            let Some(page) = left.last().copied() else {
+            // What names a page has a lower number: it comes when all that it names is known. The
+            // others come as they lie: backwards each would cost an arm a turn.
+            let first = left.range(PageIndex(first_named)..).next().or(left.last());
+            let Some(page) = first.copied() else {
                 if *in_flight == 0 {
                     self.flush_holders();
                 }
@@ -432,7 +442,7 @@ impl Volume {
                 continue;
             }
             let State::Writing { left, in_flight } = &mut self.twin().state else { return };
-            left.pop_last();
+            left.remove(&page);
             left.extend(parent);
             *in_flight += holders.len() as u32;
             self.write_twin_page(page, &holders);
@@ -528,9 +538,9 @@ impl Volume {
             twin.has_missed = false;
         }
         if !std::mem::take(&mut twin.chosen).is_empty() {
-            twin.settled_at = now;
-            let is_idle = self.uppers.is_empty() && self.jobs.is_empty();
-            let next = if is_idle { now } else { now.after(SETTLE_BUSY) };
+            let took = now.since(twin.begun_at);
+            let pause = Duration(took.0.saturating_mul(PAUSE_TIMES)).clamp(LOOK_EVERY, MARKED_MAX);
+            let next = if self.has_other_work() { now.after(pause) } else { now };
             self.twin().settle_at = next;
         }
         if is_written {
@@ -577,6 +587,11 @@ impl Volume {
                 self.end_twin_checkpoint(is_written);
             }
         }
+    }
+
+    /// Whether somebody waits for the members.
+    fn has_other_work(&self) -> bool {
+        !self.uppers.is_empty() || !self.jobs.is_empty()
     }
 
     // ---- a twin that somebody has not -----------------------------------------------------------
