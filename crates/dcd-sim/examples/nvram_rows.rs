@@ -123,7 +123,7 @@ impl Row<'_> {
     fn run(&self, requests: &[Request], config: NvramConfig) -> Result<Times, Box<dyn Error>> {
         let config = NvramConfig { capacity_blocks: self.kib * 2, ..config };
         let nvram = Some(NvramSetup { config, groups: Groups::Tracks, head: Head::Model });
-        let setup = Setup { disk: Profile::load(self.disk)?, seed: 0, nvram, log: None };
+        let setup = Setup { nvram, ..Setup::of(Profile::load(self.disk)?, 0) };
         let pace = match self.load.is_closed {
             true => Pace::Closed,
             false => Pace::Open { stretch: 1.0 },

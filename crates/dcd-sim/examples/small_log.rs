@@ -20,7 +20,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     };
     let load = WorkloadSpec::new(WorkloadKind::Bursts).with("requests", Value::Whole(10_000))?;
     for (name, log) in [("alone", None), ("with the log", Some(log))] {
-        let setup = Setup { disk: disk.clone(), seed: 0, nvram: None, log };
+        let setup = Setup { log, ..Setup::of(disk.clone(), 0) };
         let mut replay = Replay::new(setup.build()?, Pace::Open { stretch: 1.0 });
         for request in load.workload()? {
             replay.add(&request)?;

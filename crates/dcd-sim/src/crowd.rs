@@ -15,7 +15,6 @@ use crate::disk::model::{DiskOperation, DiskRequest};
 use crate::replay::ReplayError;
 use crate::target::{Target, TargetDone, TargetFacts};
 use crate::trace::{Flags, Operation, Request};
-use crate::workload::Workload;
 
 /// What came of it.
 #[derive(Clone, PartialEq, Debug)]
@@ -35,15 +34,15 @@ pub struct CrowdFacts {
 }
 
 /// A user.
-struct User {
-    stream: std::iter::Peekable<Workload>,
+struct User<S: Iterator<Item = Request>> {
+    stream: std::iter::Peekable<S>,
     /// What he waits for, or last waited for, and since when.
     request: Option<(Request, Time)>,
 }
 
-struct Crowd {
+struct Crowd<S: Iterator<Item = Request>> {
     target: Box<dyn Target>,
-    users: Vec<User>,
+    users: Vec<User<S>>,
     /// Users who think, by when they are done with it.
     thinking: BinaryHeap<Reverse<(Time, usize)>>,
     /// Who waits for the request of that number.
@@ -59,12 +58,12 @@ struct Crowd {
 ///
 /// # Errors
 /// When the disk cannot have a request.
-pub fn replay(
+pub fn replay<S: Iterator<Item = Request>>(
     target: Box<dyn Target>,
-    streams: Vec<Workload>,
+    streams: Vec<S>,
     rest: Duration,
 ) -> Result<CrowdFacts, ReplayError> {
-    let users: Vec<User> = streams
+    let users: Vec<User<S>> = streams
         .into_iter()
         .map(|stream| User { stream: stream.peekable(), request: None })
         .collect();
@@ -94,7 +93,7 @@ pub fn replay(
     Ok(crowd.facts)
 }
 
-impl Crowd {
+impl<S: Iterator<Item = Request>> Crowd<S> {
     /// Does what comes next; says whether anything did.
     fn go_on(&mut self) -> Result<bool, ReplayError> {
         let request_at = self.thinking.peek().map(|Reverse((at, _))| *at);
@@ -174,7 +173,7 @@ mod tests {
 
     fn crowd(users: u64, think_ms: u64) -> CrowdFacts {
         let disk = Profile::load("barracuda-4lp-4gb").unwrap();
-        let target = Setup { disk, seed: 0, nvram: None, log: None }.build().unwrap();
+        let target = Setup::of(disk, 0).build().unwrap();
         let spec = WorkloadSpec::new(WorkloadKind::Users);
         let spec = spec.with("users", Value::Whole(users)).unwrap();
         let spec = spec.with("think", Value::Whole(think_ms * 1_000_000)).unwrap();

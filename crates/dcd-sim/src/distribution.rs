@@ -43,6 +43,13 @@ impl Distribution {
         self.max = self.max.max(value);
     }
 
+    /// Counts all that the other has counted.
+    pub fn merge(&mut self, other: &Distribution) {
+        self.histogram.add(&other.histogram).expect("the histogram grows");
+        self.sum += other.sum;
+        self.max = self.max.max(other.max);
+    }
+
     /// How many.
     pub fn count(&self) -> u64 {
         self.histogram.len()

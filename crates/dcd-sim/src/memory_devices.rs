@@ -30,7 +30,7 @@ impl MemoryDevices {
             physical_sector_size: 4096,
         };
         let mut cache_disk = vec![0; geometry.end() as usize];
-        let superblock = write_new_cache(geometry, info, |offset, bytes| {
+        let superblock = write_new_cache(geometry, info, None, |offset, bytes| {
             cache_disk[offset as usize..][..bytes.len()].copy_from_slice(bytes);
         });
         let memory = Buffer::zeroed(Engine::segment_memory_size(&geometry, &config));

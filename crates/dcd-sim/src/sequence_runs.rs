@@ -114,7 +114,7 @@ pub fn setup_for(disk: &Profile, cache_disk: Option<&Profile>, lines: u64, seed:
             ..EngineConfig::default()
         },
     };
-    Setup { disk: disk.clone(), seed, nvram: None, log: Some(log) }
+    Setup { log: Some(log), ..Setup::of(disk.clone(), seed) }
 }
 
 /// The setup, if it has a read area, with the detector or without.

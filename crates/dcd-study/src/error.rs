@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use dcd_files::volume_file::VolumeFileError;
 use dcd_sim::disk::profile::ProfileError;
 use dcd_sim::replay::ReplayError;
 use dcd_sim::sequence_runs::SequenceRunError;
@@ -77,6 +78,27 @@ pub enum StudyError {
     /// What is to be simulated cannot be.
     #[error(transparent)]
     Setup(#[from] SetupError),
+    /// The file of a volume.
+    #[error(transparent)]
+    Volume(#[from] Box<VolumeFileError>),
+    /// A file of hints.
+    #[error("cannot read {}: {source}", path.display())]
+    HintFile {
+        /// Which.
+        path: PathBuf,
+        /// Why not.
+        source: std::io::Error,
+    },
+    /// A line of it is no hint.
+    #[error("{}, line {line}: {problem}", path.display())]
+    NoHint {
+        /// Which file.
+        path: PathBuf,
+        /// Which line, from 1.
+        line: usize,
+        /// What is wrong.
+        problem: String,
+    },
     /// Sequences cannot be simulated for this load.
     #[error("{problem}")]
     SequenceRun {
@@ -167,6 +189,8 @@ impl StudyError {
             StudyError::Replay { .. } | StudyError::Request { .. } => "request",
             StudyError::Workload(_) => "workload",
             StudyError::Setup(_) => "setup",
+            StudyError::Volume(_) => "volume",
+            StudyError::HintFile { .. } | StudyError::NoHint { .. } => "hints",
             StudyError::Bound(_) => "bound",
             StudyError::SequenceRun { .. } => "sequences",
             StudyError::TraceSet { .. }
@@ -193,7 +217,13 @@ impl StudyError {
             StudyError::Workload(_) => Some(WORKLOAD_HINT.into()),
             StudyError::Setup(error) => error.hint(),
             StudyError::Bound(_) => Some("look at a part of it: --requests COUNT".into()),
-            StudyError::TraceSet { .. } => Some("check the name".into()),
+            StudyError::Volume(error) => error.hint(),
+            StudyError::NoHint { .. } => Some(
+                "each line is like 0..1G=important,random; docs/volume.md lists attributes".into(),
+            ),
+            StudyError::TraceSet { .. } | StudyError::HintFile { .. } => {
+                Some("check the name".into())
+            }
             StudyError::NoTraceList { .. } => Some(
                 "a list has a path in each line, from its own directory on; one trace is --trace"
                     .into(),

@@ -83,6 +83,19 @@ fn the_other_papers_stand_beside_ours() {
     assert_eq!(facts["left_out"].as_array().unwrap().len(), 0);
 }
 
+/// On simulated volumes: where data lie is what the paper is about.
+#[test]
+fn volumes_of_the_fifth_paper_place_data_as_it_says() {
+    let folder = Folder::new();
+    let facts = facts(&folder, "figures --paper dhis --out f --json");
+    each_figure_is_on_the_page(&folder, &facts, 7);
+    let findings = facts["findings"].as_array().unwrap();
+    let holds = |finding: &&Value| finding["holds"] == true;
+    assert_eq!((findings.len(), findings.iter().filter(holds).count()), (8, 7), "{findings:?}");
+    assert_eq!(facts["tables"].as_array().unwrap().len(), 6);
+    assert_eq!(facts["left_out"].as_array().unwrap().len(), 1);
+}
+
 /// A trace without measured times has no Figure 6.2, which is said; the second disk has nothing
 /// else.
 #[test]

@@ -56,6 +56,66 @@ fn memory_in_front_of_a_disk_absorbs_writes() {
     }
 }
 
+/// What `dcd create --volume` takes, on models of disks.
+#[test]
+fn a_volume_in_place_of_the_disk() {
+    let folder = folder_with_trace();
+    std::fs::write(folder.path("v5.toml"), "[[set]]\nlevel = 5\n").unwrap();
+    std::fs::write(folder.path("two.toml"), "[[set]]\nlevel = 1\n[[set]]\nlevel = 0\n").unwrap();
+    let volume = "--volume v5.toml --members 4 --cache-disk 256M --cache-disk-profile nvme-ssd";
+    let without_log = simulate(&folder, &format!("{volume} --no-log"));
+    let members = without_log["volume"]["members"].as_array().unwrap();
+    let of_members = |key: &str| members.iter().map(|it| it[key].as_u64().unwrap()).sum::<u64>();
+    assert_eq!(members.len(), 4);
+    assert_eq!(of_members("writes"), without_log["disk_writes"]);
+    let writes = without_log["writes"].as_u64().unwrap();
+    // Data and parity.
+    assert!((2 * writes..2 * writes + 200).contains(&of_members("writes")), "{without_log}");
+    let mean = |facts: &Value| facts["write"]["response_ms"]["mean"].as_f64().unwrap();
+    let with_log = simulate(&folder, volume);
+    assert!(mean(&with_log) < mean(&without_log) / 100.0, "{with_log}");
+    // What nobody has written is nowhere.
+    let empty = simulate(&folder, &format!("{volume} --no-log --empty"));
+    assert!(empty["disk_reads"].as_u64() < without_log["disk_reads"].as_u64(), "{empty}");
+
+    // Hints say where: all of it on RAID 1, and half.
+    let used = |flags: &str| {
+        let volume = "--volume two.toml --members nvme-ssd,hp-97560 --cache-disk 256M";
+        let facts = simulate(&folder, &format!("{volume} --cache-disk-profile nvme-ssd {flags}"));
+        let sets = facts["volume"]["sets"].as_array().unwrap().clone();
+        sets.iter().map(|set| set["used_extents"].as_u64().unwrap()).collect::<Vec<_>>()
+    };
+    let all = used("--hint 0..1G=important");
+    assert!(all[0] > 100 && all[1] == 0, "{all:?}");
+    std::fs::write(folder.path("hints"), "# the first\n0..64k = important\n\n").unwrap();
+    assert_eq!(used("--hints hints")[0], 1);
+
+    let words = folder.dcd(&format!("simulate --trace t.csv --disk hp-97560 {volume}")).ok();
+    for wanted in ["member 3", "RAID 5, slow", "extents moved", "journal of the volume"] {
+        assert!(words.contains(wanted), "{wanted}: {words}");
+    }
+    let fails = |flags: &str, code, wanted: &str| {
+        let line = format!("simulate --trace t.csv --disk hp-97560 {flags}");
+        folder.dcd(&line).fails(code, wanted, "");
+    };
+    fails("--volume v5.toml --cache-disk 256M", 2, "--members");
+    fails("--volume v5.toml --members 4", 2, "--cache-disk");
+    fails("--members 4", 2, "--volume");
+    fails("--volume v5.toml --members 40 --cache-disk 256M", 2, "1 to 32 members");
+    fails("--volume v5.toml --members 4 --cache-disk 256M --hint 5", 2, "START..END=ATTRIBUTES");
+    for (flags, wanted) in [
+        ("--members 2 --cache-disk 256M", "v5.toml:1:1: set 0: RAID 5 needs"),
+        ("--members 4 --cache-disk 8M", "the tables of the volume need"),
+        ("--members 4 --cache-disk 256M --hint 0..9T=hot", "a hint reaches"),
+        ("--members 4 --cache-disk 256M --hints v5.toml", "v5.toml, line 1"),
+        ("--members s3,s3,s3 --cache-disk 256M", "a store for a member"),
+        ("--members a,b,c --cache-disk 256M", "`a`"),
+    ] {
+        fails(&format!("--volume v5.toml {flags}"), 1, wanted);
+    }
+    fails("--volume none.toml --members 4 --cache-disk 256M", 1, "cannot read none.toml");
+}
+
 #[test]
 fn a_bound_stands_beside_the_policy() {
     let folder = folder_with_trace();

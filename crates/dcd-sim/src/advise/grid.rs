@@ -131,7 +131,7 @@ impl Grid {
 
     /// The bare disk, at that pace.
     pub fn bare(&self, pace: &PaceFacts) -> Point {
-        let setup = Setup { disk: self.disk.clone(), seed: self.seed, nvram: None, log: None };
+        let setup = Setup::of(self.disk.clone(), self.seed);
         Point { labels: Vec::new(), setup, pace: pace.pace(), sequences: None, memory_max: None }
     }
 

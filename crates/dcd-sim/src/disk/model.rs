@@ -49,6 +49,26 @@ pub struct DiskRequest {
     pub size_bytes: u64,
 }
 
+impl DiskRequest {
+    /// Whether something of so many bytes can have it.
+    ///
+    /// # Errors
+    /// When it reaches beyond the end, or is about nothing.
+    pub fn check_within(&self, capacity_bytes: u64) -> Result<(), DiskRequestError> {
+        let DiskRequest { offset_bytes, size_bytes, operation, .. } = *self;
+        if operation == DiskOperation::Flush {
+            return Ok(());
+        }
+        if size_bytes == 0 {
+            return Err(DiskRequestError::Empty { offset_bytes });
+        }
+        match offset_bytes.checked_add(size_bytes) {
+            Some(end) if end <= capacity_bytes => Ok(()),
+            _ => Err(DiskRequestError::BeyondEnd { offset_bytes, size_bytes, capacity_bytes }),
+        }
+    }
+}
+
 /// A request that is done.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct DiskDone {
@@ -336,22 +356,7 @@ impl DiskModel {
     /// # Errors
     /// When it reaches beyond the disk, or is about nothing.
     pub fn check(&self, request: &DiskRequest) -> Result<(), DiskRequestError> {
-        let DiskRequest { offset_bytes, size_bytes, operation, .. } = *request;
-        if operation != DiskOperation::Flush {
-            if size_bytes == 0 {
-                return Err(DiskRequestError::Empty { offset_bytes });
-            }
-            let capacity_bytes = self.capacity_bytes;
-            let end = offset_bytes.checked_add(size_bytes);
-            if end.is_none_or(|end| end > capacity_bytes) {
-                return Err(DiskRequestError::BeyondEnd {
-                    offset_bytes,
-                    size_bytes,
-                    capacity_bytes,
-                });
-            }
-        }
-        Ok(())
+        request.check_within(self.capacity_bytes)
     }
 
     /// When something will be done next, unless more is submitted.

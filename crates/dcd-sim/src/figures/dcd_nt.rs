@@ -59,7 +59,7 @@ fn setup(disk: &Profile, has_log: bool) -> Setup {
     let (cache_bytes, segment_bytes) = (20 << 20, 256 << 10);
     let (cache_disk, read_area_bytes) = (disk.clone(), 0);
     let log = LogSetup { cache_disk, cache_bytes, read_area_bytes, segment_bytes, config };
-    Setup { disk: disk.clone(), seed: 0, nvram: None, log: has_log.then_some(log) }
+    Setup { log: has_log.then_some(log), ..Setup::of(disk.clone(), 0) }
 }
 
 /// Bursts of random lengths, after random silences.

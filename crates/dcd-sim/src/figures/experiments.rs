@@ -269,7 +269,7 @@ fn settings(key: &str) -> Settings {
 fn point(key: &str, profile: &Profile) -> Point {
     let pace = Pace::Open { stretch: 1.0 };
     if key == BARE {
-        let setup = Setup { disk: profile.clone(), seed: 0, nvram: None, log: None };
+        let setup = Setup::of(profile.clone(), 0);
         return Point { labels: Vec::new(), setup, pace, sequences: None, memory_max: None };
     }
     let settings = settings(key);
@@ -289,6 +289,6 @@ fn point(key: &str, profile: &Profile) -> Point {
         ..NvramConfig::default()
     };
     let nvram = Some(NvramSetup { config, groups: Groups::Tracks, head: Head::Model });
-    let setup = Setup { disk: profile.clone(), seed: 0, nvram, log: None };
+    let setup = Setup { nvram, ..Setup::of(profile.clone(), 0) };
     Point { labels: Vec::new(), setup, pace, sequences: None, memory_max: None }
 }

@@ -7,6 +7,7 @@
 //! findings.rs                   its findings
 //! dcd_unix.rs                   Nightingale, Hu, Yang, USENIX 1999, section 4     unix_runs.rs simulates it
 //! dcd_nt.rs                     He, Yang, a filter driver for Windows NT 4
+//! dhis.rs                       Yalamanchili et al., discriminating storage        dhis_runs.rs simulates it
 //! odsc.rs                       the on-disk sequence cache, of a trace that is given
 //! ```
 //!
@@ -16,6 +17,8 @@
 
 pub mod dcd_nt;
 pub mod dcd_unix;
+pub mod dhis;
+pub mod dhis_runs;
 mod experiments;
 mod findings;
 pub mod odsc;
@@ -41,6 +44,8 @@ pub const THESIS: &str = "thesis";
 pub const UNIX: &str = "USENIX 1999";
 /// He and Yang.
 pub const NT: &str = "NT";
+/// Yalamanchili, Vijayasankar, Zadok and Sivathanu.
+pub const DHIS: &str = "DHIS";
 /// C. R. Slade.
 pub const ODSC: &str = "ODSC";
 

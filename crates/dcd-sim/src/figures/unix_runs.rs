@@ -111,7 +111,7 @@ pub(super) fn setup(disk: &Profile, has_log: bool) -> Setup {
     let (cache_bytes, segment_bytes) = (64 << 20, 128 << 10);
     let (cache_disk, read_area_bytes) = (disk.clone(), 0);
     let log = LogSetup { cache_disk, cache_bytes, read_area_bytes, segment_bytes, config };
-    Setup { disk: disk.clone(), seed: 0, nvram: None, log: has_log.then_some(log) }
+    Setup { log: has_log.then_some(log), ..Setup::of(disk.clone(), 0) }
 }
 
 /// Writes of one size anywhere on the disk, each when the one before is done.

@@ -124,8 +124,9 @@ impl<'a> Machine<'a> {
         clock: &'a dyn Fn() -> std::time::Duration,
     ) -> Result<Machine<'a>, OpenError> {
         let mut cache_disk = Pages::default();
-        let superblock =
-            write_new_cache(geometry, data_disk, |offset, bytes| cache_disk.write(offset, bytes));
+        let superblock = write_new_cache(geometry, data_disk, None, |offset, bytes| {
+            cache_disk.write(offset, bytes)
+        });
         Machine::open(cache_disk, superblock, data_disk, index_bytes_max, clock)
     }
 

@@ -1,27 +1,35 @@
-//! The engine on two disk models: the log on one, the data on the other; or on one, the log before
-//! the data (the papers' *logical DCD*). The same code as in the daemon.
+//! The engine on disk models: the log on one, the data on another, or on the members of a volume;
+//! or both on one disk, the log before the data (the papers' *logical DCD*). The same code as in
+//! the daemon.
 //!
 //! Data is zero, and the data-disk keeps none; what the engine itself writes to the cache-disk is
 //! kept as long as it may be read again. Nothing starts on that disk a second time, so that is what
 //! describes live slots.
+
+mod prehistory;
 
 use std::collections::HashMap;
 use std::ops::Range;
 
 use dcd_engine::nvram::HeadPosition;
 use dcd_engine::stats::Counters;
+use dcd_engine::units::BLOCK_SIZE;
+use dcd_engine::volume::format::header::VolumeHeader;
+use dcd_engine::volume::status::VolumeCounters;
+use dcd_engine::volume::{Volume, VolumeParts};
 use dcd_engine::{
     Buffer, DataDiskInfo, Device, Duration, Engine, EngineConfig, Geometry, Input, Io, IoDone,
-    IoId, IoOperation, Lba, LbaRange, NewSequence, OpenError, Operation, Output, Phase, Reply,
-    Request, RequestError, RequestId, SequenceRequest, Time,
+    IoOperation, Lba, LbaRange, NewSequence, OpenError, Operation, Output, Reply, Request,
+    RequestError, RequestId, SequenceRequest, Time,
 };
 use dcd_testkit::{carry_out, range_of};
 
+use super::data_disks::DataDisks;
 use super::disk::DiskTarget;
-use super::pages::{Pages, Zeroes};
+use super::pages::Pages;
 use super::{
-    Access, AccessFacts, DrainFacts, LogFacts, ReadAreaFacts, SequenceFacts, Target, TargetDone,
-    TargetFacts,
+    Access, DrainFacts, LogFacts, ReadAreaFacts, SequenceFacts, SetFacts, Target, TargetDone,
+    TargetFacts, VolumeFacts,
 };
 use crate::disk::model::{DiskModel, DiskOperation, DiskRequest, DiskRequestError};
 use crate::disk::price::Bill;
@@ -45,10 +53,12 @@ pub struct LogTarget {
     engine: Engine,
     /// With one disk it serves nothing, and only counts.
     cache_disk: DiskTarget,
-    data_disk: DiskTarget,
+    data: DataDisks,
     is_one_disk: bool,
     /// Where the data begin on their disk: behind the log, if that is there too.
     data_start_bytes: u64,
+    /// What clients see.
+    volume_bytes: u64,
     /// What the cache takes of its disk.
     cache_bytes: u64,
     /// Segment buffers.
@@ -56,11 +66,14 @@ pub struct LogTarget {
     /// The window that a bucket makes visible.
     committing: Option<u64>,
     content: Pages,
-    /// I/Os at the disks.
+    /// I/Os at the disks, by the numbers that those know them by.
     ios: HashMap<u64, Io>,
+    next_io: u64,
     /// When the engine wants to be woken.
     until: Option<Time>,
     now: Time,
+    /// So much later it is by the engine's clock: what was before the first request.
+    epoch: Duration,
     /// When requests came that are not answered, and the bytes that they hold.
     submitted: HashMap<u64, (Time, u64)>,
     /// All of these.
@@ -71,8 +84,12 @@ pub struct LogTarget {
     failed: u64,
     /// The counters when counting began.
     counted: Counters,
+    /// Those of the volume.
+    volume_counted: VolumeCounters,
     /// How it answered the last request to keep a sequence.
     kept: Result<(), RequestError>,
+    /// How it answered the last request before those of the trace.
+    answer: Option<Result<(), RequestError>>,
     /// The engine has given a drain up: nothing more got to the disk.
     drain_failed: bool,
     /// Buffers of requests that are done, some.
@@ -123,66 +140,102 @@ impl LogTarget {
             physical_sector_size: if sector > 512 { 4096 } else { 512 },
         };
         let mut content = Pages::default();
-        let superblock =
-            write_new_cache(geometry, info, |offset, bytes| content.write(offset, bytes));
-        let segment_bytes = Engine::segment_memory_size(&geometry, &config);
-        let memory = Buffer::zeroed(segment_bytes);
-        let segment_bytes = segment_bytes as u64;
-        let end = geometry.end();
+        let write = |offset, bytes: &[u8]| content.write(offset, bytes);
+        let superblock = write_new_cache(geometry, info, None, write);
+        let end = superblock.end();
+        let memory = memory_of(&geometry, &config);
+        let segment_bytes = memory.len() as u64;
         let engine = Engine::open(Time::ZERO, superblock, end, info, config, Box::new(memory))?;
-        let mut target = LogTarget {
-            engine,
-            cache_disk: DiskTarget::new(cache_disk),
-            data_disk: DiskTarget::new(data_disk),
+        let data = DataDisks::one(data_disk);
+        LogTarget {
             is_one_disk,
             data_start_bytes,
-            cache_bytes: wanted_bytes,
             segment_bytes,
-            committing: None,
             content,
+            ..LogTarget::of(engine, cache_disk, data)
+        }
+        .opened()
+    }
+
+    /// A new, empty log in front of the members of a new volume.
+    ///
+    /// # Errors
+    /// If it does not fit, or its settings do not go together.
+    ///
+    /// # Panics
+    /// If there are not as many disks as the volume has members.
+    pub fn of_volume(
+        geometry: Geometry,
+        config: EngineConfig,
+        cache_disk: DiskModel,
+        header: &VolumeHeader,
+        members: Vec<DiskModel>,
+    ) -> Result<LogTarget, LogError> {
+        assert_eq!(members.len(), header.config.members, "each member is a disk");
+        let mut content = Pages::default();
+        let info = Volume::data_disk_info(&header.config);
+        let write = |offset, bytes: &[u8]| content.write(offset, bytes);
+        let superblock = write_new_cache(geometry, info, Some(header.clone()), write);
+        let (wanted_bytes, capacity_bytes) = (superblock.end(), cache_disk.capacity_bytes());
+        if wanted_bytes > capacity_bytes {
+            return Err(LogError::CacheDiskTooSmall { wanted_bytes, capacity_bytes });
+        }
+        let mut data = DataDisks::members(members, &header.config);
+        let infos = data.write_labels(superblock.uuid);
+        let parts = VolumeParts {
+            header: header.clone(),
+            members: infos.into_iter().map(Some).collect(),
+            others: Vec::new(),
+            degraded: false,
+        };
+        let memory = memory_of(&geometry, &config);
+        let segment_bytes = memory.len() as u64;
+        let memory = Box::new(memory);
+        let engine =
+            Engine::open_volume(Time::ZERO, superblock, wanted_bytes, parts, config, memory)?;
+        LogTarget { segment_bytes, content, ..LogTarget::of(engine, cache_disk, data) }.opened()
+    }
+
+    /// On these disks, nothing done yet.
+    fn of(engine: Engine, cache_disk: DiskModel, data: DataDisks) -> LogTarget {
+        LogTarget {
+            cache_disk: DiskTarget::new(cache_disk),
+            data,
+            is_one_disk: false,
+            data_start_bytes: 0,
+            volume_bytes: engine.data_disk().blocks * BLOCK_SIZE,
+            cache_bytes: engine.superblock().end(),
+            engine,
+            segment_bytes: 0,
+            committing: None,
+            content: Pages::default(),
             ios: HashMap::new(),
+            next_io: 0,
             until: None,
             now: Time::ZERO,
+            epoch: Duration(0),
             submitted: HashMap::new(),
             waiting_bytes: 0,
             done: Vec::new(),
             disk_done: Vec::new(),
             failed: 0,
             counted: Counters::default(),
+            volume_counted: VolumeCounters::default(),
             kept: Ok(()),
+            answer: None,
             drain_failed: false,
             spare: Vec::new(),
-        };
-        target.open();
-        match target.engine.phase() {
-            Phase::Failed(error) => Err(error.clone().into()),
-            _ => Ok(target),
         }
     }
 
-    /// Starting takes no time: it is over before the first request.
-    fn open(&mut self) {
-        loop {
-            match self.engine.poll_output() {
-                Output::Io(io) => {
-                    let done = self.finish(io);
-                    self.engine.handle_input(Time::ZERO, Input::IoDone(done));
-                }
-                Output::Reply(_) => {}
-                Output::KeepWindow { window } => {
-                    let kept = Input::WindowKept { window, is_kept: true };
-                    self.engine.handle_input(Time::ZERO, kept);
-                }
-                // With very many segments it goes through them in parts.
-                Output::Wait { until: Some(_) } if *self.engine.phase() == Phase::Opening => {
-                    self.engine.handle_input(Time::ZERO, Input::Timeout);
-                }
-                Output::Wait { until } => {
-                    self.until = until;
-                    return;
-                }
-            }
-        }
+    /// Tells the engine what has happened.
+    fn give(&mut self, input: Input) {
+        self.engine.handle_input(self.now.after(self.epoch), input);
+    }
+
+    /// When the engine wants to be woken, by its own clock.
+    fn wait(&mut self, until: Option<Time>) {
+        self.until = until.map(|until| Time(until.0.saturating_sub(self.epoch.0)));
     }
 
     fn poll(&mut self) {
@@ -190,18 +243,18 @@ impl LogTarget {
             match self.engine.poll_output() {
                 Output::Io(io) => self.start(io),
                 Output::Reply(reply) => self.reply(reply),
-                Output::KeepWindow { window } if self.data_disk.disk().store().is_some() => {
+                Output::KeepWindow { window } if self.data.first().disk().store().is_some() => {
                     self.committing = Some(window);
-                    self.data_disk.commit(self.now, KEEP_WINDOW);
-                    self.data_disk.advance(self.now, &mut self.disk_done);
+                    self.data.first_mut().commit(self.now, KEEP_WINDOW);
+                    self.data.advance(self.now, &mut self.disk_done);
                 }
                 // A snapshot takes no time.
                 Output::KeepWindow { window } => {
                     let kept = Input::WindowKept { window, is_kept: true };
-                    self.engine.handle_input(self.now, kept);
+                    self.give(kept);
                 }
                 Output::Wait { until } => {
-                    self.until = until;
+                    self.wait(until);
                     return;
                 }
             }
@@ -217,18 +270,21 @@ impl LogTarget {
         };
         let Range { start: offset_bytes, end } = range_of(&io.operation);
         let size_bytes = end - offset_bytes;
-        let id = io.id.0;
-        let serves = Some(io.device).filter(|_| self.engine.serves_reads(io.id));
+        // Those of a volume are named by 64 bits, of which a model has fewer.
+        let id = self.next_io;
+        self.next_io += 1;
+        let account = match io.device {
+            Device::CacheDisk => Device::CacheDisk,
+            _ => Device::DataDisk,
+        };
+        let serves = Some(account).filter(|_| self.engine.serves_reads(io.id));
         let (disk, offset_bytes) = match io.device {
             Device::CacheDisk if self.is_one_disk => {
                 self.cache_disk.counts_mut().count(operation, size_bytes);
-                (&mut self.data_disk, offset_bytes)
+                (self.data.first_mut(), offset_bytes)
             }
             Device::CacheDisk => (&mut self.cache_disk, offset_bytes),
-            Device::DataDisk => (&mut self.data_disk, offset_bytes + self.data_start_bytes),
-            Device::Member(_) | Device::Leg(_) | Device::Witness | Device::Nvram => {
-                unreachable!("one of each")
-            }
+            device => (self.data.get_mut(device), offset_bytes + self.data_start_bytes),
         };
         self.ios.insert(id, io);
         let request = DiskRequest { id, operation, offset_bytes, size_bytes };
@@ -246,11 +302,7 @@ impl LogTarget {
                 self.content.forget(|offset| self.engine.may_read_again(offset));
                 done
             }
-            Device::DataDisk
-            | Device::Member(_)
-            | Device::Leg(_)
-            | Device::Witness
-            | Device::Nvram => carry_out(io, memory, &mut Zeroes),
+            device => carry_out(io, memory, &mut self.data.content(device)),
         }
     }
 
@@ -282,16 +334,16 @@ impl LogTarget {
                 if done.id == KEEP_WINDOW {
                     let window = self.committing.take().expect("one is on its way");
                     let kept = Input::WindowKept { window, is_kept: true };
-                    self.engine.handle_input(self.now, kept);
+                    self.give(kept);
                     self.poll();
                     continue;
                 }
-                let io = self.ios.remove(&IoId(done.id).0).expect("it was started");
+                let io = self.ios.remove(&done.id).expect("it was started");
                 if self.is_one_disk && io.device == Device::CacheDisk {
                     self.cache_disk.counts_mut().busy.0 += done.service.0;
                 }
                 let done = self.finish(io);
-                self.engine.handle_input(self.now, Input::IoDone(done));
+                self.give(Input::IoDone(done));
                 self.poll();
             }
         }
@@ -311,7 +363,7 @@ impl LogTarget {
         let operation = Operation::Sequence(SequenceRequest::Store(Box::new(new)));
         let request = Request { id: RequestId(KEEP_SEQUENCE), operation, fua: false };
         self.now = now;
-        self.engine.handle_input(now, Input::Request(request));
+        self.give(Input::Request(request));
         self.poll();
         self.take_disk_done();
         self.kept
@@ -340,19 +392,20 @@ impl LogTarget {
     pub fn count_from(&mut self, now: Time) {
         self.counted = self.engine.status().counters;
         self.failed = 0;
+        self.volume_counted = self.volume_counters();
         self.cache_disk.count_from(now);
-        self.data_disk.count_from(now);
+        self.data.count_from(now);
     }
 
     /// Lists what the disks read for clients from now on.
     pub fn list_accesses(&mut self) {
-        self.data_disk.list_accesses();
+        self.data.list_accesses();
         self.cache_disk.list_accesses();
     }
 
     /// What they have read since: of each disk in the order in which it was, the data-disk first.
     pub fn take_accesses(&mut self) -> Vec<Access> {
-        let mut accesses = self.data_disk.take_listed();
+        let mut accesses = self.data.take_listed();
         accesses.extend(self.cache_disk.take_listed());
         accesses
     }
@@ -380,6 +433,27 @@ impl LogTarget {
         })
     }
 
+    fn volume_counters(&self) -> VolumeCounters {
+        self.engine.volume().map(Volume::counters).copied().unwrap_or_default()
+    }
+
+    fn volume_facts(&self) -> Option<VolumeFacts> {
+        let volume = self.engine.volume()?;
+        let (now, before) = (volume.counters(), &self.volume_counted);
+        let sets = volume.status().sets.into_iter().map(|set| SetFacts {
+            level: set.tier.level.number(),
+            class: set.tier.class.name(),
+            used_extents: set.room.used,
+            extents: set.room.extents,
+        });
+        Some(VolumeFacts {
+            members: self.data.member_facts(self.now),
+            sets: sets.collect(),
+            moved_extents: now.extents_moved - before.extents_moved,
+            journal_bytes: now.journal_bytes - before.journal_bytes,
+        })
+    }
+
     /// A buffer of zeroes.
     fn buffer(&mut self, bytes: u64) -> Buffer {
         let mut buffer = self.spare.pop().unwrap_or_default();
@@ -388,14 +462,19 @@ impl LogTarget {
     }
 
     fn next(&self) -> Option<Time> {
-        let disks = [self.cache_disk.next_event(), self.data_disk.next_event(), self.until];
+        let disks = [self.cache_disk.next_event(), self.data.next_event(), self.until];
         disks.into_iter().flatten().min()
     }
 }
 
+/// Segment memory.
+fn memory_of(geometry: &Geometry, config: &EngineConfig) -> Buffer {
+    Buffer::zeroed(Engine::segment_memory_size(geometry, config))
+}
+
 impl HeadPosition for LogTarget {
     fn block(&self) -> Lba {
-        Lba(self.data_disk.block().0.saturating_sub(self.data_start_bytes / 512))
+        Lba(self.data.block().0.saturating_sub(self.data_start_bytes / 512))
     }
 
     /// To the log everything is equally near.
@@ -429,21 +508,14 @@ impl Target for LogTarget {
         self.waiting_bytes += held_bytes;
         let fua = is_fua && matches!(operation, Operation::Write { .. });
         let request = Request { id: RequestId(id), operation, fua };
-        self.engine.handle_input(now, Input::Request(request));
+        self.give(Input::Request(request));
         self.poll();
         self.take_disk_done();
         Ok(())
     }
 
     fn check(&self, request: &DiskRequest) -> Result<(), DiskRequestError> {
-        self.data_disk.check(request)?;
-        let DiskRequest { operation, offset_bytes, size_bytes, .. } = *request;
-        let disk_bytes = self.data_disk.disk().capacity_bytes();
-        let capacity_bytes = (disk_bytes - self.data_start_bytes) / 4096 * 4096;
-        if operation != DiskOperation::Flush && offset_bytes + size_bytes > capacity_bytes {
-            return Err(DiskRequestError::BeyondEnd { offset_bytes, size_bytes, capacity_bytes });
-        }
-        Ok(())
+        request.check_within(self.volume_bytes)
     }
 
     fn next_event(&self) -> Option<Time> {
@@ -459,9 +531,9 @@ impl Target for LogTarget {
             // The engine may want to be woken for something that was due before.
             self.now = self.now.max(next);
             self.cache_disk.advance(self.now, &mut self.disk_done);
-            self.data_disk.advance(self.now, &mut self.disk_done);
+            self.data.advance(self.now, &mut self.disk_done);
             if self.disk_done.is_empty() {
-                self.engine.handle_input(self.now, Input::Timeout);
+                self.give(Input::Timeout);
                 self.poll();
             }
             self.take_disk_done();
@@ -469,7 +541,7 @@ impl Target for LogTarget {
         self.now = now;
         // The models must know what time it is before they get more.
         self.cache_disk.advance(now, &mut self.disk_done);
-        self.data_disk.advance(now, &mut self.disk_done);
+        self.data.advance(now, &mut self.disk_done);
         done.append(&mut self.done);
     }
 
@@ -477,15 +549,7 @@ impl Target for LogTarget {
         let status = self.engine.status();
         let (counters, before) = (status.counters, &self.counted);
         let counts = self.cache_disk.counts();
-        let access = |device| {
-            let (cache, data) = (self.cache_disk.served(device), self.data_disk.served(device));
-            AccessFacts {
-                reads: cache.reads + data.reads,
-                read_bytes: cache.read_bytes + data.read_bytes,
-                time_ms: cache.time_ms + data.time_ms,
-                seek_distance: cache.seek_distance + data.seek_distance,
-            }
-        };
+        let access = |device| self.cache_disk.served(device).and(self.data.served(device));
         TargetFacts {
             data_disk_access: access(Device::DataDisk),
             cache_disk_access: Some(access(Device::CacheDisk)),
@@ -505,23 +569,25 @@ impl Target for LogTarget {
                 failed_requests: self.failed,
                 read_area: self.read_area_facts(),
             }),
-            ..self.data_disk.facts()
+            volume: self.volume_facts(),
+            ..self.data.facts(self.now)
         }
     }
 
     fn memory_bytes(&self) -> u64 {
-        let store = self.data_disk.disk().store().map_or(0, |store| store.memory_bytes);
+        let store = self.data.first().disk().store().map_or(0, |store| store.memory_bytes);
         let index_bytes = self.engine.status().index_bytes;
         let waiting = self.waiting_bytes;
-        self.segment_bytes + index_bytes + self.content.memory_bytes() + store + waiting
+        let content = self.content.memory_bytes() + self.data.memory_bytes();
+        self.segment_bytes + index_bytes + content + store + waiting
     }
 
     fn store(&self) -> Option<StoreFacts> {
-        self.data_disk.store()
+        self.data.first().store()
     }
 
     fn bill(&self) -> Bill {
-        let disk = self.data_disk.device_bill(self.data_disk.disk().capacity_bytes());
+        let disk = self.data.bill();
         let cache_disk = self.cache_disk.device_bill(self.cache_bytes);
         Bill { disk, cache_disk: cache_disk.filter(|_| !self.is_one_disk) }
     }
@@ -532,14 +598,14 @@ impl Target for LogTarget {
 
     fn drain(&mut self, now: Time) -> Option<DrainFacts> {
         let counts = |target: &LogTarget| {
-            let (cache, data) = (target.cache_disk.counts(), target.data_disk.counts());
-            [data.write_sizes.count(), data.write_bytes, cache.write_bytes]
+            let [writes, bytes] = target.data.writes();
+            [writes, bytes, target.cache_disk.counts().write_bytes]
         };
         let before = counts(self);
         self.now = now;
         self.submitted.insert(DRAIN, (now, 0));
         let request = Request { id: RequestId(DRAIN), operation: Operation::Drain, fua: false };
-        self.engine.handle_input(now, Input::Request(request));
+        self.give(Input::Request(request));
         self.poll();
         self.take_disk_done();
         let (mut moved_at, mut left_lines) = (now, self.engine.status().dirty_lines);

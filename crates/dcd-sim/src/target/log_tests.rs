@@ -124,7 +124,7 @@ fn one_disk_does_the_work_of_both() {
 #[test]
 fn the_log_takes_its_room_from_the_data() {
     let (one, two) = (log(true), log(false));
-    let last = two.data_disk.disk().capacity_bytes() / 4096 * 4096 - 4096;
+    let last = two.data.first().disk().capacity_bytes() / 4096 * 4096 - 4096;
     let at = |offset_bytes| request(0, DiskOperation::Read, offset_bytes);
     assert_eq!(two.check(&at(last)), Ok(()));
     assert!(matches!(one.check(&at(last)), Err(DiskRequestError::BeyondEnd { .. })));
@@ -221,7 +221,7 @@ fn a_bucket_is_billed_for_what_is_told_of_it() {
         assert!(store.data_objects >= 1, "{store:?}");
         all += store.puts;
     }
-    assert_eq!(all, target.data_disk.disk().store().unwrap().puts);
+    assert_eq!(all, target.data.first().disk().store().unwrap().puts);
 }
 
 /// As many as a load that the log cannot follow sends at once.

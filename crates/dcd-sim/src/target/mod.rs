@@ -4,15 +4,19 @@
 //! ```text
 //!   DiskTarget                the bare disk
 //!   LogTarget                 log on a cache-disk, and data-disk; or one  dcd-engine, Engine
+//!                             or the members of a volume
 //!   NvramTarget               non-volatile memory above one of the two    dcd-engine, nvram
 //! ```
 
+mod data_disks;
 pub mod disk;
 pub mod log;
 pub mod nvram;
 pub mod pages;
 pub mod setup;
 pub mod tracks;
+#[cfg(test)]
+mod volume_tests;
 
 use std::collections::BTreeMap;
 
@@ -92,7 +96,8 @@ pub trait Target: HeadPosition {
 }
 
 /// What the disks and caches did. Where log and data are on one disk, that is the data-disk: what
-/// is done for the log counts for both.
+/// is done for the log counts for both. Of a volume the data-disk is all members together, and how
+/// busy it was their mean.
 #[derive(Clone, PartialEq, Debug, Default, Serialize)]
 pub struct TargetFacts {
     /// Reads of the (data-)disk.
@@ -117,6 +122,48 @@ pub struct TargetFacts {
     pub nvram: Option<NvramFacts>,
     /// The log, if there is one.
     pub log: Option<LogFacts>,
+    /// The volume, if the log is in front of one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub volume: Option<VolumeFacts>,
+}
+
+/// What a volume did.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct VolumeFacts {
+    /// Its members, in order.
+    pub members: Vec<MemberFacts>,
+    /// The sets, and how full they were at the end.
+    pub sets: Vec<SetFacts>,
+    /// Extents that were moved to another set.
+    pub moved_extents: u64,
+    /// Bytes that the journal took of the cache-disk.
+    pub journal_bytes: u64,
+}
+
+/// What a member of a volume did.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize)]
+pub struct MemberFacts {
+    /// Its reads.
+    pub reads: u64,
+    /// Its writes.
+    pub writes: u64,
+    /// Their bytes.
+    pub write_bytes: u64,
+    /// Share of the time that it was busy.
+    pub busy_percent: f64,
+}
+
+/// A set of a volume.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct SetFacts {
+    /// RAID level.
+    pub level: u8,
+    /// `fast` or `slow`.
+    pub class: &'static str,
+    /// Extents that have their place there.
+    pub used_extents: u64,
+    /// Extents that it has room for.
+    pub extents: u64,
 }
 
 /// Reads of a disk that served reads of clients, those ahead of them included.
@@ -131,6 +178,17 @@ pub struct AccessFacts {
     /// Sum of the distances, in blocks of 512 bytes, from the end of what the arm had done before
     /// to their beginning; 0 where there is no arm.
     pub seek_distance: u64,
+}
+
+impl AccessFacts {
+    pub(crate) fn and(self, other: AccessFacts) -> AccessFacts {
+        AccessFacts {
+            reads: self.reads + other.reads,
+            read_bytes: self.read_bytes + other.read_bytes,
+            time_ms: self.time_ms + other.time_ms,
+            seek_distance: self.seek_distance + other.seek_distance,
+        }
+    }
 }
 
 /// A read of a disk that served reads of clients.

@@ -1,10 +1,15 @@
 //! A target from a description of it.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use dcd_engine::format::geometry::GeometryError;
 use dcd_engine::nvram::{GroupMap, NvramConfig, Regions};
-use dcd_engine::{DestagePolicyKind, EngineConfig, Geometry};
+use dcd_engine::units::BLOCK_SIZE;
+use dcd_engine::volume::attributes::Attributes;
+use dcd_engine::volume::format::area::VolumeArea;
+use dcd_engine::volume::format::header::VolumeHeader;
+use dcd_engine::{DestagePolicyKind, EngineConfig, Geometry, LbaRange, RequestError, Time};
 
 use super::Target;
 use super::disk::DiskTarget;
@@ -26,6 +31,38 @@ pub struct Setup {
     pub nvram: Option<NvramSetup>,
     /// A log in front of the disk.
     pub log: Option<LogSetup>,
+    /// A volume in place of the disk, behind the log: its tables are on the cache-disk.
+    pub volume: Option<VolumeSetup>,
+}
+
+impl Setup {
+    /// A bare disk.
+    pub fn of(disk: Profile, seed: u64) -> Setup {
+        Setup { disk, seed, nvram: None, log: None, volume: None }
+    }
+}
+
+/// A volume of several disks.
+#[derive(Clone, Debug)]
+pub struct VolumeSetup {
+    /// What it is made of, with the name [`NEW_UUID`](crate::new_cache::NEW_UUID).
+    pub header: VolumeHeader,
+    /// Its members, in order: as many as the header says.
+    pub members: Vec<Profile>,
+    /// What is known of what will lie where.
+    pub hints: Vec<Hint>,
+    /// What has been written before the first request, in blocks: to read the rest, or to write it
+    /// for the first time, costs less.
+    pub written: Vec<LbaRange>,
+}
+
+/// What lies somewhere on a volume.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Hint {
+    /// Where, in bytes of the volume: each extent that this touches.
+    pub bytes: Range<u64>,
+    /// What it is.
+    pub attributes: Attributes,
 }
 
 /// Non-volatile memory.
@@ -95,6 +132,33 @@ pub enum SetupError {
     /// A log needs a disk.
     #[error("a log needs a disk, and its cache-disk is an object store")]
     LogInStore,
+    /// A volume has its tables on a cache-disk, which is no member.
+    #[error("a volume needs a cache-disk of its own")]
+    VolumeAlone,
+    /// The cache-disk has no room for the tables of the volume.
+    #[error("the tables of the volume need {needed_bytes} bytes of a cache-disk of {cache_bytes}")]
+    VolumeTables {
+        /// What they need.
+        needed_bytes: u64,
+        /// What there is.
+        cache_bytes: u64,
+    },
+    /// A hint for what is not there.
+    #[error("a hint reaches to byte {end_bytes} of a volume of {volume_bytes}")]
+    HintBeyondEnd {
+        /// Where it ends.
+        end_bytes: u64,
+        /// Where the volume does.
+        volume_bytes: u64,
+    },
+    /// The volume does not take a hint, or cannot be written.
+    #[error("the volume refuses {what}: {error}")]
+    Refused {
+        /// What.
+        what: &'static str,
+        /// Why.
+        error: RequestError,
+    },
     /// The log does not start.
     #[error(transparent)]
     Log(#[from] LogError),
@@ -113,6 +177,14 @@ impl SetupError {
             SetupError::HostManaged => {
                 Some("put a translation in front of it, as dm-zoned is; docs/disk-models.md".into())
             }
+            SetupError::VolumeAlone => Some("give a --cache-disk, without --one-disk".into()),
+            SetupError::VolumeTables { .. } => {
+                Some("choose a larger --cache-disk, or a larger extent in the file".into())
+            }
+            SetupError::HintBeyondEnd { .. } => Some(
+                "the file of the volume, and the size of its members, say how large it is".into(),
+            ),
+            SetupError::Refused { .. } => Some("choose a larger --cache-disk".into()),
             SetupError::LogInStore => Some("choose another --cache-disk-profile".into()),
             SetupError::Log(LogError::CacheDiskTooSmall { .. }) => {
                 Some("choose a smaller --cache-disk, or a larger --cache-disk-profile".into())
@@ -153,8 +225,14 @@ impl Setup {
         }
         let has_zones = |log: &LogSetup| log.cache_disk.is_host_managed() && !log.config.one_disk;
         let is_cached = self.nvram.is_some() || self.log.is_some();
-        if is_cached && self.disk.is_host_managed() || self.log.as_ref().is_some_and(has_zones) {
+        let members = self.volume.iter().flat_map(|volume| &volume.members);
+        let has_zones_below =
+            self.disk.is_host_managed() || members.clone().any(Profile::is_host_managed);
+        if is_cached && has_zones_below || self.log.as_ref().is_some_and(has_zones) {
             return Err(SetupError::HostManaged);
+        }
+        if members.clone().any(Profile::is_object_store) {
+            return Err(SetupError::ObjectStore { what: "a volume with a store for a member" });
         }
         if !self.disk.is_object_store() {
             return Ok(());
@@ -179,6 +257,9 @@ impl Setup {
     /// If a profile was not checked, or as [`dcd_engine::nvram::Nvram::new`].
     pub fn build(&self) -> Result<Box<dyn Target>, SetupError> {
         self.check_disks()?;
+        if let Some(volume) = &self.volume {
+            return self.build_volume(volume);
+        }
         let model = |profile| DiskModel::new(profile, self.seed).expect("the profile was checked");
         let disk = match &self.log {
             Some(_) => {
@@ -201,6 +282,55 @@ impl Setup {
         Ok(match nvram {
             Some((setup, map)) => Box::new(NvramTarget::of_setup(&setup, map, log)),
             None => Box::new(log),
+        })
+    }
+
+    /// A volume, whose log may be left unused.
+    fn build_volume(&self, volume: &VolumeSetup) -> Result<Box<dyn Target>, SetupError> {
+        let log = self.log.as_ref().filter(|log| !log.config.one_disk);
+        let log = log.ok_or(SetupError::VolumeAlone)?;
+        let model =
+            |profile, seed| DiskModel::behind_log(profile, seed).expect("the profile was checked");
+        let cache_bytes = log.cache_bytes;
+        let needed_bytes = VolumeArea::of(&volume.header, 0).map_or(u64::MAX, |area| area.bytes());
+        if needed_bytes >= cache_bytes {
+            return Err(SetupError::VolumeTables { needed_bytes, cache_bytes });
+        }
+        let copy_pages = Geometry::copy_pages_in(log.read_area_bytes);
+        let log_bytes = cache_bytes - needed_bytes;
+        let geometry = Geometry::fit_with_copies(log_bytes, log.segment_bytes, copy_pages)?;
+        let cache_disk =
+            DiskModel::new(&log.cache_disk, self.seed).expect("the profile was checked");
+        // Their platters do not turn together.
+        let seeds = self.seed..;
+        let members = volume.members.iter().zip(seeds).map(|(member, seed)| model(member, seed));
+        let mut target = LogTarget::of_volume(
+            geometry,
+            log.config.clone(),
+            cache_disk,
+            &volume.header,
+            members.collect(),
+        )?;
+        for Hint { bytes, attributes } in &volume.hints {
+            let (end_bytes, volume_bytes) = (bytes.end, volume.header.config.logical_bytes);
+            if end_bytes > volume_bytes {
+                return Err(SetupError::HintBeyondEnd { end_bytes, volume_bytes });
+            }
+            let start = bytes.start / BLOCK_SIZE;
+            let range = LbaRange::new(start, end_bytes.div_ceil(BLOCK_SIZE) - start);
+            let refused = |error| SetupError::Refused { what: "a hint", error };
+            target.hint(vec![range], *attributes).map_err(refused)?;
+        }
+        let refused = |error| SetupError::Refused { what: "what was written before", error };
+        target.fill(volume.written.iter().copied()).map_err(refused)?;
+        target.count_from(Time::ZERO);
+        Ok(match &self.nvram {
+            // Its drives have no tracks in common.
+            Some(setup) => {
+                let map = self.group_map(setup.groups, &model(&self.disk, self.seed));
+                Box::new(NvramTarget::of_setup(setup, map, target))
+            }
+            None => Box::new(target),
         })
     }
 }

@@ -44,10 +44,8 @@ fn simulate(disk: u64, capacity_bytes: u64, policy: NvramPolicyKind) -> ReplayFa
     let capacity_blocks = capacity_bytes / 512;
     let config = NvramConfig { capacity_blocks, policy, ..NvramConfig::default() };
     let setup = Setup {
-        disk: Profile::load("hp-97560").unwrap(),
-        seed: 0,
         nvram: Some(NvramSetup { config, groups: Groups::Tracks, head: Head::Model }),
-        log: None,
+        ..Setup::of(Profile::load("hp-97560").unwrap(), 0)
     };
     let mut replay = Replay::new(setup.build().unwrap(), Pace::Open { stretch: 1.0 });
     snake(disk).workload().unwrap().for_each(|request| replay.add(&request).unwrap());

@@ -17,6 +17,7 @@ use dcd_sim::sequence_runs::SequenceMode;
 use dcd_sim::target::setup::{Groups, Head, LogSetup, NvramSetup, Setup};
 use dcd_sim::workload::WorkloadSpec;
 
+use super::volume::VolumeArguments;
 use crate::StudyError;
 use crate::load::{TraceInputArguments, parse_workload};
 
@@ -81,7 +82,8 @@ pub struct SimulateArguments {
     /// Let the load come again when it is known, and tell both: how long the disks take for its
     /// reads, and how far their arms go. Needs --read-area; hot blocks are off then, unless
     /// --hot-blocks says otherwise.
-    #[arg(long, value_name = "MODE", conflicts_with = "nvram", help_heading = "Read area")]
+    #[arg(long, value_name = "MODE", conflicts_with_all = ["nvram", "volume"])]
+    #[arg(help_heading = "Read area")]
     pub sequences: Option<SequencesArgument>,
     /// Another trace for the last time with --sequences, the one that counts: another start of the
     /// same program, whose reads come in another order.
@@ -224,6 +226,10 @@ pub struct CacheArguments {
     #[arg(value_parser = clap::value_parser!(u32).range(1..=1 << 24))]
     #[arg(requires = "read_area", help_heading = "Read area")]
     pub run_lines: u32,
+
+    #[command(flatten)]
+    #[allow(missing_docs)] // They have their own.
+    pub volume: VolumeArguments,
 }
 
 /// `--hot-blocks`.
@@ -505,6 +511,7 @@ impl CacheArguments {
                     keeps_windows: true,
                     segment_buffers: self.segment_buffers,
                     one_disk: self.one_disk,
+                    no_log: self.volume.no_log,
                     read_ahead_bytes: self.read_ahead,
                     hot_blocks: self.hot_blocks != Some(OnOff::Off),
                     detector: Some(DetectorSettings {
@@ -518,7 +525,8 @@ impl CacheArguments {
                 },
             }),
         };
-        Ok(Setup { disk, seed, nvram, log })
+        let volume = self.volume.setup(&disk, self.cache_disk.unwrap_or(0))?;
+        Ok(Setup { disk, seed, nvram, log, volume })
     }
 }
 

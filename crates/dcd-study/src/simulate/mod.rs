@@ -1,11 +1,14 @@
 //! One simulation: a load on a disk model, with and without caches.
 
 mod arguments;
+mod volume;
 
 pub use arguments::{
     AckArgument, CacheArguments, DestageArgument, NvramPolicyArgument, PASSES_DEFAULT,
     SequencesArgument, SimulateArguments, parse_groups_at_once, parse_hot_zone, parse_stretch,
 };
+pub use volume::{HintArgument, MembersArgument, VolumeArguments};
+
 use dcd_sim::bound::Bound;
 use dcd_sim::disk::profile::Profile;
 use dcd_sim::replay::{Pace, Replay, ReplayError, ReplayFacts};
@@ -14,6 +17,7 @@ use dcd_sim::sweep::Load;
 use dcd_sim::trace::Request;
 use serde_json::{Value, json};
 
+use self::volume::Touched;
 use crate::StudyError;
 use crate::load::{self, feed};
 use crate::watch::Watcher;
@@ -59,7 +63,17 @@ impl SimulateArguments {
                 })?
             }
             None => {
-                let setup = self.caches.setup(profile, self.seed)?;
+                let mut setup = self.caches.setup(profile, self.seed)?;
+                if let Some(volume) = setup.volume.as_mut().filter(|_| !self.caches.volume.empty) {
+                    // It is read twice, which a pipe cannot be.
+                    load::check(load)?;
+                    let mut touched = Touched::new(&volume.header.config);
+                    self.feed(load, watcher, &mut |request| {
+                        touched.add(request);
+                        Ok(())
+                    })?;
+                    volume.written = touched.ranges();
+                }
                 let mut replay = Replay::new(setup.build()?, pace);
                 let mut bound = Ok(setup.bound().filter(|_| self.bound));
                 self.feed(load, watcher, &mut |request| {

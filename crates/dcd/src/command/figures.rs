@@ -7,6 +7,8 @@ use clap::{Args, ValueEnum};
 use dcd_sim::analysis::figures::{figure_3_1, figure_3_2, figure_5_5, figure_5_7};
 use dcd_sim::figures::dcd_nt::{self, NtRuns};
 use dcd_sim::figures::dcd_unix::{self, UnixRuns};
+use dcd_sim::figures::dhis;
+use dcd_sim::figures::dhis_runs::DhisRuns;
 use dcd_sim::figures::odsc::OdscRun;
 use dcd_sim::figures::service_times::{self, Part};
 use dcd_sim::figures::{
@@ -31,8 +33,9 @@ use crate::stdout::{print, print_json};
 /// 3.1, 3.2, 4.1, 5.5, 5.7, 6.2, 6.3, 7.1 to 7.13 and Tables 7.1 to 7.3; "The Design and
 /// Implementation of a DCD Device Driver for UNIX" (USENIX 1999), Figures 7 to 12; "A DCD Filter
 /// Driver for Windows NT 4", Figures 7 and 8; "On-Disk Sequence Cache" (2005), Table 4.2 and
-/// Figures 4.1 to 4.3, of a trace that you have. Where their traces or programs are not to be had,
-/// a made-up load takes their place (docs/workloads.md), and the figure says so.
+/// Figures 4.1 to 4.3, of a trace that you have; "DHIS: Discriminating Hierarchical Storage" (2009),
+/// Figures 6 to 11, on simulated volumes. Where their traces or programs are not to be had, a
+/// made-up load takes their place (docs/workloads.md), and the figure says so.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
@@ -75,6 +78,8 @@ pub enum PaperArgument {
     Nt,
     /// Slade 2005
     Odsc,
+    /// Yalamanchili, Vijayasankar, Zadok, Sivathanu 2009
+    Dhis,
 }
 
 /// What has been done so far.
@@ -124,6 +129,15 @@ pub fn run(arguments: &FiguresArguments) -> Result<(), CommandError> {
     }
     if is_wanted(PaperArgument::Odsc) {
         results.add_odsc(start.as_ref())?;
+    }
+    if is_wanted(PaperArgument::Dhis) {
+        let runs = with_progress("simulating DHIS", |told| DhisRuns::run(jobs, told))?;
+        results.figures.extend(dhis::figures(&runs));
+        results.compared.extend(dhis::tables(&runs));
+        results.findings.extend(dhis::findings(&runs));
+        let why = "Figures 4 and 5 of DHIS, which are what processors take for layers and pointers: docs/benchmarks.md has \
+                   that of the real program";
+        results.left_out.push(why.into());
     }
     results.write(out)?;
     if arguments.json {
@@ -264,8 +278,9 @@ impl Results {
              <p>Thesis: T. R. Haining, Non-volatile cache management for improving write response time with rotating \
              magnetic media, 2000. USENIX 1999: T. Nightingale, Y. Hu, Q. Yang, The Design and Implementation of a DCD \
              Device Driver for UNIX. NT: X. He, Q. Yang, A DCD Filter Driver for Windows NT 4. ODSC: C. R. Slade, On-Disk Sequence \
-             Cache (ODSC): Using Excess Disk Capacity to Increase Performance, 2005.</p>\n\
-             <p>The traces of <i>snake</i> are not to be had, nor are the programs of the other two papers: their loads are \
+             Cache (ODSC): Using Excess Disk Capacity to Increase Performance, 2005. DHIS: C. Yalamanchili, \
+             K. Vijayasankar, E. Zadok, G. Sivathanu, DHIS: Discriminating Hierarchical Storage, 2009.</p>\n\
+             <p>The traces of <i>snake</i> are not to be had, nor are the programs of the other papers: their loads are \
              made up. Where that is so, the figure says it.</p>\n"
         );
         // Writing to a string does not fail.

@@ -6,7 +6,10 @@ use dcd_sim::bound::BoundFacts;
 use dcd_sim::disk::price::DeviceCost;
 use dcd_sim::disk::store::StoreFacts;
 use dcd_sim::replay::{ReplayFacts, TimesFacts};
-use dcd_sim::target::{AccessFacts, LogFacts, NvramFacts, SequenceFacts, TargetFacts};
+use dcd_sim::target::{
+    AccessFacts, LogFacts, MemberFacts, NvramFacts, SequenceFacts, SetFacts, TargetFacts,
+    VolumeFacts,
+};
 use dcd_study::simulate::SimulateArguments;
 
 use super::trace::{percentile_cells, percentile_table};
@@ -186,4 +189,23 @@ fn target_in_words(facts: &TargetFacts, line: &mut impl FnMut(&str, String)) {
         line("lines read from the log", format!("{hits}{}", percent(hits, hits + misses)));
         line("waited for room", facts.stalled_writes.to_string());
     }
+    if let Some(volume) = &facts.volume {
+        volume_in_words(volume, line);
+    }
+}
+
+fn volume_in_words(volume: &VolumeFacts, line: &mut impl FnMut(&str, String)) {
+    for (number, member) in volume.members.iter().enumerate() {
+        let MemberFacts { reads, writes, write_bytes, busy_percent } = *member;
+        line(&format!("member {number}"), {
+            let written = format_size(write_bytes);
+            format!("{reads} reads, {writes} writes of {written}, busy {busy_percent:.1} %")
+        });
+    }
+    for SetFacts { level, class, used_extents, extents } in &volume.sets {
+        let name = format!("RAID {level}, {class}");
+        line(&name, format!("{used_extents} of {extents} extents in use"));
+    }
+    line("extents moved", volume.moved_extents.to_string());
+    line("journal of the volume", format_size(volume.journal_bytes));
 }
