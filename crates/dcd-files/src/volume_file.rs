@@ -213,11 +213,14 @@ impl VolumeFileError {
                     Some("add a set: [[set]] and below it level = 5".into())
                 }
                 VolumeConfigError::Count { .. } => {
-                    Some("give each member with --data-disk, in the order of their numbers".into())
+                    Some(
+                        "each member is a disk, --data-disk of `dcd create`, in the order of their numbers"
+                            .into(),
+                    )
                 }
                 VolumeConfigError::SetMembers { .. } => Some(
-                    "give it as many disks, each with --data-disk, or another `level`; `members` are numbered from 0 in that order, \
-                     and without `members` a set is on all"
+                    "give it as many disks (--data-disk of `dcd create`, --members of `dcd simulate`), or another `level`; \
+                     `members` are numbered from 0 in that order, and without `members` a set is on all"
                         .into(),
                 ),
                 VolumeConfigError::Member { .. } => Some(

@@ -48,7 +48,7 @@ pub(crate) struct Member {
     pub(crate) times_late: u64,
     /// I/Os that it has not answered, those included that nobody waits for any more.
     pub(crate) in_flight: u32,
-    /// Byte address of what it was asked for last: about where its arm is, if it has one.
+    /// Byte address where the last request to it began: about where its arm is, if it has one.
     pub(crate) arm_at: u64,
     /// Its label could not be written when the volume was opened: it has an older one.
     pub(crate) has_old_label: bool,

@@ -678,7 +678,7 @@ impl Volume {
     }
 
     /// The I/O of the engine for which this one reads what is at its place; `None` of what reads
-    /// for something else: to write, to compare, to move.
+    /// for something else: to write, to compare, to move, to compute what a member lacks.
     pub(crate) fn reads_for(&self, id: IoId) -> Option<IoId> {
         let Some(Purpose::Read(piece)) = &self.ios.get(&id)?.purpose else { return None };
         match self.uppers.get(&piece.upper)?.owner {

@@ -219,6 +219,11 @@ impl Scrubs {
         self.asked_at = Some(now);
     }
 
+    /// When it last did; not since the start: `None`.
+    pub(super) fn asked_at(&self) -> Option<Time> {
+        self.asked_at
+    }
+
     fn quiet_at(&self) -> Time {
         self.asked_at.map_or(Time::ZERO, |at| at.after(QUIET))
     }

@@ -25,6 +25,8 @@ use crate::units::{MemberIndex, Time};
 
 /// Members that have it.
 const HOLDERS_MAX: usize = 2;
+/// Regions whose checksums are written together.
+pub(super) const REGIONS_AT_ONCE: usize = 16;
 /// Records that a ring has room for. Each takes one line.
 pub(super) const RING_LINES: u64 = 256;
 
@@ -203,8 +205,12 @@ pub(super) struct Twin {
     pub(super) noted_from: u64,
     /// Where to look for marked ones.
     pub(super) cursor: Region,
+    /// How many are taken together, fewer behind some that could not be had.
+    pub(super) regions_at_once: usize,
     /// When to look again for regions whose checksums may be written.
     pub(super) settle_at: Time,
+    /// Not before, unless the members are at rest.
+    pub(super) paused_until: Time,
     /// When the checkpoint under way began.
     pub(super) begun_at: Time,
 }
@@ -249,7 +255,9 @@ impl Twin {
             touched: BTreeMap::new(),
             noted_from: 0,
             cursor: Region(0),
+            regions_at_once: REGIONS_AT_ONCE,
             settle_at: Time::ZERO,
+            paused_until: Time::ZERO,
             begun_at: Time::ZERO,
         }
     }

@@ -16,7 +16,6 @@ use super::disk::DiskTarget;
 use super::pages::Pages;
 use super::{Access, AccessFacts, MemberFacts, Target, TargetDone, TargetFacts};
 use crate::disk::model::DiskModel;
-use crate::disk::price::{PriceProfile, Usage};
 
 /// The disks, in the order of the members.
 pub(super) struct DataDisks {
@@ -163,12 +162,6 @@ impl DataDisks {
             }
         });
         facts.collect()
-    }
-
-    /// What is to be paid for a data-disk that is taken whole. Members of a volume are several.
-    pub(super) fn bill(&self) -> Option<(PriceProfile, Usage)> {
-        let disk = Some(self.first()).filter(|_| !self.is_volume())?;
-        disk.device_bill(disk.disk().capacity_bytes())
     }
 
     /// Memory of what members keep.

@@ -57,8 +57,10 @@ pub struct LogTarget {
     is_one_disk: bool,
     /// Where the data begin on their disk: behind the log, if that is there too.
     data_start_bytes: u64,
-    /// What clients see.
+    /// What clients see, and in which pieces they may ask for it: smaller requests are rounded
+    /// outwards.
     volume_bytes: u64,
+    unit_bytes: u64,
     /// What the cache takes of its disk.
     cache_bytes: u64,
     /// Segment buffers.
@@ -204,6 +206,7 @@ impl LogTarget {
             is_one_disk: false,
             data_start_bytes: 0,
             volume_bytes: engine.data_disk().blocks * BLOCK_SIZE,
+            unit_bytes: engine.data_disk().logical_block_size.into(),
             cache_bytes: engine.superblock().end(),
             engine,
             segment_bytes: 0,
@@ -492,8 +495,8 @@ impl Target for LogTarget {
     ) -> Result<(), DiskRequestError> {
         self.check(&request)?;
         let DiskRequest { id, operation, offset_bytes, size_bytes } = request;
-        let start = offset_bytes / 512;
-        let end = (offset_bytes + size_bytes).div_ceil(512);
+        let start = offset_bytes / self.unit_bytes * self.unit_bytes / BLOCK_SIZE;
+        let end = (offset_bytes + size_bytes).next_multiple_of(self.unit_bytes) / BLOCK_SIZE;
         let range = LbaRange::new(start, end - start);
         let held_bytes = if operation == DiskOperation::Write { range.bytes() } else { 0 };
         let operation = match operation {
@@ -587,7 +590,12 @@ impl Target for LogTarget {
     }
 
     fn bill(&self) -> Bill {
-        let disk = self.data.bill();
+        // Members have prices of their own, and without them it would look cheap.
+        if self.engine.volume().is_some() {
+            return Bill::default();
+        }
+        let disk = self.data.first();
+        let disk = disk.device_bill(disk.disk().capacity_bytes());
         let cache_disk = self.cache_disk.device_bill(self.cache_bytes);
         Bill { disk, cache_disk: cache_disk.filter(|_| !self.is_one_disk) }
     }

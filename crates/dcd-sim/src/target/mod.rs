@@ -15,8 +15,6 @@ pub mod nvram;
 pub mod pages;
 pub mod setup;
 pub mod tracks;
-#[cfg(test)]
-mod volume_tests;
 
 use std::collections::BTreeMap;
 
@@ -256,7 +254,7 @@ pub struct ControlFacts {
 pub struct LogFacts {
     /// Writes to the cache-disk.
     pub cache_disk_writes: u64,
-    /// Their bytes: records, checkpoints, superblocks.
+    /// Their bytes: records, checkpoints, superblocks; tables and journal of a volume.
     pub cache_disk_write_bytes: u64,
     /// Reads of it.
     pub cache_disk_reads: u64,

@@ -143,6 +143,9 @@ pub enum SetupError {
         /// What there is.
         cache_bytes: u64,
     },
+    /// No cache-disk has room for its tables.
+    #[error("the volume has more tables than dcd takes")]
+    VolumeTooLarge,
     /// A hint for what is not there.
     #[error("a hint reaches to byte {end_bytes} of a volume of {volume_bytes}")]
     HintBeyondEnd {
@@ -184,7 +187,8 @@ impl SetupError {
             SetupError::HintBeyondEnd { .. } => Some(
                 "the file of the volume, and the size of its members, say how large it is".into(),
             ),
-            SetupError::Refused { .. } => Some("choose a larger --cache-disk".into()),
+            SetupError::VolumeTooLarge => Some("choose a larger extent in the file".into()),
+            SetupError::Refused { .. } => None,
             SetupError::LogInStore => Some("choose another --cache-disk-profile".into()),
             SetupError::Log(LogError::CacheDiskTooSmall { .. }) => {
                 Some("choose a smaller --cache-disk, or a larger --cache-disk-profile".into())
@@ -225,16 +229,16 @@ impl Setup {
         }
         let has_zones = |log: &LogSetup| log.cache_disk.is_host_managed() && !log.config.one_disk;
         let is_cached = self.nvram.is_some() || self.log.is_some();
-        let members = self.volume.iter().flat_map(|volume| &volume.members);
-        let has_zones_below =
-            self.disk.is_host_managed() || members.clone().any(Profile::is_host_managed);
+        let members = || self.volume.iter().flat_map(|volume| &volume.members);
+        let disk = [&self.disk].into_iter().filter(|_| self.volume.is_none());
+        let has_zones_below = disk.chain(members()).any(Profile::is_host_managed);
         if is_cached && has_zones_below || self.log.as_ref().is_some_and(has_zones) {
             return Err(SetupError::HostManaged);
         }
-        if members.clone().any(Profile::is_object_store) {
+        if members().any(Profile::is_object_store) {
             return Err(SetupError::ObjectStore { what: "a volume with a store for a member" });
         }
-        if !self.disk.is_object_store() {
+        if self.volume.is_some() || !self.disk.is_object_store() {
             return Ok(());
         }
         let what = match &self.log {
@@ -292,7 +296,8 @@ impl Setup {
         let model =
             |profile, seed| DiskModel::behind_log(profile, seed).expect("the profile was checked");
         let cache_bytes = log.cache_bytes;
-        let needed_bytes = VolumeArea::of(&volume.header, 0).map_or(u64::MAX, |area| area.bytes());
+        let area = VolumeArea::of(&volume.header, 0).ok_or(SetupError::VolumeTooLarge)?;
+        let needed_bytes = area.bytes();
         if needed_bytes >= cache_bytes {
             return Err(SetupError::VolumeTables { needed_bytes, cache_bytes });
         }
@@ -302,7 +307,7 @@ impl Setup {
         let cache_disk =
             DiskModel::new(&log.cache_disk, self.seed).expect("the profile was checked");
         // Their platters do not turn together.
-        let seeds = self.seed..;
+        let seeds = (0..).map(|member| self.seed.wrapping_add(member));
         let members = volume.members.iter().zip(seeds).map(|(member, seed)| model(member, seed));
         let mut target = LogTarget::of_volume(
             geometry,
@@ -327,8 +332,11 @@ impl Setup {
         Ok(match &self.nvram {
             // Its drives have no tracks in common.
             Some(setup) => {
-                let map = self.group_map(setup.groups, &model(&self.disk, self.seed));
-                Box::new(NvramTarget::of_setup(setup, map, target))
+                let blocks = match setup.groups {
+                    Groups::Tracks => REGION_BLOCKS,
+                    Groups::Regions(blocks) => blocks,
+                };
+                Box::new(NvramTarget::of_setup(setup, Arc::new(Regions::new(blocks)), target))
             }
             None => Box::new(target),
         })

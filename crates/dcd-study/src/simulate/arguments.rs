@@ -451,7 +451,11 @@ impl CacheArguments {
 
     /// `--destage`, or its default in front of that disk.
     pub fn destage(&self, disk: &Profile) -> DestageArgument {
-        self.destage.unwrap_or(DestageArgument::default_for(disk))
+        let default = match self.volume.volume {
+            Some(_) => DestageArgument::Fifo,
+            None => DestageArgument::default_for(disk),
+        };
+        self.destage.unwrap_or(default)
     }
 
     /// What they describe, in front of that disk.

@@ -64,11 +64,15 @@ impl SimulateArguments {
             }
             None => {
                 let mut setup = self.caches.setup(profile, self.seed)?;
-                if let Some(volume) = setup.volume.as_mut().filter(|_| !self.caches.volume.empty) {
+                if setup.volume.is_some() && !self.caches.volume.empty {
                     // It is read twice, which a pipe cannot be.
                     load::check(load)?;
+                    // What cannot be is told before that.
+                    setup.build()?;
+                    let Some(volume) = setup.volume.as_mut() else { unreachable!("looked at") };
                     let mut touched = Touched::new(&volume.header.config);
-                    self.feed(load, watcher, &mut |request| {
+                    let requests = self.requests.unwrap_or(u64::MAX);
+                    feed(load, requests, "looking at the load", watcher, &mut |request| {
                         touched.add(request);
                         Ok(())
                     })?;
@@ -110,6 +114,9 @@ impl SimulateArguments {
     pub fn facts(&self, facts: &ReplayFacts, load: &Load) -> Value {
         let mut json = json!(facts);
         json["disk"] = json!(self.disk);
+        if let Some(MembersArgument::Each(members)) = &self.caches.volume.members {
+            json["disk"] = json!(members);
+        }
         let kind = if matches!(load, Load::Workload(_)) { "workload" } else { "trace" };
         json[kind] = json!(load::name(load));
         json

@@ -42,6 +42,7 @@ pub struct VolumeArguments {
     pub empty: bool,
     /// The log is left unused: a volume as it is alone.
     #[arg(long, requires = "volume", help_heading = "Volume")]
+    #[arg(conflicts_with_all = ["read_area", "destage", "ship_within", "ack", "log_bypass"])]
     pub no_log: bool,
 }
 
@@ -105,6 +106,9 @@ impl VolumeArguments {
         cache_bytes: u64,
     ) -> Result<Option<VolumeSetup>, StudyError> {
         let (Some(path), Some(members)) = (&self.volume, &self.members) else { return Ok(None) };
+        if self.hints.as_ref().is_some_and(|hints| hints == path && path.as_os_str() == "-") {
+            return Err(StudyError::FlagNeeds { flag: "--hints -", needs: "a --volume in a file" });
+        }
         let file = volume_file::read(path).map_err(Box::new)?;
         let members = match members {
             MembersArgument::Alike(count) => vec![disk.clone(); *count],

@@ -40,7 +40,7 @@ use super::super::format::root::{MemberState, Root, ScrubRecord};
 use super::super::members::MemberMask;
 use super::super::page_map::PageMap;
 use super::super::status::TwinStatus;
-use super::super::twin::{RING_LINES, RecordUnderWay, Round, State, Touch, Twin};
+use super::super::twin::{REGIONS_AT_ONCE, RING_LINES, RecordUnderWay, Round, State, Touch, Twin};
 use super::super::{Purpose, Volume, VolumePhase};
 use super::flush::For;
 use super::sums::Sums;
@@ -51,16 +51,19 @@ use crate::units::{Duration, LINE_SIZE, MemberIndex, Time};
 /// Writes of pages at a time: when nobody waits for the members, and when somebody does.
 const IN_FLIGHT_MAX: u32 = 32;
 const IN_FLIGHT_BUSY_MAX: u32 = 4;
-/// Regions that lose their marks together.
-const REGIONS_AT_ONCE: usize = 16;
+/// Regions that lose their marks together, those included that have no checksums yet: of most of a
+/// new volume nothing was ever written.
+const CHOSEN_MAX: usize = 256;
 /// Regions, or pages, looked at in one step.
 const LOOKED_AT_MAX: u64 = 1 << 12;
-/// A region that is changed all the time keeps its mark for no longer than this: what is marked an
-/// import cannot verify.
+/// A region that is changed all the time is not waited for any longer than this, but for its jobs
+/// that are under way: what is marked an import cannot verify.
 const MARKED_MAX: Duration = Duration::from_secs(600);
-/// How often it is looked whether a region has become quiet.
+/// How often it is looked whether a region has become quiet; and after how long without requests
+/// the members have nothing else to do.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// While members have other work, checksums wait so many times as long as writing them took.
+/// While members have other work, checksums wait so many times as long as writing them took, ten
+/// minutes at most.
 const PAUSE_TIMES: u64 = 20;
 
 /// What an I/O is for.
@@ -267,10 +270,11 @@ impl Volume {
         {
             return false;
         }
-        self.choose_regions();
+        if self.is_at_rest() || self.twin().paused_until <= now {
+            self.choose_regions();
+        }
         if self.twin().chosen.is_empty() {
-            let again = self.now.after(LOOK_EVERY);
-            self.twin().settle_at = again;
+            self.twin().settle_at = now.after(LOOK_EVERY);
         }
         !self.twin().chosen.is_empty()
     }
@@ -282,9 +286,9 @@ impl Volume {
             return;
         }
         let mut left = LOOKED_AT_MAX;
-        let mut chosen = Vec::new();
-        let mut at = self.twin().cursor;
-        while chosen.len() < REGIONS_AT_ONCE && left > 0 {
+        let (mut chosen, mut with_sums) = (Vec::new(), 0);
+        let (mut at, at_once) = (self.twin().cursor, self.twin().regions_at_once);
+        while with_sums < at_once && chosen.len() < CHOSEN_MAX && left > 0 {
             let Some(region) = self.region_marks.next(at, left) else {
                 let end = u64::from(at.0) + left;
                 at = Region(if end < self.region_marks.regions() { end as u32 } else { 0 });
@@ -298,6 +302,8 @@ impl Volume {
                 touch.sequence < tail && (is_quiet || now.since(touch.since) >= MARKED_MAX)
             };
             if touch.is_none_or(may_settle) {
+                let mut pages = self.area.pages_of_region(region).map(PageIndex);
+                with_sums += usize::from(pages.any(|page| self.has_written_sums(page)));
                 chosen.push(region);
             }
         }
@@ -358,11 +364,14 @@ impl Volume {
         twin.state = State::Loading;
     }
 
-    /// The chosen regions stay as they were, and are tried again later.
+    /// The chosen regions stay as they were, and are tried again as if they had been changed now;
+    /// fewer together, so that the one that cannot be had keeps none of the others waiting.
     fn forget_chosen(&mut self) {
-        let again = self.now.after(LOOK_EVERY);
-        self.twin().settle_at = again;
-        for region in std::mem::take(&mut self.twin().chosen) {
+        let (at, since) = (self.now, self.now);
+        let twin = self.twin();
+        twin.regions_at_once = (twin.regions_at_once / 2).max(1);
+        for region in std::mem::take(&mut twin.chosen) {
+            self.twin().touched.insert(region, Touch { sequence: 0, at, since });
             self.region_marks.mark(region);
         }
     }
@@ -375,11 +384,13 @@ impl Volume {
     fn pages_of_chosen(&self) -> BTreeSet<PageIndex> {
         let chosen = self.twin.iter().flat_map(|twin| &twin.chosen);
         let pages = chosen.flat_map(|region| self.area.pages_of_region(*region)).map(PageIndex);
-        let is_written = |page: &PageIndex| {
-            let (set, first) = self.place_of_sums(*page);
-            self.checksums.is_in_memory(set, first) || self.checkpoint.map.get(*page).is_some()
-        };
-        pages.filter(is_written).collect()
+        pages.filter(|page| self.has_written_sums(*page)).collect()
+    }
+
+    /// Whether a page has checksums that were ever written.
+    fn has_written_sums(&self, page: PageIndex) -> bool {
+        let (set, first) = self.place_of_sums(page);
+        self.checksums.is_in_memory(set, first) || self.checkpoint.map.get(page).is_some()
     }
 
     /// Step 3.
@@ -411,7 +422,10 @@ impl Volume {
     fn write_more_twin_pages(&mut self) {
         self.build_more();
         let first_named = self.twin().area.tables_start();
-        let in_flight_max = if self.has_other_work() { IN_FLIGHT_BUSY_MAX } else { IN_FLIGHT_MAX };
+        let in_flight_max = match self.is_in_the_way() {
+            true => IN_FLIGHT_BUSY_MAX,
+            false => IN_FLIGHT_MAX,
+        };
         loop {
             let holders = self.twin().holders();
             if holders.is_empty() {
@@ -537,11 +551,12 @@ impl Volume {
             twin.is_to_be_built = false;
             twin.has_missed = false;
         }
+        // Also behind one that had to forget them: it flushed, and wrote, as much.
+        let took = now.since(twin.begun_at);
+        twin.paused_until = now.after(Duration(took.0.saturating_mul(PAUSE_TIMES)).min(MARKED_MAX));
         if !std::mem::take(&mut twin.chosen).is_empty() {
-            let took = now.since(twin.begun_at);
-            let pause = Duration(took.0.saturating_mul(PAUSE_TIMES)).clamp(LOOK_EVERY, MARKED_MAX);
-            let next = if self.has_other_work() { now.after(pause) } else { now };
-            self.twin().settle_at = next;
+            twin.regions_at_once = (twin.regions_at_once * 2).min(REGIONS_AT_ONCE);
+            twin.settle_at = now;
         }
         if is_written {
             self.counters.twin_checkpoints += 1;
@@ -589,9 +604,22 @@ impl Volume {
         }
     }
 
-    /// Whether somebody waits for the members.
-    fn has_other_work(&self) -> bool {
-        !self.uppers.is_empty() || !self.jobs.is_empty()
+    /// Whether the members have had nothing else to do for a while.
+    fn is_at_rest(&self) -> bool {
+        let was_asked = |at: Time| self.now.since(at) < LOOK_EVERY;
+        let is_idle = self.uppers.is_empty() && self.jobs.is_empty();
+        is_idle && !self.scrubs.asked_at().is_some_and(was_asked)
+    }
+
+    /// Whether somebody waits for the members, and not for this checkpoint.
+    fn is_in_the_way(&self) -> bool {
+        let Some(twin) = &self.twin else { return false };
+        let is_waited_for = twin
+            .record
+            .as_ref()
+            .is_some_and(|record| !record.is_begun && !twin.has_room(record.left.len() as u64));
+        let only_settles = !twin.chosen.is_empty() && !twin.is_to_be_built && !twin.is_behind;
+        only_settles && !is_waited_for && !(self.uppers.is_empty() && self.jobs.is_empty())
     }
 
     // ---- a twin that somebody has not -----------------------------------------------------------

@@ -23,7 +23,7 @@ impl LogTarget {
     /// # Errors
     /// If it does not.
     pub(super) fn opened(mut self) -> Result<LogTarget, LogError> {
-        self.go_on(|target| *target.engine.phase() != Phase::Opening);
+        self.go_on(None, |target| *target.engine.phase() != Phase::Opening);
         match self.engine.phase() {
             Phase::Failed(error) => Err(error.clone().into()),
             _ => Ok(self),
@@ -43,9 +43,6 @@ impl LogTarget {
     ///
     /// # Errors
     /// As the engine says.
-    ///
-    /// # Panics
-    /// If its settings do not allow that everything goes past the log.
     pub fn fill(&mut self, ranges: impl IntoIterator<Item = LbaRange>) -> Result<(), RequestError> {
         let settings = self.engine.config().clone();
         self.configure(&EngineConfig { bypass_threshold_bytes: 4096, ..settings.clone() });
@@ -60,8 +57,7 @@ impl LogTarget {
         }
         self.ask(Operation::Drain)?;
         self.configure(&settings);
-        let rested = Time(self.epoch.0).after(REST);
-        self.go_on(|target| Time(target.epoch.0) >= rested);
+        self.go_on(Some(Time(self.epoch.0).after(REST)), |_| false);
         Ok(())
     }
 
@@ -74,13 +70,13 @@ impl LogTarget {
     fn ask(&mut self, operation: Operation) -> Result<(), RequestError> {
         self.answer = None;
         self.give(Input::Request(Request { id: EARLIER, operation, fua: false }));
-        self.go_on(|target| target.answer.is_some());
+        self.go_on(None, |target| target.answer.is_some());
         self.answer.take().expect("an engine that answers never is a bug")
     }
 
     /// Lets the engine go on, whose I/Os end at once, until it waits and `is_over`, or waits for
-    /// nothing.
-    fn go_on(&mut self, is_over: impl Fn(&LogTarget) -> bool) {
+    /// nothing; to `end` by its clock, if that is given.
+    fn go_on(&mut self, end: Option<Time>, is_over: impl Fn(&LogTarget) -> bool) {
         loop {
             match self.engine.poll_output() {
                 Output::Io(io) => {
@@ -96,7 +92,9 @@ impl LogTarget {
                 }
                 Output::Wait { until } => {
                     self.wait(until);
-                    let Some(until) = until.filter(|_| !is_over(self)) else { return };
+                    let in_time = |until: &Time| end.is_none_or(|end| *until <= end);
+                    let until = until.filter(in_time).filter(|_| !is_over(self));
+                    let Some(until) = until else { return };
                     self.epoch = self.epoch.max(until.since(Time::ZERO));
                     self.give(Input::Timeout);
                 }

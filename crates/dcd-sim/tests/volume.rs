@@ -5,13 +5,13 @@ use dcd_engine::volume::format::header::VolumeHeader;
 use dcd_engine::volume::placement::{DeviceClass, Placement, RaidLevel};
 use dcd_engine::{EngineConfig, LbaRange};
 
-use super::setup::{Hint, LogSetup, Setup, SetupError, VolumeSetup};
-use super::{TargetFacts, VolumeFacts};
-use crate::disk::model::{DiskOperation, DiskRequest};
-use crate::disk::profile::Profile;
-use crate::new_cache::NEW_UUID;
-use crate::replay::{Pace, Replay, ReplayFacts};
-use crate::trace::{Flags, Operation, Request};
+use dcd_sim::disk::model::{DiskOperation, DiskRequest};
+use dcd_sim::disk::profile::Profile;
+use dcd_sim::new_cache::NEW_UUID;
+use dcd_sim::replay::{Pace, Replay, ReplayFacts};
+use dcd_sim::target::setup::{Hint, LogSetup, Setup, SetupError, VolumeSetup};
+use dcd_sim::target::{TargetFacts, VolumeFacts};
+use dcd_sim::trace::{Flags, Operation, Request};
 
 const MIB: u64 = 1 << 20;
 
@@ -108,6 +108,26 @@ fn each_level_reads_and_writes_as_often_as_it_must() {
         assert!((3.0..20.0).contains(&ms), "{level:?}: {ms} ms");
         assert!((read.access.read_disk_time_ms / 100.0 - ms).abs() < 0.1 * ms);
     }
+}
+
+/// A volume takes lines of 4 KiB; traces have sectors, and a memory cleans groups of a size of its
+/// own.
+#[test]
+fn what_is_smaller_than_a_line_is_rounded_outwards() {
+    let setup = Setup { seed: u64::MAX, ..setup(&[RaidLevel::Raid5], true) };
+    let mut target = setup.build().unwrap();
+    let (mut now, mut done) = (dcd_engine::Time::ZERO, Vec::new());
+    for (id, offset_bytes, size_bytes) in [(0, 512, 512), (1, 4096 - 512, 1024), (2, 100, 9000)] {
+        let operation = if id == 1 { DiskOperation::Write } else { DiskOperation::Read };
+        let request = DiskRequest { id, operation, offset_bytes, size_bytes };
+        target.submit(now, request, false).unwrap();
+        while done.len() as u64 <= id {
+            now = target.next_event().unwrap();
+            target.advance(now, &mut done);
+        }
+    }
+    assert_eq!(target.facts().log.unwrap().failed_requests, 0);
+    assert_eq!(target.bill(), Default::default());
 }
 
 #[test]
