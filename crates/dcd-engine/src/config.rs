@@ -160,7 +160,7 @@ pub struct EngineConfig {
     /// time: [`Engine::set_calendar`](crate::Engine::set_calendar).
     pub scrub_every: Duration,
     /// A part of a volume whose checksums its members do not have yet gets them when nothing has
-    /// been changed there for so long ([`crate::volume::twin`]).
+    /// been changed there for so long (`volume/twin.rs`).
     pub twin_quiet: Duration,
     /// A spare takes the place of a member of a volume that has failed for so long; 0: never by
     /// itself.
