@@ -7,8 +7,8 @@ use dcd_engine::{DataDiskInfo, Geometry, Superblock, Uuid};
 /// The name of each of them: the header of a volume has it, too.
 pub const NEW_UUID: Uuid = Uuid([1; 16]);
 
-/// Writes a new cache of that geometry, and the tables of a volume, by `write` (byte address, bytes), and returns its
-/// superblock.
+/// Writes a new cache of that geometry, and the tables of a volume, by `write` (byte address,
+/// bytes), and returns its superblock.
 ///
 /// # Panics
 /// If the engine cannot read what it has written.

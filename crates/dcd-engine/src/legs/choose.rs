@@ -152,7 +152,7 @@ pub enum LegsError {
         missing: Vec<Uuid>,
         /// Legs that may, and of which older copies are given.
         older: Vec<Uuid>,
-        /// The witness that was given, if legs of now may have gone on with it.
+        /// The witness of the newest membership: these may have gone on with it.
         witness: Option<Uuid>,
     },
     /// What is to be left out is no leg of this cache.

@@ -7,7 +7,7 @@
 //! findings.rs                   its findings
 //! dcd_unix.rs                   Nightingale, Hu, Yang, USENIX 1999, section 4     unix_runs.rs simulates it
 //! dcd_nt.rs                     He, Yang, a filter driver for Windows NT 4
-//! dhis.rs                       Yalamanchili et al., discriminating storage        dhis_runs.rs simulates it
+//! dhis.rs                       Yalamanchili et al., SYSTOR 2009            dhis_runs.rs simulates it
 //! odsc.rs                       the on-disk sequence cache, of a trace that is given
 //! ```
 //!

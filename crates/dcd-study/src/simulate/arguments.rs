@@ -227,8 +227,8 @@ pub struct CacheArguments {
     #[arg(requires = "read_area", help_heading = "Read area")]
     pub run_lines: u32,
 
+    /// A volume in place of the disk.
     #[command(flatten)]
-    #[allow(missing_docs)] // They have their own.
     pub volume: VolumeArguments,
 }
 

@@ -64,19 +64,21 @@ impl SimulateArguments {
             }
             None => {
                 let mut setup = self.caches.setup(profile, self.seed)?;
-                if setup.volume.is_some() && !self.caches.volume.empty {
+                let volume = setup.volume.as_ref().filter(|_| !self.caches.volume.empty);
+                let touched = volume.map(|volume| Touched::new(&volume.header.config));
+                if let Some(mut touched) = touched {
                     // It is read twice, which a pipe cannot be.
                     load::check(load)?;
                     // What cannot be is told before that.
                     setup.build()?;
-                    let Some(volume) = setup.volume.as_mut() else { unreachable!("looked at") };
-                    let mut touched = Touched::new(&volume.header.config);
                     let requests = self.requests.unwrap_or(u64::MAX);
                     feed(load, requests, "looking at the load", watcher, &mut |request| {
                         touched.add(request);
                         Ok(())
                     })?;
-                    volume.written = touched.ranges();
+                    if let Some(volume) = &mut setup.volume {
+                        volume.written = touched.ranges();
+                    }
                 }
                 let mut replay = Replay::new(setup.build()?, pace);
                 let mut bound = Ok(setup.bound().filter(|_| self.bound));

@@ -371,7 +371,9 @@ impl Volume {
         let twin = self.twin();
         twin.regions_at_once = (twin.regions_at_once / 2).max(1);
         for region in std::mem::take(&mut twin.chosen) {
-            self.twin().touched.insert(region, Touch { sequence: 0, at, since });
+            // Who has changed it meanwhile may be under way still.
+            let touched = &mut self.twin().touched;
+            touched.entry(region).or_insert(Touch { sequence: 0, at, since });
             self.region_marks.mark(region);
         }
     }
