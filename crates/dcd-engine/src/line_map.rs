@@ -3,14 +3,20 @@
 //! The hash gives each line a *bucket*, and a place in it. A bucket is a small table with open
 //! addressing that grows and shrinks by itself, so that no step is longer than to move the few
 //! hundred entries of one bucket, however large the map is. How many buckets there are follows from
-//! how many lines there may be; one that nothing was put into takes no memory but 20 bytes that
-//! nothing has touched.
+//! how many lines there may be; one that nothing was put into takes no memory but 16 bytes that
+//! nothing has touched. The tables of all buckets lie side by side ([`tables`]).
 //!
 //! ```text
-//! bucket of 8 to 800 entries:   at most 7/8 in use, hardly less than 2/3: about 1.2 entries a line
+//! bucket of 8 to 800 entries:   at most 8/9 in use, hardly less than 2/3: about 1.2 entries a line
 //! lines of one bucket:          512 on average when the map is full
 //! ```
 
+mod tables;
+
+use zerocopy::FromZeros;
+
+use self::tables::{Place, Tables};
+use crate::growing_table::untouched_zeroes;
 use crate::line_hash::LineHash;
 use crate::units::Line;
 use crate::used_places::UsedPlaces;
@@ -19,11 +25,6 @@ use crate::used_places::UsedPlaces;
 const BUCKET_LINES: usize = 512;
 /// Buckets of a small map: a walk goes from bucket to bucket, and should have some to stop at.
 const BUCKETS_MIN: usize = 64;
-/// Entries by which a small bucket grows; ...
-const GROWTH_MIN: usize = 8;
-/// ... a large one grows by such a part of it. A smaller part takes less memory, and more moves:
-/// ten for each line, and the index of a full log stays within 4 MiB for each GiB.
-const GROWTH_PART: usize = 10;
 
 /// What a map holds for each line: bytes, so that entries are packed.
 pub(crate) trait LineValue: Copy {
@@ -62,19 +63,24 @@ impl<V: LineValue> Entry<V> {
     const UNUSED: Entry<V> = Entry { line: PackedLine { low: [0; 4], high: 0 }, value: V::NONE };
 }
 
+/// Lines of one bucket, and where they are: no table if there is none.
+#[derive(Clone, Copy, FromZeros)]
+struct Bucket {
+    table: Place,
+    lines: u32,
+}
+
 /// The map.
 pub(crate) struct LineMap<V> {
     hash: LineHash,
-    /// The table of each bucket; `None` of one that nothing was put into: all of these are memory
-    /// that nothing has touched.
-    buckets: Vec<Option<Box<[Entry<V>]>>>,
-    /// Lines in each bucket.
-    counts: Vec<u32>,
+    /// Memory that nothing has touched but for buckets that held a line.
+    buckets: Vec<Bucket>,
+    tables: Tables<Entry<V>>,
     /// Buckets that hold a line, for walks that must not depend on the size of the map.
     used: UsedPlaces,
     lines: usize,
-    /// Entries of all buckets, in use or not.
-    entries: usize,
+    /// For the lines of a bucket while its table is another one.
+    moving: Vec<Entry<V>>,
 }
 
 impl<V: LineValue> LineMap<V> {
@@ -83,11 +89,11 @@ impl<V: LineValue> LineMap<V> {
         let buckets = (lines_max / BUCKET_LINES).max(BUCKETS_MIN.min(lines_max)).max(1);
         LineMap {
             hash,
-            buckets: vec![None; buckets],
-            counts: vec![0; buckets],
+            buckets: untouched_zeroes(buckets),
+            tables: Tables::new(lines_max, Entry::UNUSED),
             used: UsedPlaces::new(buckets),
             lines: 0,
-            entries: 0,
+            moving: Vec::new(),
         }
     }
 
@@ -103,19 +109,30 @@ impl<V: LineValue> LineMap<V> {
 
     /// Bytes of memory.
     pub(crate) fn memory_bytes(&self) -> usize {
-        self.buckets.len() * size_of::<Option<Box<[Entry<V>]>>>()
-            + self.counts.len() * size_of::<u32>()
+        self.buckets.len() * size_of::<Bucket>()
             + self.used.memory_bytes()
-            + self.entries * size_of::<Entry<V>>()
+            + self.tables.memory_bytes()
     }
 
     /// What is held for `line`.
     #[inline]
     pub(crate) fn get(&self, line: Line) -> Option<V> {
         let (bucket, spread) = self.hash.bucket(line.0, self.buckets.len());
-        let entries = self.buckets[bucket].as_deref()?;
-        let (index, is_known) = position(entries, line, spread);
+        let entries = self.entries(bucket);
+        let (index, is_known) = position(entries, line, spread)?;
         is_known.then(|| entries[index].value)
+    }
+
+    /// The table of a bucket.
+    #[inline]
+    fn entries(&self, bucket: usize) -> &[Entry<V>] {
+        self.tables.get(self.buckets[bucket].table)
+    }
+
+    /// The same, to be changed.
+    #[inline]
+    fn entries_mut(&mut self, bucket: usize) -> &mut [Entry<V>] {
+        self.tables.get_mut(self.buckets[bucket].table)
     }
 
     /// What is held for each of these lines. Nobody knows where the next line lies before it is
@@ -123,7 +140,8 @@ impl<V: LineValue> LineMap<V> {
     #[inline]
     pub(crate) fn get_each<const N: usize>(&self, lines: &[Line; N]) -> [Option<V>; N] {
         let places = lines.map(|line| self.hash.bucket(line.0, self.buckets.len()));
-        let buckets = places.map(|(bucket, _)| self.buckets[bucket].as_deref().unwrap_or(&[]));
+        let tables = places.map(|(bucket, _)| self.buckets[bucket].table);
+        let buckets = tables.map(|table| self.tables.get(table));
         let at_home: [Entry<V>; N] = std::array::from_fn(|i| {
             let entries = buckets[i];
             match entries.is_empty() {
@@ -138,7 +156,7 @@ impl<V: LineValue> LineMap<V> {
             if at_home[i].line == PackedLine::new(lines[i]) {
                 return Some(at_home[i].value);
             }
-            let (index, is_known) = position(buckets[i], lines[i], places[i].1);
+            let (index, is_known) = position(buckets[i], lines[i], places[i].1)?;
             is_known.then(|| buckets[i][index].value)
         })
     }
@@ -147,8 +165,8 @@ impl<V: LineValue> LineMap<V> {
     #[inline]
     pub(crate) fn get_mut(&mut self, line: Line) -> Option<&mut V> {
         let (bucket, spread) = self.hash.bucket(line.0, self.buckets.len());
-        let entries = self.buckets[bucket].as_deref_mut()?;
-        let (index, is_known) = position(entries, line, spread);
+        let entries = self.entries_mut(bucket);
+        let (index, is_known) = position(entries, line, spread)?;
         is_known.then(|| &mut entries[index].value)
     }
 
@@ -160,25 +178,20 @@ impl<V: LineValue> LineMap<V> {
     pub(crate) fn get_or_insert(&mut self, line: Line, value: V) -> Option<&mut V> {
         assert!(line.0 < 1 << 40 && !value.is_none());
         let (bucket, spread) = self.hash.bucket(line.0, self.buckets.len());
-        let capacity = self.buckets[bucket].as_ref().map_or(0, |entries| entries.len());
-        let mut index = 0;
-        if let Some(entries) = &self.buckets[bucket] {
-            let is_known;
-            (index, is_known) = position(entries, line, spread);
-            if is_known {
-                let entries = self.buckets[bucket].as_mut().expect("it was there");
-                return Some(&mut entries[index].value);
-            }
+        let length = self.entries(bucket).len();
+        let mut found = position(self.entries(bucket), line, spread);
+        if let Some((index, true)) = found {
+            return Some(&mut self.entries_mut(bucket)[index].value);
         }
-        let count = self.counts[bucket] as usize + 1;
-        if count * 8 > capacity * 7 {
-            self.resize(bucket, capacity + (capacity / GROWTH_PART).max(GROWTH_MIN));
-            let entries = self.buckets[bucket].as_ref().expect("it has just been made");
-            (index, _) = position(entries, line, spread);
+        let count = self.buckets[bucket].lines as usize + 1;
+        if count * 9 > length * 8 {
+            let longer = self.tables.longer(length);
+            self.resize(bucket, longer);
+            found = position(self.entries(bucket), line, spread);
         }
-        let entries = self.buckets[bucket].as_mut().expect("it has room");
-        entries[index] = Entry { line: PackedLine::new(line), value };
-        self.counts[bucket] = count as u32;
+        let (index, _) = found.expect("it has room");
+        self.entries_mut(bucket)[index] = Entry { line: PackedLine::new(line), value };
+        self.buckets[bucket].lines = count as u32;
         self.lines += 1;
         if count == 1 {
             self.used.insert(bucket);
@@ -190,42 +203,63 @@ impl<V: LineValue> LineMap<V> {
     pub(crate) fn remove(&mut self, line: Line) -> Option<V> {
         let (bucket, spread) = self.hash.bucket(line.0, self.buckets.len());
         let buckets = self.buckets.len();
-        let entries = self.buckets[bucket].as_mut()?;
-        let (index, is_known) = position(entries, line, spread);
+        let table = self.buckets[bucket].table;
+        let entries = self.tables.get_mut(table);
+        let (index, is_known) = position(entries, line, spread)?;
         if !is_known {
             return None;
         }
         let value = entries[index].value;
-        close_gap(entries, index, |line| self.hash.bucket(line.0, buckets).1);
-        let (count, capacity) = (self.counts[bucket] as usize - 1, entries.len());
-        self.counts[bucket] = count as u32;
+        let (hash, length) = (self.hash, entries.len());
+        close_gap(entries, index, |line| hash.bucket(line.0, buckets).1);
+        let count = self.buckets[bucket].lines as usize - 1;
+        self.buckets[bucket].lines = count as u32;
         self.lines -= 1;
         if count == 0 {
             self.used.remove(bucket);
-        }
-        // Behind that at most three of four are in use: what comes and goes does not move it to and
-        // fro.
-        let smaller = capacity - (capacity / (GROWTH_PART + 1)).max(GROWTH_MIN);
-        if count * 4 < smaller * 3 {
-            self.resize(bucket, smaller);
+            self.buckets[bucket].table = Place::default();
+            self.give_back(table);
+        } else if let Some(shorter) = self.tables.shorter(length)
+            && count * 4 < shorter * 3
+        {
+            // Behind that at most three of four are in use: what comes and goes does not move it to
+            // and fro.
+            self.resize(bucket, shorter);
         }
         Some(value)
     }
 
-    /// Gives a bucket so many entries, and what it holds new places.
+    /// Gives a bucket a table of this length, and what it holds new places.
     #[cold]
-    fn resize(&mut self, bucket: usize, capacity: usize) {
-        let buckets = self.buckets.len();
-        let mut entries = vec![Entry::UNUSED; capacity].into_boxed_slice();
-        let old = self.buckets[bucket].take().unwrap_or_default();
-        for entry in old.iter().filter(|entry| !entry.value.is_none()) {
+    fn resize(&mut self, bucket: usize, length: usize) {
+        let old = std::mem::take(&mut self.buckets[bucket].table);
+        let mut moving = std::mem::take(&mut self.moving);
+        moving.clear();
+        moving.extend(self.tables.get(old).iter().filter(|entry| !entry.value.is_none()));
+        if old != Place::default() {
+            self.give_back(old);
+        }
+        let table = self.tables.take(length);
+        self.buckets[bucket].table = table;
+        let entries = self.tables.get_mut(table);
+        for entry in &moving {
             let line = entry.line.line();
-            let (_, spread) = self.hash.bucket(line.0, buckets);
-            let (index, _) = position(&entries, line, spread);
+            let (_, spread) = self.hash.bucket(line.0, self.buckets.len());
+            let (index, _) = position(entries, line, spread).expect("it is long enough");
             entries[index] = *entry;
         }
-        self.entries = self.entries + capacity - old.len();
-        self.buckets[bucket] = Some(entries);
+        self.moving = moving;
+    }
+
+    /// The table is of no bucket any more; the one that has moved there keeps its own.
+    fn give_back(&mut self, table: Place) {
+        let Some(before) = self.tables.give_back(table) else { return };
+        let entries = self.tables.get(table);
+        let entry = entries.iter().find(|entry| !entry.value.is_none());
+        let line = entry.expect("a bucket that has a table holds a line").line.line();
+        let bucket = self.bucket_of(line);
+        assert!(self.buckets[bucket].table == before, "two buckets with one table");
+        self.buckets[bucket].table = table;
     }
 
     /// The first bucket from this one on that holds a line. A line stays in its bucket for ever.
@@ -235,15 +269,13 @@ impl<V: LineValue> LineMap<V> {
 
     /// All lines of a bucket, in an order that depends only on the history.
     pub(crate) fn bucket(&self, bucket: usize) -> impl Iterator<Item = (Line, V)> {
-        let entries = self.buckets[bucket].as_deref().unwrap_or_default();
-        let used = entries.iter().filter(|entry| !entry.value.is_none());
+        let used = self.entries(bucket).iter().filter(|entry| !entry.value.is_none());
         used.map(|entry| (entry.line.line(), entry.value))
     }
 
     /// The same, to be changed: to anything but [`LineValue::NONE`].
     pub(crate) fn bucket_mut(&mut self, bucket: usize) -> impl Iterator<Item = (Line, &mut V)> {
-        let entries = self.buckets[bucket].as_deref_mut().unwrap_or_default();
-        let used = entries.iter_mut().filter(|entry| !entry.value.is_none());
+        let used = self.entries_mut(bucket).iter_mut().filter(|entry| !entry.value.is_none());
         used.map(|entry| (entry.line.line(), &mut entry.value))
     }
 
@@ -268,18 +300,18 @@ fn next(index: usize, capacity: usize) -> usize {
     if index + 1 == capacity { 0 } else { index + 1 }
 }
 
-/// Index of the entry of `line`, or of the unused one where it would go.
+/// Index of the entry of `line`, or of the unused one where it would go; `None` without entries.
 #[inline]
-fn position<V: LineValue>(entries: &[Entry<V>], line: Line, spread: u64) -> (usize, bool) {
+fn position<V: LineValue>(entries: &[Entry<V>], line: Line, spread: u64) -> Option<(usize, bool)> {
     let wanted = PackedLine::new(line);
     let mut index = home(spread, entries.len());
     loop {
-        let entry = &entries[index];
+        let entry = entries.get(index)?;
         if entry.value.is_none() {
-            return (index, false);
+            return Some((index, false));
         }
         if entry.line == wanted {
-            return (index, true);
+            return Some((index, true));
         }
         index = next(index, entries.len());
     }
@@ -356,8 +388,11 @@ mod tests {
     proptest! {
         /// So many lines in so few buckets that runs wrap, buckets grow and shrink.
         #[test]
-        fn agrees_with_a_map(steps in prop::collection::vec((0u8..8, 0u64..300, any::<u16>()), 1..1000)) {
-            let mut map = LineMap::new(4, LineHash::new(0));
+        fn agrees_with_a_map(
+            lines_max in prop::sample::select(vec![4, 100, 1000]),
+            steps in prop::collection::vec((0u8..8, 0u64..300, any::<u16>()), 1..1000),
+        ) {
+            let mut map = LineMap::new(lines_max, LineHash::new(0));
             let mut model: BTreeMap<u64, Value> = BTreeMap::new();
             let mut is_filling = true;
             for (what, line, value) in steps {
@@ -404,8 +439,8 @@ mod tests {
         filled(4, [1 << 40].into_iter());
     }
 
-    /// Twelve bytes a line for entries of nine, from a twentieth full on; and what was full and is
-    /// empty again takes hardly more than what was never filled.
+    /// Twelve bytes a line for entries of nine, and two chunks; and what was full and is empty again
+    /// takes hardly more than what was never filled.
     #[test]
     fn memory_follows_what_is_there() {
         const LINES: usize = 1 << 18;
@@ -413,16 +448,16 @@ mod tests {
         let empty = map.memory_bytes();
         assert!(empty < LINES / 20, "{empty} bytes");
         for (count, line) in random_lines(LINES as u64).enumerate() {
-            if count.is_power_of_two() && count > LINES / 20 {
-                let bytes = (map.memory_bytes() - empty) as f64 / count as f64;
-                assert!(bytes < 9.0 * 9.0 / 7.0 + 2.0, "{bytes} bytes a line of {count}");
+            if count.is_power_of_two() {
+                let bytes = map.memory_bytes() - empty;
+                assert!(bytes < 12 * count + (128 << 10), "{bytes} bytes for {count} lines");
             }
             map.get_or_insert(Line(line), Value::new(1));
         }
         random_lines(LINES as u64).for_each(|line| assert!(map.remove(Line(line)).is_some()));
         assert_eq!(map.lines(), 0);
         let left = map.memory_bytes() - empty;
-        assert!(left < LINES / 3, "{left} bytes");
+        assert!(left < 4 << 10, "{left} bytes");
     }
 
     /// A look-up is a few entries, also for neighbours in a full map.
@@ -432,8 +467,8 @@ mod tests {
         let map = filled(count as usize, 0..count);
         let steps = |line| {
             let (bucket, spread) = map.hash.bucket(line, map.buckets.len());
-            let entries = map.buckets[bucket].as_deref().unwrap();
-            let (index, is_known) = position(entries, Line(line), spread);
+            let entries = map.entries(bucket);
+            let (index, is_known) = position(entries, Line(line), spread).unwrap();
             assert!(is_known);
             (index + entries.len() - home(spread, entries.len())) % entries.len()
         };

@@ -74,8 +74,8 @@ fn segment_memory_tells_its_number_of_buffers() {
 #[test]
 fn the_size_of_the_index_is_told() {
     let mut d = Driver::new();
-    // 256 checksums; about 32 bytes for each of 16 segments, and 20 for each of 64 buckets.
-    let empty = 256 * 4 + 64 * 20;
+    // 256 checksums; about 32 bytes for each of 16 segments, and 16 for each of 64 buckets.
+    let empty = 256 * 4 + 64 * 16;
     let index = d.status().index_bytes;
     assert!((empty + 16 * 16..=empty + 16 * 32).contains(&index), "{index}");
     d.write_durably(100..140, 1);

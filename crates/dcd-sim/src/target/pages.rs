@@ -13,15 +13,97 @@ const STEP_BYTES: usize = 64;
 const ZEROES: [u8; PAGE_BYTES as usize] = [0; PAGE_BYTES as usize];
 /// With less than this nothing is looked through for what nobody needs.
 const LOOK_BYTES_MIN: u64 = 1 << 20;
+/// Pages of one length for which there is memory at once.
+const SHELF_PAGES: usize = 16;
 
 /// Sparse bytes.
 #[derive(Clone, Debug, Default)]
 pub struct Pages {
-    pages: HashMap<u64, Box<[u8]>>,
+    pages: HashMap<u64, Kept>,
+    shelves: Shelves,
     /// What they have together.
     kept_bytes: u64,
     /// The same, when all of them were needed.
     needed_bytes: u64,
+}
+
+/// Where a page is kept.
+#[derive(Clone, Copy, Debug)]
+struct Kept {
+    /// Its length.
+    steps: u8,
+    /// Which of the places of that length.
+    place: u32,
+}
+
+/// Memory of pages, by their length. Where each was asked of the allocator, hundreds of thousands
+/// of all lengths came and went, and what the engine asked for next took 20 ms to be found.
+#[derive(Clone, Debug)]
+struct Shelves {
+    /// For each number of steps.
+    of_steps: Vec<Shelf>,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Shelf {
+    /// For [`SHELF_PAGES`] each.
+    bytes: Vec<Box<[u8]>>,
+    free: Vec<u32>,
+}
+
+impl Default for Shelves {
+    fn default() -> Shelves {
+        Shelves { of_steps: vec![Shelf::default(); PAGE_BYTES as usize / STEP_BYTES + 1] }
+    }
+}
+
+impl Shelves {
+    fn memory_bytes(&self) -> usize {
+        let of_shelf = |(steps, shelf): (usize, &Shelf)| {
+            let entry = SHELF_PAGES * steps * STEP_BYTES + size_of::<Box<[u8]>>();
+            shelf.bytes.len() * entry + shelf.free.capacity() * size_of::<u32>()
+        };
+        self.of_steps.iter().enumerate().map(of_shelf).sum()
+    }
+
+    /// Keeps some bytes, of whole steps.
+    fn put(&mut self, bytes: &[u8]) -> Kept {
+        let steps = bytes.len() / STEP_BYTES;
+        let shelf = &mut self.of_steps[steps];
+        if shelf.free.is_empty() {
+            let first = shelf.bytes.len() * SHELF_PAGES;
+            shelf.bytes.push(vec![0; SHELF_PAGES * bytes.len()].into());
+            shelf.free.extend((first..first + SHELF_PAGES).rev().map(|place| place as u32));
+        }
+        let kept = Kept { steps: steps as u8, place: shelf.free.pop().expect("there are some") };
+        self.get_mut(kept).copy_from_slice(bytes);
+        kept
+    }
+
+    fn give_back(&mut self, kept: Kept) {
+        self.of_steps[usize::from(kept.steps)].free.push(kept.place);
+    }
+
+    fn get(&self, kept: Kept) -> &[u8] {
+        let (shelf, begin) = (kept.place as usize / SHELF_PAGES, kept.begin());
+        &self.of_steps[usize::from(kept.steps)].bytes[shelf][begin..][..kept.length()]
+    }
+
+    fn get_mut(&mut self, kept: Kept) -> &mut [u8] {
+        let (shelf, begin) = (kept.place as usize / SHELF_PAGES, kept.begin());
+        &mut self.of_steps[usize::from(kept.steps)].bytes[shelf][begin..][..kept.length()]
+    }
+}
+
+impl Kept {
+    fn length(self) -> usize {
+        usize::from(self.steps) * STEP_BYTES
+    }
+
+    /// Where it begins on its shelf.
+    fn begin(self) -> usize {
+        self.place as usize % SHELF_PAGES * self.length()
+    }
 }
 
 impl Pages {
@@ -39,9 +121,12 @@ impl Pages {
             self.kept_bytes += kept.len() as u64;
             let before = match kept {
                 [] => self.pages.remove(&page),
-                _ => self.pages.insert(page, kept.into()),
+                _ => self.pages.insert(page, self.shelves.put(kept)),
             };
-            self.kept_bytes -= before.map_or(0, |before| before.len() as u64);
+            if let Some(before) = before {
+                self.kept_bytes -= before.length() as u64;
+                self.shelves.give_back(before);
+            }
         }
     }
 
@@ -51,18 +136,24 @@ impl Pages {
         if self.kept_bytes < (2 * self.needed_bytes).max(LOOK_BYTES_MIN) {
             return;
         }
-        self.pages.retain(|page, _| is_needed(page * PAGE_BYTES));
+        self.pages.retain(|page, kept| {
+            let is_needed = is_needed(page * PAGE_BYTES);
+            if !is_needed {
+                self.shelves.give_back(*kept);
+            }
+            is_needed
+        });
         self.pages.shrink_to_fit();
-        self.kept_bytes = self.pages.values().map(|bytes| bytes.len() as u64).sum();
+        self.kept_bytes = self.pages.values().map(|kept| kept.length() as u64).sum();
         self.needed_bytes = self.kept_bytes;
     }
 
     /// Memory of what is kept, about.
     pub fn memory_bytes(&self) -> u64 {
-        let place = size_of::<(u64, Box<[u8]>)>() + 1;
+        let place = size_of::<(u64, Kept)>() + 1;
         // Of as many pages as there are: what a table has room for depends on its hashes.
         let places = (self.pages.len() * 8 / 7 + 1).next_power_of_two();
-        self.kept_bytes + (places * place) as u64
+        (self.shelves.memory_bytes() + places * place) as u64
     }
 
     /// Fills `bytes` with what is from `offset` on.
@@ -74,7 +165,7 @@ impl Pages {
             offset.is_multiple_of(PAGE_BYTES) && (bytes.len() as u64).is_multiple_of(PAGE_BYTES)
         );
         for (page, bytes) in (offset / PAGE_BYTES..).zip(bytes.chunks_mut(PAGE_BYTES as usize)) {
-            let kept = self.pages.get(&page).map_or(&[][..], |kept| kept);
+            let kept = self.pages.get(&page).map_or(&[][..], |kept| self.shelves.get(*kept));
             let (begin, rest) = bytes.split_at_mut(kept.len());
             begin.copy_from_slice(kept);
             rest.fill(0);
