@@ -37,9 +37,9 @@ const CHANGED_LINES_MIN: u64 = 16;
 const RESERVE_PART_MIN: u64 = 16;
 /// And this one at most.
 const RESERVE_PART_MAX: u64 = 2;
-/// The reserve is so many times what changed during the last checkpoint: the next takes longer, or
-/// more changes meanwhile.
-const RESERVE_FOR_LAST: u64 = 2;
+/// The reserve is so many quarters of what changed during the last checkpoint: the next takes
+/// longer, or more changes meanwhile. What is held in reserve is logged sooner for each checkpoint.
+const RESERVE_QUARTERS_OF_LAST: u64 = 5;
 /// Changes may be ahead of the checkpoint under way by this part of the room for them: what comes
 /// in a burst does not wait for it.
 const AHEAD_PART: u64 = 8;
@@ -361,7 +361,7 @@ impl Paging {
     pub(super) fn wants_checkpoint(&self) -> bool {
         let most = self.budget.changed_bytes_max;
         let reserve = match self.pacing.last_bytes {
-            Some(bytes) => RESERVE_FOR_LAST.saturating_mul(bytes),
+            Some(bytes) => (bytes / 4).saturating_mul(RESERVE_QUARTERS_OF_LAST),
             None => most,
         };
         let reserve = reserve.clamp(most / RESERVE_PART_MIN, most / RESERVE_PART_MAX);
@@ -587,7 +587,8 @@ mod tests {
             due_at
         };
         assert!((0.49..0.51).contains(&due_at(&mut writer, 0.1)));
-        assert!((0.79..0.81).contains(&due_at(&mut writer, 0.0)), "twice a tenth is left");
+        let due = due_at(&mut writer, 0.0);
+        assert!((0.87..0.88).contains(&due), "a quarter more than a tenth is left: {due}");
         assert!((0.93..0.95).contains(&due_at(&mut writer, 0.4)), "and never nothing");
         assert!((0.49..0.51).contains(&due_at(&mut writer, 0.0)));
     }
