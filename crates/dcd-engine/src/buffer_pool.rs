@@ -57,6 +57,13 @@ impl BufferPool {
         buffer
     }
 
+    /// A buffer with these bytes.
+    pub fn take_copy(&mut self, bytes: &[u8]) -> Buffer {
+        let mut buffer = self.take(bytes.len());
+        buffer.bytes_mut().copy_from_slice(bytes);
+        buffer
+    }
+
     /// A buffer, longer than `filled`, in which to receive the rest of `length` bytes. It may have
     /// to grow, because new memory is given only to a client that has sent about as much.
     pub fn take_for_receiving(&mut self, length: usize, filled: usize) -> Buffer {

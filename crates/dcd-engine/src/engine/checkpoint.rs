@@ -535,7 +535,7 @@ impl Engine {
             || !picture.reusable.is_empty() && self.someone_waits_for_destaging();
         if self.gather_index_part(&picture.listed.position, &mut gathering, is_urgent) {
             let piece_bytes = self.config.limits.checkpoint_write_bytes;
-            while let Some((at, piece)) = gathering.take(piece_bytes) {
+            while let Some((at, piece)) = gathering.take(piece_bytes, &mut self.buffers) {
                 self.write_piece(picture.offset + at, piece);
             }
             self.checkpoint.state = State::Gathering(picture, gathering);
@@ -615,15 +615,23 @@ impl Engine {
             (rest, offset) = (payload, offset + HEADER_SIZE as u64 + ending.taken);
         }
         for piece in rest.chunks(self.config.limits.checkpoint_write_bytes) {
-            self.write_piece(offset, Buffer::copy_of(piece));
-            offset += piece.len() as u64;
+            let piece = self.buffers.take_copy(piece);
+            let bytes = piece.len() as u64;
+            self.write_piece(offset, piece);
+            offset += bytes;
         }
         self.checkpoint.state = State::Writing(picture, None);
     }
 
-    pub(super) fn checkpoint_io_done(&mut self, step: Step, result: Result<(), IoError>) {
+    pub(super) fn checkpoint_io_done(
+        &mut self,
+        step: Step,
+        result: Result<(), IoError>,
+        buffer: Option<Buffer>,
+    ) {
         match (step, &self.checkpoint.state) {
             (Step::Write, _) => {
+                self.buffers.put(buffer);
                 // One that failed is told below.
                 self.checkpoint.writes_left -= 1;
                 let is_over = self.checkpoint.writes_left == 0;

@@ -26,6 +26,8 @@
 use super::Engine;
 use super::checkpoint::PAUSE;
 use super::index::Next;
+use crate::buffer::Buffer;
+use crate::buffer_pool::BufferPool;
 use crate::format::checkpoint::{
     Checkpoint, CheckpointWriter, Ending, HEADER_SIZE, LiveSlot, LogPosition,
 };
@@ -151,8 +153,8 @@ impl Gathering {
     }
 
     /// What was gathered, to be written.
-    pub(super) fn take(&mut self, bytes: usize) -> Option<(u64, crate::buffer::Buffer)> {
-        let (offset, piece) = self.writer.take(bytes)?;
+    pub(super) fn take(&mut self, bytes: usize, buffers: &mut BufferPool) -> Option<(u64, Buffer)> {
+        let (offset, piece) = self.writer.take(bytes, buffers)?;
         if let Some(merging) = &mut self.merging {
             merging.builder.written(piece.bytes());
         }

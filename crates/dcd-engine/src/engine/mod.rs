@@ -685,7 +685,7 @@ impl Engine {
             Purpose::BypassWrite { id } => self.bypass_write_done(id, result, buffer),
             Purpose::BypassFlush(flush) => self.bypass_flush_done(flush, result),
             Purpose::Destage(step) => self.destage_io_done(step, result, buffer, service),
-            Purpose::Checkpoint(step) => self.checkpoint_io_done(step, result),
+            Purpose::Checkpoint(step) => self.checkpoint_io_done(step, result, buffer),
             Purpose::IndexPage(read) => self.index_page_read(read, result, buffer),
             Purpose::IndexScan(piece) => self.scan_piece_read(piece, result, buffer),
             Purpose::Uncached(step) => self.uncached_io_done(step, result, buffer, service),

@@ -19,6 +19,7 @@ use super::geometry::{Geometry, POISONED_LINES_MAX, WITNESSES_MAX, ZERO_RANGES_M
 use super::layout::{FieldLayout, layout_of};
 use super::preamble::{CHECKSUM_OFFSET, Preamble};
 use crate::buffer::Buffer;
+use crate::buffer_pool::BufferPool;
 use crate::error::FormatError;
 use crate::units::{
     CopyPageIndex, FragmentMask, LINE_SIZE, Line, RecordNumber, SegmentIndex, SegmentSerial,
@@ -178,11 +179,11 @@ impl CheckpointWriter {
         self.free + self.filled + self.live
     }
 
-    /// So many bytes of payload, whole pages, if there are so many; and where in the area they
-    /// belong.
-    pub(crate) fn take(&mut self, bytes: usize) -> Option<(u64, Buffer)> {
+    /// So many bytes of payload, whole pages, if there are so many, in a buffer of `buffers`; and
+    /// where in the area they belong.
+    pub(crate) fn take(&mut self, bytes: usize, buffers: &mut BufferPool) -> Option<(u64, Buffer)> {
         let piece = self.bytes.get(HEADER_SIZE..HEADER_SIZE + bytes)?;
-        let (offset, buffer) = (HEADER_SIZE as u64 + self.taken, Buffer::copy_of(piece));
+        let (offset, buffer) = (HEADER_SIZE as u64 + self.taken, buffers.take_copy(piece));
         self.checksum.update(piece);
         self.taken += bytes as u64;
         self.bytes.drain(HEADER_SIZE..HEADER_SIZE + bytes);
