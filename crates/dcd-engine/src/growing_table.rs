@@ -35,12 +35,14 @@ pub(crate) struct GrowingTable<T> {
     first: Vec<T>,
     more: Vec<Vec<T>>,
     len: usize,
+    /// What is behind so many entries is memory that nothing has touched.
+    touched: usize,
 }
 
 impl<T: FromZeros> GrowingTable<T> {
     /// So many entries.
     pub(crate) fn new(len: usize) -> GrowingTable<T> {
-        GrowingTable { first: untouched_zeroes(len), more: Vec::new(), len }
+        GrowingTable { first: untouched_zeroes(len), more: Vec::new(), len, touched: 0 }
     }
 
     /// How many there are.
@@ -48,9 +50,9 @@ impl<T: FromZeros> GrowingTable<T> {
         self.len
     }
 
-    /// Bytes of memory, touched or not.
+    /// Bytes of memory, up to the last entry that was changed.
     pub(crate) fn memory_bytes(&self) -> usize {
-        self.first.len().max(self.len) * size_of::<T>()
+        self.touched * size_of::<T>()
     }
 
     /// It has so many entries from now on: some more, or fewer. What is added is what it was when
@@ -86,6 +88,7 @@ impl<T> Index<usize> for GrowingTable<T> {
 impl<T> IndexMut<usize> for GrowingTable<T> {
     #[inline]
     fn index_mut(&mut self, index: usize) -> &mut T {
+        self.touched = self.touched.max(index + 1);
         if index < self.first.len() {
             return &mut self.first[index];
         }
@@ -109,6 +112,6 @@ mod tests {
         assert_eq!(table.iter().copied().collect::<Vec<u32>>(), [0, 0]);
         table.set_len(4 + CHUNK);
         assert_eq!(table.iter().map(|entry| u64::from(*entry)).sum::<u64>(), 16);
-        assert_eq!(table.memory_bytes(), (4 + CHUNK) * 4);
+        assert_eq!(table.memory_bytes(), (4 + CHUNK) * 4, "that is the last that was changed");
     }
 }

@@ -152,7 +152,13 @@ impl FullTable {
         let mut lines = Vec::with_capacity(slots as usize);
         while !table.is_full() {
             let line = Line(next(&mut state) % (1 << 32));
-            table.insert(line, FragmentMask::FULL, SlotIndex(table.lines() as u32), 0);
+            // The last one is in the last slot of all: memory counts as far as it was touched.
+            let slot = if lines.len() + 1 == slots as usize {
+                geometry.slots() - 1
+            } else {
+                lines.len() as u32
+            };
+            table.insert(line, FragmentMask::FULL, SlotIndex(slot), 0);
             lines.push(line);
         }
         let segments = u64::from(geometry.segments) * size_of::<Segment>() as u64;

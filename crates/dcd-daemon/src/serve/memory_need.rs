@@ -56,7 +56,7 @@ impl MemoryNeed {
             // And the segments.
             ("index", index + u64::from(geometry.segments) * 64),
             // A line for each slot, and 9 bytes an entry as above.
-            ("destaged lines", only(has_clean_lines, slots * (8 + 17))),
+            ("destaged lines", only(has_clean_lines, slots * (5 + 17))),
             ("copies", copy_slots * (24 + 29)),
             ("detector", only(has_copies && config.detector.is_some(), 9 << 20)),
             ("read-ahead", only(has_copies, config.read_ahead_bytes)),

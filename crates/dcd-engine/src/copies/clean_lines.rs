@@ -13,13 +13,31 @@
 use std::collections::VecDeque;
 use std::ops::Range;
 
+use zerocopy::FromZeros;
+
 use crate::growing_table::GrowingTable;
 use crate::line_hash::LineHash;
 use crate::line_map::{LineMap, LineValue};
 use crate::units::{Line, SegmentSerial, SlotIndex};
 
-/// No line. Lines are kept with one added: zero is memory that nothing has touched.
-const EMPTY: u64 = 0;
+/// A line and one, or no line: that is memory that nothing has touched.
+#[derive(Clone, Copy, FromZeros)]
+struct LineAndOne([u8; 5]);
+
+impl LineAndOne {
+    const EMPTY: LineAndOne = LineAndOne([0; 5]);
+
+    /// `None` of the last line that there can be: of that there is no one more.
+    fn new(line: Line) -> Option<LineAndOne> {
+        let [bytes @ .., 0, 0, 0] = (line.0 + 1).to_le_bytes() else { return None };
+        Some(LineAndOne(bytes))
+    }
+
+    fn line(self) -> Option<Line> {
+        let [a, b, c, d, e] = self.0;
+        u64::from_le_bytes([a, b, c, d, e, 0, 0, 0]).checked_sub(1).map(Line)
+    }
+}
 
 /// A slot and one.
 #[derive(Clone, Copy)]
@@ -58,8 +76,8 @@ pub struct CleanLines {
     slots_per_segment: u32,
     /// Of each segment, the filling that is known of.
     serials: GrowingTable<u64>,
-    /// Of each slot: its line, and one.
-    lines: GrowingTable<u64>,
+    /// Of each slot.
+    lines: GrowingTable<LineAndOne>,
     /// The slot of each line.
     slots: LineMap<SlotAndOne>,
     /// So many lines are taken out at once.
@@ -87,7 +105,7 @@ impl CleanLines {
         }
     }
 
-    /// Bytes of memory; of what is kept by slot also those that nothing has touched.
+    /// Bytes of memory.
     pub fn memory_bytes(&self) -> usize {
         self.serials.memory_bytes() + self.lines.memory_bytes() + self.slots.memory_bytes()
     }
@@ -102,16 +120,17 @@ impl CleanLines {
     /// The line is in this slot, of a segment with this serial, and on the data-disk.
     pub fn insert(&mut self, line: Line, slot: SlotIndex, serial: SegmentSerial) {
         self.forget_more();
+        let Some(line_and_one) = LineAndOne::new(line) else { return };
         let segment = slot.0 / self.slots_per_segment;
         if std::mem::replace(&mut self.serials[segment as usize], serial.0) != serial.0 {
             let first = segment * self.slots_per_segment;
             (first..first + self.slots_per_segment).for_each(|slot| self.clear(SlotIndex(slot)));
         }
         self.clear(slot);
-        self.lines[slot.0 as usize] = line.0 + 1;
+        self.lines[slot.0 as usize] = line_and_one;
         if let Some(known) = self.slots.get_or_insert(line, SlotAndOne::new(slot)) {
             let before = std::mem::replace(known, SlotAndOne::new(slot)).slot();
-            self.lines[before.0 as usize] = EMPTY;
+            self.lines[before.0 as usize] = LineAndOne::EMPTY;
         }
     }
 
@@ -127,7 +146,7 @@ impl CleanLines {
     /// The line has changed.
     pub fn remove(&mut self, line: Line) {
         if let Some(slot) = self.slots.remove(line) {
-            self.lines[slot.slot().0 as usize] = EMPTY;
+            self.lines[slot.slot().0 as usize] = LineAndOne::EMPTY;
         }
     }
 
@@ -172,9 +191,9 @@ impl CleanLines {
 
     /// What the slot held is over.
     fn clear(&mut self, slot: SlotIndex) {
-        let line = std::mem::replace(&mut self.lines[slot.0 as usize], EMPTY);
-        if line != EMPTY {
-            self.slots.remove(Line(line - 1));
+        let line = std::mem::replace(&mut self.lines[slot.0 as usize], LineAndOne::EMPTY);
+        if let Some(line) = line.line() {
+            self.slots.remove(line);
         }
     }
 }
@@ -201,6 +220,18 @@ mod tests {
         assert_eq!(clean.find(Line(9)), Some((SlotIndex(5), SegmentSerial(21))));
         clean.remove_all(Line(0), u64::MAX);
         assert_eq!(clean.find(Line(9)), None);
+    }
+
+    #[test]
+    fn the_last_line_of_all_is_not_noted() {
+        let mut clean = CleanLines::new(2, 4, 100, LineHash::new(0));
+        let last = Line((1 << 40) - 1);
+        clean.insert(Line(last.0 - 1), SlotIndex(1), SegmentSerial(10));
+        clean.insert(last, SlotIndex(2), SegmentSerial(10));
+        assert_eq!(clean.find(Line(last.0 - 1)), Some((SlotIndex(1), SegmentSerial(10))));
+        assert_eq!(clean.find(last), None);
+        clean.insert(Line(5), SlotIndex(1), SegmentSerial(10));
+        assert_eq!(clean.find(Line(last.0 - 1)), None);
     }
 
     /// A discard of much walks what is there, not every slot and not every line.
@@ -267,7 +298,7 @@ mod tests {
                         model.retain(|known, _| *known < line || *known >= line + u64::from(slot));
                     }
                 }
-                let in_slots = clean.lines.iter().filter(|line| **line != EMPTY).count();
+                let in_slots = clean.lines.iter().filter(|line| line.line().is_some()).count();
                 prop_assert_eq!(in_slots, clean.slots.lines());
                 for line in 0..40 {
                     let found = clean.find(Line(line)).map(|(slot, _)| slot.0);

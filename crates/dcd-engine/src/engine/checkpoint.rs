@@ -615,10 +615,9 @@ impl Engine {
             (rest, offset) = (payload, offset + HEADER_SIZE as u64 + ending.taken);
         }
         for piece in rest.chunks(self.config.limits.checkpoint_write_bytes) {
-            let piece = self.buffers.take_copy(piece);
-            let bytes = piece.len() as u64;
-            self.write_piece(offset, piece);
-            offset += bytes;
+            let buffer = self.buffers.take_copy(piece);
+            self.write_piece(offset, buffer);
+            offset += piece.len() as u64;
         }
         self.checkpoint.state = State::Writing(picture, None);
     }

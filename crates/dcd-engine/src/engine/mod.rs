@@ -1187,9 +1187,7 @@ impl Engine {
             zero_lines: self.zero_lines_left(),
             poisoned_lines: self.lost_lines(),
             index_bytes_max: self.config.index_bytes_max,
-            index_bytes: self.table.memory_bytes() as u64
-                + u64::from(self.log.segments.total())
-                    * size_of::<crate::log::segment::Segment>() as u64,
+            index_bytes: (self.table.memory_bytes() + self.log.segments.memory_bytes()) as u64,
             cache_disk_failed: self.health.cache_disk_failed(),
             cache_disk_error: self.health.cache_disk_error(),
             cache_disk_clean: self.log_use.is_clean(),

@@ -130,6 +130,11 @@ impl SegmentTable {
         self.segments.iter().enumerate().map(|(i, segment)| (SegmentIndex(i as u32), segment))
     }
 
+    /// Bytes of memory of what is kept by segment.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        self.segments.memory_bytes()
+    }
+
     /// How many there are.
     pub(crate) fn total(&self) -> u32 {
         self.segments.len() as u32
