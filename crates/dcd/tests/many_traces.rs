@@ -71,6 +71,29 @@ fn rows_are_those_of_each_trace() {
     assert_eq!(read(&folder, "merged.csv"), expected);
 }
 
+/// One that cannot be read among hundreds keeps no other from being simulated.
+#[test]
+fn a_trace_that_is_none_has_rows_that_say_so() {
+    let folder = folder();
+    fs::write(folder.path("volumes/b.csv"), "what is\nthis?\n").unwrap();
+    fs::write(folder.path("volumes/d.csv"), "").unwrap();
+    let told = folder.dcd(&format!("sweep --traces volumes {GRID} --out rows.csv")).ok();
+    assert_eq!(told, "8 rows in rows.csv; 4 not simulated: column `error` tells why\n");
+    let rows = read(&folder, "rows.csv");
+    for row in rows.lines().skip(1) {
+        let is_bad = ["volumes/b.csv", "volumes/d.csv"].iter().any(|bad| row.starts_with(bad));
+        assert_eq!(is_bad, !row.ends_with(','), "{row}");
+    }
+    // A shard that has no other tells of them in its rows, too, for the whole.
+    for shard in 0..4 {
+        let line = format!("sweep --traces volumes {GRID} --shard {shard}/4 --out part{shard}.csv");
+        let _ = folder.dcd(&line);
+    }
+    let parts = "part0.csv part1.csv part2.csv part3.csv";
+    folder.dcd(&format!("sweep --traces volumes {GRID} --merge {parts} --out merged.csv")).ok();
+    assert_eq!(read(&folder, "merged.csv"), rows);
+}
+
 #[test]
 fn a_list_names_them_in_its_order() {
     let folder = folder();

@@ -127,7 +127,7 @@ mod tests {
         let of_windows = EngineConfig { keeps_windows: true, ..config.clone() };
         let of_windows = MemoryNeed::of(&geometry, &of_windows, clients);
         assert_eq!(of_windows.total(), total + (7 << 20));
-        // docs/architecture.md: 21 MiB for each GiB at worst, 24 MiB of program, 16 MiB of segment
+        // docs/architecture.md: 20 MiB for each GiB at worst, 24 MiB of program, 16 MiB of segment
         // buffers and as much for checkpoints, 9 MiB of a batch.
         assert!((60 << 20..100 << 20).contains(&total), "{}", need.words());
         let within = |bytes, clients| {

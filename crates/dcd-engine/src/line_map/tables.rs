@@ -3,7 +3,7 @@
 //! Tables of one length lie side by side in *chunks*, without a gap: where one is given back, the
 //! last of that length moves. An allocator cannot do that, since it does not know who has what. A
 //! large cache is some hundred thousand tables that grow some fifty times each; holes of all the
-//! lengths that they have had would take as much memory as the tables, and the search among them
+//! lengths that they have had would take a fourth of the memory, and the search among them
 //! milliseconds.
 
 use zerocopy::FromZeros;
@@ -11,7 +11,8 @@ use zerocopy::FromZeros;
 /// Entries of the shortest table, and by which short ones become longer; ...
 const GROWTH_MIN: usize = 8;
 /// ... long ones by such a part of them. A smaller part takes less memory, and more moves: twelve
-/// for each line, and the index of a full log stays within 4 MiB for each GiB.
+/// for each line, and as many of another table's; the index of a full log stays within 4 MiB for
+/// each GiB.
 const GROWTH_PART: usize = 12;
 /// Entries of the longest table; there is memory for none that is so long.
 const LENGTH_MAX: usize = u32::MAX as usize / 2;
@@ -19,6 +20,9 @@ const LENGTH_MAX: usize = u32::MAX as usize / 2;
 /// asks the system for in a piece of its own, and so few pages that to touch all is a short step.
 const CHUNK_MAX: usize = 6400;
 const CHUNK_MIN: usize = 64;
+/// Tables share a chunk if so many have room in it: with fewer they would be longer than they need
+/// be, or leave room at the end. Only a log that has grown much has longer ones.
+const SHARED_MIN: usize = 8;
 
 /// Where a table lies; none at first.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, FromZeros)]
@@ -40,7 +44,7 @@ struct Class {
 pub(super) struct Tables<E> {
     /// What an entry is that is not in use.
     unused: E,
-    /// Entries of a chunk, of which each has whole tables: as many as fit.
+    /// Entries of a chunk that tables share: as many as fit.
     chunk_entries: usize,
     /// How long the tables of each class are, ascending, and where they are.
     lengths: Vec<u32>,
@@ -83,8 +87,11 @@ impl<E: Copy> Tables<E> {
             let wanted = length + (length / GROWTH_PART).max(GROWTH_MIN);
             assert!(wanted <= LENGTH_MAX, "a table of {wanted} entries");
             // As long as it can be with as many tables in a chunk.
-            let longest = self.chunk_entries.checked_div(self.chunk_entries / wanted);
-            self.lengths.push(longest.unwrap_or(wanted) as u32);
+            let length = match self.tables_of_chunk(wanted) {
+                1 => wanted,
+                tables => self.chunk_entries / tables,
+            };
+            self.lengths.push(length as u32);
             self.classes.push(Class { chunks: Vec::new(), tables: 0 });
         }
         self.lengths[class] as usize
@@ -181,13 +188,19 @@ impl<E: Copy> Tables<E> {
         }
     }
 
-    /// One, with a chunk of its own, if it is longer than chunks are.
+    /// How many share a chunk. One: each has a chunk of its own, of its length.
     fn tables_of_chunk(&self, length: usize) -> usize {
-        (self.chunk_entries / length).max(1)
+        match self.chunk_entries / length {
+            ..SHARED_MIN => 1,
+            tables => tables,
+        }
     }
 
     fn take_chunk(&mut self, length: usize) -> u32 {
-        let room = Vec::with_capacity(length.max(self.chunk_entries));
+        let room = match self.tables_of_chunk(length) {
+            1 => Vec::with_capacity(length),
+            _ => Vec::with_capacity(self.chunk_entries),
+        };
         match self.gone.pop() {
             Some(chunk) => {
                 self.chunks[chunk as usize] = room;

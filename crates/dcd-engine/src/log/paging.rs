@@ -40,6 +40,8 @@ const RESERVE_PART_MAX: u64 = 2;
 /// The reserve is so many quarters of what changed during the last checkpoint: the next takes
 /// longer, or more changes meanwhile. What is held in reserve is logged sooner for each checkpoint.
 const RESERVE_QUARTERS_OF_LAST: u64 = 5;
+/// The same if nearly all the room was taken: more might have changed, and somebody may have waited.
+const RESERVE_QUARTERS_AFTER_TIGHT: u64 = 8;
 /// Changes may be ahead of the checkpoint under way by this part of the room for them: what comes
 /// in a burst does not wait for it.
 const AHEAD_PART: u64 = 8;
@@ -177,8 +179,10 @@ impl LineValue for SlotChecksum {
 #[derive(Default)]
 struct Pacing {
     pace: Option<Pace>,
-    /// What changed from the beginning of the last one until what it lists had left memory.
+    /// What changed from the beginning of the last one until what it lists had left memory, and
+    /// whether there was hardly room for it.
     last_bytes: Option<u64>,
+    last_was_tight: bool,
 }
 
 /// What has changed in all and since the last checkpoint, when one was begun, and which bucket is
@@ -361,6 +365,9 @@ impl Paging {
     pub(super) fn wants_checkpoint(&self) -> bool {
         let most = self.budget.changed_bytes_max;
         let reserve = match self.pacing.last_bytes {
+            Some(bytes) if self.pacing.last_was_tight => {
+                (bytes / 4).saturating_mul(RESERVE_QUARTERS_AFTER_TIGHT)
+            }
             Some(bytes) => (bytes / 4).saturating_mul(RESERVE_QUARTERS_OF_LAST),
             None => most,
         };
@@ -458,7 +465,11 @@ impl Paging {
             }
             self.evicting = None;
             if let Some(pace) = self.pacing.pace.take() {
-                self.pacing.last_bytes = Some(self.added_bytes - pace.begun_at);
+                let (bytes, most) =
+                    (self.added_bytes - pace.begun_at, self.budget.changed_bytes_max);
+                let room = most.saturating_sub(pace.begun_with);
+                self.pacing.last_bytes = Some(bytes);
+                self.pacing.last_was_tight = bytes >= room - room / 8;
             }
             return 0;
         };
@@ -589,7 +600,9 @@ mod tests {
         assert!((0.49..0.51).contains(&due_at(&mut writer, 0.1)));
         let due = due_at(&mut writer, 0.0);
         assert!((0.87..0.88).contains(&due), "a quarter more than a tenth is left: {due}");
-        assert!((0.93..0.95).contains(&due_at(&mut writer, 0.4)), "and never nothing");
+        assert!((0.93..0.95).contains(&due_at(&mut writer, 0.06)), "and never nothing");
+        let due = due_at(&mut writer, 0.4);
+        assert!((0.87..0.89).contains(&due), "twice what had hardly room is left: {due}");
         assert!((0.49..0.51).contains(&due_at(&mut writer, 0.0)));
     }
 

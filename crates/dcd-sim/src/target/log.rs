@@ -579,7 +579,8 @@ impl Target for LogTarget {
 
     fn memory_bytes(&self) -> u64 {
         let store = self.data.first().disk().store().map_or(0, |store| store.memory_bytes);
-        let index_bytes = self.engine.status().index_bytes;
+        let status = self.engine.status();
+        let index_bytes = status.index_bytes + status.copies_bytes;
         let waiting = self.waiting_bytes;
         let content = self.content.memory_bytes() + self.data.memory_bytes();
         self.segment_bytes + index_bytes + content + store + waiting

@@ -146,6 +146,13 @@ impl Pages {
         self.pages.shrink_to_fit();
         self.kept_bytes = self.pages.values().map(|kept| kept.length() as u64).sum();
         self.needed_bytes = self.kept_bytes;
+        // Mostly places are used again; where lengths are others now, most of them would never be.
+        if self.shelves.memory_bytes() as u64 > 4 * self.kept_bytes + LOOK_BYTES_MIN {
+            let before = std::mem::take(&mut self.shelves);
+            for kept in self.pages.values_mut() {
+                *kept = self.shelves.put(before.get(*kept));
+            }
+        }
     }
 
     /// Memory of what is kept, about.
@@ -223,6 +230,23 @@ mod tests {
         pages.write(4096, &[0; 4096]);
         assert!(pages.pages.is_empty());
         assert_eq!(pages.kept_bytes, 0);
+    }
+
+    #[test]
+    fn places_of_a_length_that_nobody_has_any_more_are_given_back() {
+        let mut pages = Pages::default();
+        for (round, length) in [64, 4096, 64].into_iter().enumerate() {
+            let mut page = [0; 4096];
+            page[..length].fill(9);
+            for number in 0..4000 {
+                pages.write((round as u64 * 4000 + number) * 4096, &page);
+            }
+            pages.forget(|begin| begin >= round as u64 * 4000 * 4096 + 3900 * 4096);
+        }
+        let mut read = [1; 4096];
+        pages.read(11_999 * 4096, &mut read);
+        assert!(read[..64].iter().all(|byte| *byte == 9) && read[64..] == [0; 4032]);
+        assert!(pages.memory_bytes() < 2 << 20, "{} bytes", pages.memory_bytes());
     }
 
     #[test]
