@@ -69,14 +69,19 @@ impl TraceSource {
     /// # Errors
     /// If not.
     pub fn check(&self) -> Result<(), TraceError> {
-        // Threads that share a pipe would have a part of it each.
-        let is_file =
-            || std::fs::metadata(&self.path).map_or(true, |it| it.is_file() || it.is_dir());
-        if is_standard(&self.path) || !is_file() {
-            return Err(TraceError::Pipe { path: self.path.clone() });
-        }
+        self.check_is_no_pipe()?;
         let empty = || TraceError::Empty { path: self.path.clone() };
         self.open()?.next().ok_or_else(empty)?.map(|_| ())
+    }
+
+    /// Threads that share a pipe would have a part of it each, or wait for who writes to it.
+    fn check_is_no_pipe(&self) -> Result<(), TraceError> {
+        let is_file =
+            || std::fs::metadata(&self.path).map_or(true, |it| it.is_file() || it.is_dir());
+        match is_standard(&self.path) || !is_file() {
+            true => Err(TraceError::Pipe { path: self.path.clone() }),
+            false => Ok(()),
+        }
     }
 
     fn open(&self) -> Result<TraceReader, TraceError> {
@@ -137,7 +142,11 @@ impl Load {
             format!("request {}: {}: {problem}", request.line, problem.field())
         };
         match self {
-            Load::Trace(trace) => trace.for_each_until(is_over, take),
+            Load::Trace(trace) => {
+                // One among several that nobody has looked at would be waited for without an end.
+                trace.check_is_no_pipe().map_err(|error| error.to_string())?;
+                trace.for_each_until(is_over, take)
+            }
             Load::Workload(workload) => {
                 for request in workload.workload().map_err(|error| error.to_string())? {
                     go_on(is_over)?;

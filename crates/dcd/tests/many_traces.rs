@@ -84,6 +84,13 @@ fn a_trace_that_is_none_has_rows_that_say_so() {
         let is_bad = ["volumes/b.csv", "volumes/d.csv"].iter().any(|bad| row.starts_with(bad));
         assert_eq!(is_bad, !row.ends_with(','), "{row}");
     }
+    // Nobody waits for who writes to a pipe.
+    let made = std::process::Command::new("mkfifo").arg(folder.path("pipe")).status();
+    assert!(made.is_ok_and(|made| made.success()));
+    fs::write(folder.path("with-pipe"), "pipe\nvolumes/a.csv\n").unwrap();
+    let told = folder.dcd(&format!("sweep --traces with-pipe {GRID} --out pipe.csv")).ok();
+    assert!(told.contains("4 rows in pipe.csv; 2 not simulated"), "{told}");
+    assert!(read(&folder, "pipe.csv").contains("a pipe"), "{}", read(&folder, "pipe.csv"));
     // A shard that has no other tells of them in its rows, too, for the whole.
     for shard in 0..4 {
         let line = format!("sweep --traces volumes {GRID} --shard {shard}/4 --out part{shard}.csv");

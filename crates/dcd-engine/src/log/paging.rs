@@ -40,7 +40,8 @@ const RESERVE_PART_MAX: u64 = 2;
 /// The reserve is so many quarters of what changed during the last checkpoint: the next takes
 /// longer, or more changes meanwhile. What is held in reserve is logged sooner for each checkpoint.
 const RESERVE_QUARTERS_OF_LAST: u64 = 5;
-/// The same if nearly all the room was taken: more might have changed, and somebody may have waited.
+/// The same if nearly all the room was taken: more might have changed, and somebody may have
+/// waited.
 const RESERVE_QUARTERS_AFTER_TIGHT: u64 = 8;
 /// Changes may be ahead of the checkpoint under way by this part of the room for them: what comes
 /// in a burst does not wait for it.
