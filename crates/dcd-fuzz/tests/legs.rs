@@ -59,6 +59,13 @@ fn labels_are_not_written_without_end_while_a_fill_hangs() {
     assert!(done.is_ok(), "{:?}", done.err().map(|failure| failure.violation));
 }
 
+/// A read failed on one leg, and its other leg went, when another read had mended the first.
+#[test]
+fn a_leg_that_was_mended_for_another_read_is_asked_again() {
+    let done = replay(&Script::on_legs(140_001_852), false);
+    assert!(done.is_ok(), "{:?}", done.err().map(|failure| failure.violation));
+}
+
 /// The same with a witness that has troubles of its own, and whose word is believed with one leg.
 /// `DCD_WITNESS_RUNS` and `DCD_WITNESS_SEED` say which other ones.
 #[test]

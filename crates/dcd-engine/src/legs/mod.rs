@@ -33,6 +33,8 @@ mod marks;
 mod opening;
 mod out;
 mod read;
+#[cfg(test)]
+mod read_tests;
 pub mod status;
 pub mod witness;
 
@@ -231,6 +233,8 @@ enum Kind {
         length: usize,
         /// Legs that could not.
         failed: LegSet,
+        /// What `mends_ended` was when they were first asked.
+        mends_seen: u64,
     },
     Write(RangeInclusive<u32>),
     /// What it covers, for [`Marks`].
@@ -325,6 +329,9 @@ pub struct Legs {
     look_at_waiting: bool,
     /// Regions that are being written again.
     mending: Vec<RangeInclusive<u32>>,
+    mends_ended: u64,
+    /// Reads that no leg could answer, where one is being mended.
+    reads_behind_mends: Vec<(UpperId, Buffer)>,
     /// Which leg has read what, of late; and what it read wrongly.
     recent_reads: VecDeque<read::RecentRead>,
     doubts: Vec<read::Doubt>,
@@ -397,6 +404,8 @@ impl Legs {
             waiting: VecDeque::new(),
             look_at_waiting: false,
             mending: Vec::new(),
+            mends_ended: 0,
+            reads_behind_mends: Vec::new(),
             recent_reads: VecDeque::new(),
             doubts: Vec::new(),
             held: Vec::new(),
@@ -446,7 +455,8 @@ impl Legs {
         let Io { id, device, operation } = io;
         match operation {
             IoOperation::Read { offset, buffer } => {
-                let kind = Kind::Read { offset, length: buffer.len(), failed: LegSet::default() };
+                let (length, failed) = (buffer.len(), LegSet::default());
+                let kind = Kind::Read { offset, length, failed, mends_seen: self.mends_ended };
                 let upper = self.add_upper(Asker::Above(id), kind, 0);
                 self.read_from_a_leg(upper, buffer);
             }
@@ -507,11 +517,8 @@ impl Legs {
     /// Whether these regions may be written now.
     fn may_change(&mut self, regions: &RangeInclusive<u32>) -> bool {
         let is_marked = self.marks.may_write(regions.clone());
-        let overlaps = |other: &RangeInclusive<u32>| {
-            regions.start() <= other.end() && other.start() <= regions.end()
-        };
         let is_copied = self.region_being_copied().is_some_and(|it| regions.contains(&it));
-        is_marked && !is_copied && !self.mending.iter().any(overlaps)
+        is_marked && !is_copied && !self.is_mended_now(regions)
     }
 
     fn refuse(&mut self, io: Io, error: IoError) {

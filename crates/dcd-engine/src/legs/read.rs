@@ -4,7 +4,10 @@
 //! 1. A leg fails to read.
 //! 2. Another reads it, and the answer goes up.
 //! 3. The same bytes are written where the first could not. Changes of these regions wait.
-//!    If one was under way already, that mends it; if mending fails, the leg counts no more.
+//!    Where one was under way already, the next read mends it; if mending fails, the leg counts no
+//!    more.
+//! 4. None can, and one of them has been mended meanwhile, for another read: they are asked again.
+//!    Else a read would fail whose last leg went away, although one that counts has the bytes.
 //!
 //! A leg may also read something else than was written. Only the cache can tell: it *doubts* what
 //! it got, reads again, from another leg then, and says if that is right.
@@ -98,12 +101,12 @@ impl Legs {
     /// Begins to read, from whichever leg is best.
     pub(super) fn read_from_a_leg(&mut self, id: UpperId, buffer: Buffer) {
         let upper = self.uppers.get_mut(&id).expect("it is read");
-        let Kind::Read { offset, length, failed } = upper.kind else { unreachable!("a read") };
+        let Kind::Read { offset, length, failed, .. } = upper.kind else { unreachable!("a read") };
         let error = upper.error.unwrap_or(IoError::Gone);
         let wrong = self.wrong_at(offset, length as u64);
         let leg = self.leg_to_read(failed.or(wrong)).or_else(|| self.leg_to_read(failed));
         let Some(leg) = leg else {
-            return self.end_read(id, Err(error), Some(buffer));
+            return self.read_again_or_fail(id, error, buffer);
         };
         self.forgive_others(leg);
         let mut buffer = buffer;
@@ -121,7 +124,9 @@ impl Legs {
         buffer: Option<Buffer>,
     ) {
         let upper = self.uppers.get_mut(&id).expect("it is read");
-        let Kind::Read { offset, failed, length } = &mut upper.kind else { unreachable!("a read") };
+        let Kind::Read { offset, failed, length, .. } = &mut upper.kind else {
+            unreachable!("a read")
+        };
         let (offset, length) = (*offset, *length as u64);
         if let Err(error) = result {
             failed.insert(leg);
@@ -145,6 +150,31 @@ impl Legs {
         self.end_read(id, Ok(()), buffer);
     }
 
+    /// No leg is left that has not failed to read it.
+    fn read_again_or_fail(&mut self, id: UpperId, error: IoError, buffer: Buffer) {
+        let upper = self.uppers.get_mut(&id).expect("it is read");
+        let Kind::Read { offset, length, failed, mends_seen } = &mut upper.kind else {
+            unreachable!("a read")
+        };
+        let is_mended_since = *mends_seen != self.mends_ended;
+        if is_mended_since {
+            (*failed, *mends_seen) = (LegSet::default(), self.mends_ended);
+            return self.read_from_a_leg(id, buffer);
+        }
+        let regions = self.marks.regions_of(*offset, *length as u64);
+        if self.is_mended_now(&regions) {
+            return self.reads_behind_mends.push((id, buffer));
+        }
+        self.end_read(id, Err(error), Some(buffer));
+    }
+
+    pub(super) fn is_mended_now(&self, regions: &RangeInclusive<u32>) -> bool {
+        let overlaps = |other: &RangeInclusive<u32>| {
+            regions.start() <= other.end() && other.start() <= regions.end()
+        };
+        self.mending.iter().any(overlaps)
+    }
+
     fn end_read(&mut self, id: UpperId, result: Result<(), IoError>, buffer: Option<Buffer>) {
         let upper = self.uppers.remove(&id).expect("it ends once");
         let Asker::Above(id) = upper.asker else { unreachable!("marks are not read") };
@@ -154,7 +184,7 @@ impl Legs {
     fn mend(&mut self, failed: LegSet, offset: u64, bytes: &[u8]) {
         let regions = self.marks.regions_of(offset, bytes.len() as u64);
         for leg in self.legs_that_count().and(failed).iter() {
-            // A write under way there does it as well; and the label of a leg is its own.
+            // What is written there now may be newer; and the label of a leg is its own.
             let is_written = regions.clone().any(|region| self.marks.is_written(region));
             if is_written || super::copying::touches_label(offset, bytes.len() as u64) {
                 continue;
@@ -175,9 +205,13 @@ impl Legs {
     ) {
         let place = self.mending.iter().position(|it| it == regions).expect("it is being mended");
         self.mending.swap_remove(place);
+        self.mends_ended += 1;
         self.look_at_waiting = true;
         if let Err(error) = result {
             self.leg_failed(leg, error);
+        }
+        for (id, buffer) in std::mem::take(&mut self.reads_behind_mends) {
+            self.read_from_a_leg(id, buffer);
         }
     }
 }
