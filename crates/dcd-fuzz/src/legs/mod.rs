@@ -54,8 +54,6 @@ impl LegOptions {
 
 /// What a label has to have marks for at once: the copies of a page are written together.
 const LARGEST_WRITE_BYTES: u64 = 1 << 20;
-/// What a line that has rotted begins with.
-const ROTTEN: [u8; 512] = [0xdb; 512];
 
 /// A run in which legs are filled and fail for ever does nothing else.
 const TROUBLES_MAX: u64 = 40;
@@ -511,18 +509,8 @@ impl Legs {
     }
 
     fn heal(&mut self, first: &mut FaultyDisk, offset: usize) {
-        let Some((which, _)) = self.rotten else { return };
-        let (mut now, mut right) = ([0; 512], [0; 4096]);
-        match which {
-            0 => first.peek(offset, &mut now),
-            _ => self.disk.peek(offset, &mut now),
-        }
-        // Written over since, perhaps with what is not durable yet: that is right, and what is below
-        // comes back when it is lost.
-        if now != ROTTEN {
-            return;
-        }
-        self.rotten = None;
+        let Some((which, _)) = self.rotten.take() else { return };
+        let mut right = [0; 4096];
         match which {
             0 => {
                 self.disk.peek(offset, &mut right);

@@ -9,7 +9,7 @@ use dcd_engine::{Device, Input, Io, IoError, IoOperation, Operation, Phase, Requ
 use dcd_testkit::bytes_of;
 
 use super::witness::WitnessCare;
-use super::{Care, Legs, ROTTEN, Trouble, counts, label_of};
+use super::{Care, Legs, Trouble, counts, label_of};
 use crate::disk::{Fate, FaultyDisk};
 use crate::model::Violation;
 use crate::random::Random;
@@ -192,7 +192,7 @@ impl LegsOf<'_> {
                     let (offset, place) = (*offset as usize, legs.place(leg));
                     legs.rotten = Some((place, offset));
                     legs.done.rotted += 1;
-                    self.disk(leg).rot(offset, &ROTTEN);
+                    self.disk(leg).rot(offset, &[0xdb; 512]);
                 }
             }
             Trouble::Fails => {}
