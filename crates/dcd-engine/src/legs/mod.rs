@@ -233,8 +233,8 @@ enum Kind {
         length: usize,
         /// Legs that could not.
         failed: LegSet,
-        /// What `mends_ended` was when they were first asked.
-        mends_seen: u64,
+        /// What `mends_ended` was when they were asked; `None`: they have been asked twice.
+        mends_seen: Option<u64>,
     },
     Write(RangeInclusive<u32>),
     /// What it covers, for [`Marks`].
@@ -456,7 +456,8 @@ impl Legs {
         match operation {
             IoOperation::Read { offset, buffer } => {
                 let (length, failed) = (buffer.len(), LegSet::default());
-                let kind = Kind::Read { offset, length, failed, mends_seen: self.mends_ended };
+                let kind =
+                    Kind::Read { offset, length, failed, mends_seen: Some(self.mends_ended) };
                 let upper = self.add_upper(Asker::Above(id), kind, 0);
                 self.read_from_a_leg(upper, buffer);
             }

@@ -156,9 +156,11 @@ impl Legs {
         let Kind::Read { offset, length, failed, mends_seen } = &mut upper.kind else {
             unreachable!("a read")
         };
-        let is_mended_since = *mends_seen != self.mends_ended;
+        // Once: where others are mended all the time, a read of what is lost would never end.
+        let Some(seen) = *mends_seen else { return self.end_read(id, Err(error), Some(buffer)) };
+        let is_mended_since = seen != self.mends_ended;
         if is_mended_since {
-            (*failed, *mends_seen) = (LegSet::default(), self.mends_ended);
+            (*failed, *mends_seen) = (LegSet::default(), None);
             return self.read_from_a_leg(id, buffer);
         }
         let regions = self.marks.regions_of(*offset, *length as u64);

@@ -122,7 +122,7 @@ fn is_mend(operation: &IoOperation) -> bool {
     matches!(operation, IoOperation::Write { offset: OFFSET, .. })
 }
 
-/// Seed 140001852 of the fuzzer: it was answered with an error, although leg 0 had the bytes again.
+/// Seed 140001852 of the fuzzer: it failed, although leg 0 had the bytes again.
 #[test]
 fn a_read_whose_last_leg_goes_is_asked_of_one_that_was_mended_meanwhile() {
     let (mut it, short, long) = failed_on_one();
