@@ -12,7 +12,6 @@ use crate::engine::index::{Image, Victim};
 use crate::engine::pace::Go;
 use crate::engine::{Engine, Purpose};
 use crate::format::checksum::crc32c;
-use crate::format::record::{Entry, Record};
 use crate::io::{IoData, IoError, IoOperation};
 use crate::log::lookup_table::Pieces;
 use crate::units::{
@@ -119,6 +118,9 @@ impl Engine {
         self.destage.work = Work::None;
         let mut chosen: BTreeMap<Line, Pieces> = BTreeMap::new();
         let mut incomplete: BTreeSet<Line> = BTreeSet::new();
+        // Where one arm does all, other victims come along in their place: those can be filled
+        // again when they are empty.
+        let with_neighbours = !self.config.one_disk && self.neighbours_come_along();
         for &(line, pieces) in live {
             if chosen.len() >= BATCH_LINES_MAX {
                 break;
@@ -127,9 +129,7 @@ impl Engine {
                 self.destage.zeroes_wanted.insert(line);
             }
             let is_in = self.gather_line(line, pieces, &mut chosen, &mut incomplete);
-            // Where one arm does all, other victims come along in their place: those can be filled
-            // again when they are empty.
-            if self.config.one_disk {
+            if !with_neighbours {
                 continue;
             }
             if is_in {
@@ -172,46 +172,13 @@ impl Engine {
         self.read_batch(chosen, victim);
     }
 
-    /// Lines that the durable records of a segment hold, live or not, with their slots; and whether
-    /// they should be all that the segment holds.
-    pub(super) fn lines_of_records(
-        &self,
-        segment: SegmentIndex,
-        image: &[u8],
-    ) -> (Vec<(Line, SlotIndex)>, bool) {
-        let geometry = self.superblock.geometry;
-        let serial = self.log.segments.get(segment).serial();
-        let end = self.log.durable_slots(segment).min(geometry.slots_per_segment());
-        let mut lines = Vec::new();
-        let mut slot = 0;
-        // A damaged header hides which lines its slots belong to, but not where the next valid one
-        // is; what only it spoke of is found through the table instead.
-        let mut is_damaged = false;
-        while slot < end {
-            let bytes = &image[(u64::from(slot) * LINE_SIZE) as usize..];
-            let record = Record::decode(bytes).ok().filter(|record| {
-                record.header.uuid == self.superblock.uuid
-                    && record.header.serial == serial
-                    && record.header.slot_in_segment == slot
-                    && record.header.segment == segment
-            });
-            let Some(record) = record else {
-                is_damaged = true;
-                slot += 1;
-                continue;
-            };
-            let mut data_slot = slot + 1;
-            for entry in &record.entries {
-                if let Entry::Data { line, .. } = entry {
-                    lines.push((*line, geometry.slot(segment, data_slot)));
-                    data_slot += 1;
-                }
-            }
-            slot += record.slots();
+    /// On a volume they share parity, and in windows everything has its turn.
+    fn neighbours_come_along(&mut self) -> bool {
+        if self.below.is_volume() || self.ships_in_order() {
+            return true;
         }
-        // A forged checkpoint may have other lines for its slots than the records.
-        let should_be_complete = is_damaged || end == geometry.slots_per_segment();
-        (lines, should_be_complete)
+        let counters = &self.counters;
+        self.destage.neighbours.come_along(counters.destaged_lines, counters.overwritten_lines)
     }
 
     /// Adds a line to the batch if it can go now; tells whether it is in.
@@ -549,6 +516,9 @@ impl Engine {
         service: Duration,
     ) {
         self.pace.write_done(self.now, service);
+        if result.is_ok() {
+            self.destage.neighbours.write_ended(bytes / LINE_SIZE, service);
+        }
         let Work::Batch(batch) = &mut self.destage.work else {
             unreachable!("runs are written for a batch");
         };

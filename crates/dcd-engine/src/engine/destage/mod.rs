@@ -16,14 +16,17 @@
 //! This file decides what comes next; [`batch`] brings lines to the data-disk, [`zeroes`] does the
 //! same for zeroed ranges, which go before any line above them, [`completion`] reads what is
 //! missing of a line that does not fill its physical sector, [`search`] finds the lines of a victim
-//! that cannot be read, [`drain`] is for those who wait for all of it, and [`trouble`] says what
-//! happens when the data-disk takes nothing.
+//! that cannot be read, [`victim`] reads it, [`worth`] says whether neighbours of its lines come
+//! along, [`drain`] is for those who wait for all of it, and [`trouble`] says what happens when the
+//! data-disk takes nothing.
 
 mod batch;
 mod completion;
 mod drain;
 mod search;
 mod trouble;
+mod victim;
+mod worth;
 mod zeroes;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -35,6 +38,8 @@ use self::drain::Drain;
 pub(super) use self::drain::{Headway, Left};
 use self::search::Search;
 use self::trouble::Trouble;
+use self::victim::Reading;
+use self::worth::Neighbours;
 use self::zeroes::{BadZeroes, ZeroWork};
 use super::Engine;
 use super::pace::Go;
@@ -42,13 +47,11 @@ use crate::buffer::Buffer;
 use crate::config::DestagePolicyKind;
 use crate::engine::Disk;
 use crate::engine::Purpose;
-use crate::engine::index::{Image, Victim};
+use crate::engine::index::Victim;
 use crate::io::IoError;
 use crate::log::SEGMENTS_RESERVED;
 use crate::log::segment::SegmentState;
-use crate::units::{
-    Duration, LINE_SIZE, LegIndex, Line, RecordNumber, SegmentIndex, SegmentSerial, SlotIndex, Time,
-};
+use crate::units::{Duration, LINE_SIZE, Line, RecordNumber, SegmentIndex, SegmentSerial, Time};
 use crate::zero_ranges::ZeroRange;
 
 /// Segments that are emptied in one sweep where one arm does all, at most ...
@@ -102,6 +105,7 @@ pub(super) struct Destage {
     /// When the wait of the first of them is over.
     unblock_at: Option<Time>,
     trouble: Trouble,
+    neighbours: Neighbours,
     /// The last victim was chosen, and its lines are gathered, as if what failed before were not
     /// there: else that would be tried first each time, and the others would wait as long as it
     /// does.
@@ -149,26 +153,6 @@ enum Work {
     Batch(Batch),
     /// Flushes the data-disk before a window ends on it.
     Flush,
-}
-
-/// Segments that are read as a whole, to be emptied together.
-struct Reading {
-    first: SegmentIndex,
-    parts: Vec<Part>,
-    reads_left: u32,
-    /// The cache-disk is gone or does not answer.
-    is_gone: bool,
-}
-
-/// One of them, as it was read.
-struct Part {
-    segment: SegmentIndex,
-    serial: SegmentSerial,
-    /// None of one that was in memory; and who has read it.
-    image: Option<Buffer>,
-    reader: Option<LegIndex>,
-    lines: Vec<(Line, SlotIndex)>,
-    is_complete: bool,
 }
 
 impl Destage {
@@ -422,128 +406,6 @@ impl Engine {
             self.want_durable(self.log.newest_record());
         }
         false
-    }
-
-    /// The next victim is read, or gathered at once.
-    fn start_victim(&mut self) -> bool {
-        let Some(victim) = self.choose_victim() else { return false };
-        match self.log.segments.get(victim).state {
-            // The arm goes over the disk once for many of them. What is live is read, and no more.
-            SegmentState::Dirty if self.config.one_disk && !self.table.has_budget() => {
-                let others = self.victims_beside(victim);
-                self.search_with(victim, others, Vec::new());
-            }
-            // Each batch ends with a flush, and for a flush a store takes an object and a row,
-            // however little is in them.
-            _ if self.ships_in_order() && !self.config.one_disk && !self.table.has_budget() => {
-                let others = self.victims_beside(victim);
-                self.read_victims(victim, others);
-            }
-            _ => self.read_victims(victim, BTreeSet::new()),
-        }
-        true
-    }
-
-    fn read_victims(&mut self, first: SegmentIndex, others: BTreeSet<SegmentIndex>) {
-        let mut reading = Reading { first, parts: Vec::new(), reads_left: 0, is_gone: false };
-        let mut on_disk = Vec::new();
-        for segment in std::iter::once(first).chain(others) {
-            match self.log.segments.get(segment).state {
-                SegmentState::Buffered(buffer) => {
-                    let at = self.log.memory_offset(buffer, 0);
-                    let length = self.superblock.geometry.segment_size_bytes as usize;
-                    let image = &self.log.memory()[at..at + length];
-                    let (lines, is_complete) = self.lines_of_records(segment, image);
-                    let serial = self.log.segments.get(segment).serial();
-                    let (image, reader) = (None, None);
-                    let part = Part { segment, serial, image, reader, lines, is_complete };
-                    reading.parts.push(part);
-                }
-                _ => on_disk.push(segment),
-            }
-        }
-        reading.reads_left = on_disk.len() as u32;
-        if on_disk.is_empty() {
-            return self.empty_parts(reading);
-        }
-        self.destage.work = Work::Victim(reading);
-        for segment in on_disk {
-            self.log.segments.add_reader(segment);
-            let offset = self.superblock.geometry.segment_offset(segment);
-            let length = self.superblock.geometry.segment_size_bytes;
-            self.counters.destage_read_bytes += length;
-            let purpose = Purpose::Destage(Step::ReadSegment(segment));
-            self.start_read(Disk::CacheDisk, offset, length, purpose);
-        }
-    }
-
-    fn victim_read(
-        &mut self,
-        segment: SegmentIndex,
-        result: Result<(), IoError>,
-        buffer: Option<Buffer>,
-    ) {
-        let serial = self.log.segments.get(segment).serial();
-        self.log.segments.drop_reader(segment);
-        let Work::Victim(mut reading) = std::mem::take(&mut self.destage.work) else {
-            unreachable!("segments are read to be emptied");
-        };
-        reading.reads_left -= 1;
-        match (result, buffer) {
-            (Ok(()), Some(image)) => {
-                let (lines, is_complete) = self.lines_of_records(segment, image.bytes());
-                // Now: until it is looked at, another leg may read of it.
-                let reader = self.reader_of_segment(segment);
-                let image = Some(image);
-                reading.parts.push(Part { segment, serial, image, reader, lines, is_complete });
-            }
-            // One bad sector must not hold back the rest of its segment: it is searched.
-            (Err(IoError::Failed), _) => {}
-            _ => reading.is_gone = true,
-        }
-        match reading.reads_left {
-            0 => self.empty_parts(reading),
-            _ => self.destage.work = Work::Victim(reading),
-        }
-    }
-
-    /// All is read that can be.
-    fn empty_parts(&mut self, reading: Reading) {
-        let Reading { first, mut parts, is_gone, .. } = reading;
-        let is_first_read = parts.iter().any(|part| part.segment == first);
-        // One may have become free, and been filled, since it was read. What could not be read of
-        // the others has its turn later.
-        parts.retain(|part| self.log.segments.get(part.segment).serial() == part.serial);
-        // It is there, and the first of them, unless something has happened.
-        parts.sort_by_key(|part| part.segment != first);
-        let is_there = parts.first().is_some_and(|part| part.segment == first);
-        let mut victim = Victim {
-            segment: first,
-            others: parts.iter().skip(1).map(|part| part.segment).collect(),
-            images: Vec::new(),
-            lines: Vec::new(),
-            lines_of_first: parts.first().map_or(0, |part| part.lines.len()),
-            is_complete: parts.first().is_some_and(|part| part.is_complete),
-        };
-        for Part { segment, serial, image, reader, lines, .. } in parts {
-            victim.lines.extend(lines);
-            victim.images.extend(image.map(|bytes| Image { segment, serial, bytes, reader }));
-        }
-        if is_there && !is_gone {
-            return self.empty(victim);
-        }
-        self.put_images(victim.images);
-        if is_gone {
-            self.back_off();
-        } else if !is_first_read {
-            self.search(first, Vec::new());
-        }
-    }
-
-    pub(in crate::engine) fn put_images(&mut self, images: Vec<Image>) {
-        for image in images {
-            self.buffers.put(Some(image.bytes));
-        }
     }
 
     /// As many as may be emptied together with the first: no more than a batch has room for, for of
