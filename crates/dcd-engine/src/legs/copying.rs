@@ -33,7 +33,7 @@ pub(super) struct Copying {
     from: LegIndex,
     /// Legs that could not read the piece.
     failed: LegSet,
-    /// Legs that are to have it, but for the one that a piece was read from.
+    /// Legs that are to have it.
     to: LegSet,
     writes_left: u32,
     is_reading: bool,
@@ -152,7 +152,7 @@ impl Legs {
         match (step, result, buffer) {
             (Step::Read, Ok(()), Some(buffer)) => {
                 copying.is_reading = false;
-                self.write_piece(&mut copying, leg, &buffer);
+                self.write_piece(&mut copying, &buffer);
             }
             (Step::Read, result, _) => {
                 copying.is_reading = false;
@@ -175,10 +175,9 @@ impl Legs {
     }
 
     /// To all that are to have it, and to those that could not read it.
-    fn write_piece(&mut self, copying: &mut Copying, from: LegIndex, buffer: &Buffer) {
+    fn write_piece(&mut self, copying: &mut Copying, buffer: &Buffer) {
         let could_not = self.legs_that_count().and(copying.failed);
-        let mut to: LegSet = copying.to.iter().chain(could_not.iter()).collect();
-        to.remove(from);
+        let to: LegSet = copying.to.iter().chain(could_not.iter()).collect();
         copying.writes_left = to.len();
         for leg in to.iter() {
             let data = IoData::Owned(buffer.clone());

@@ -33,9 +33,9 @@ mod marks;
 mod opening;
 mod out;
 mod read;
-#[cfg(test)]
-mod read_tests;
 pub mod status;
+#[cfg(test)]
+mod tests;
 pub mod witness;
 
 use std::collections::{BTreeMap, VecDeque};

@@ -1,6 +1,8 @@
 //! A start makes the legs alike where they may differ, before anything is read.
 //!
-//! 1. Each marked region is copied from the primary leg to the others in sync.
+//! 1. Each marked region is read from the primary leg and written to all in sync, to that one, too:
+//!    where a flush of it had failed it may show bytes that its medium does not have, and that no
+//!    later flush brings there.
 //!    Crash: the marks are still there; what was durable was on all of them, and is.
 //! 2. All are flushed, also one alone: what a dead process left in its volatile cache would
 //!    otherwise be copied to a leg that is filled, made durable there, and be lost here.

@@ -16,6 +16,9 @@ use crate::random::Random;
 /// The smallest part of a disk that fails on its own.
 pub const SECTOR: usize = 512;
 
+/// What a sector is full of that has rotted.
+const ROTTEN_BYTE: u8 = 0xdb;
+
 /// What a garbled sector is full of.
 pub const TORN_BYTE: u8 = 0xa5;
 
@@ -70,6 +73,8 @@ pub struct FaultyDisk {
     pub cannot_zero: bool,
     /// Sectors that cannot be read until they are written.
     bad: BTreeSet<usize>,
+    /// Sectors that read as something else until they are written.
+    rotten: BTreeSet<usize>,
     /// Every I/O ends like this.
     pub failing: Option<IoError>,
 }
@@ -87,6 +92,7 @@ impl FaultyDisk {
             keeps_same_bytes: false,
             cannot_zero: false,
             bad: BTreeSet::new(),
+            rotten: BTreeSet::new(),
             failing: None,
         }
     }
@@ -117,6 +123,7 @@ impl FaultyDisk {
         self.current = image;
         self.volatile.clear();
         self.bad.clear();
+        self.rotten.clear();
     }
 
     /// Cuts or lengthens the disk.
@@ -147,6 +154,9 @@ impl FaultyDisk {
             return Err(IoError::Failed);
         }
         self.current.read(offset as usize, to);
+        for sector in self.rotten.range(first..end) {
+            to[(sector - first) * SECTOR..][..SECTOR].fill(ROTTEN_BYTE);
+        }
         Ok(())
     }
 
@@ -207,9 +217,9 @@ impl FaultyDisk {
     }
 
     fn heal_sectors(&mut self, at: usize, length: usize) {
-        if !self.bad.is_empty() {
-            let (first, end) = (at / SECTOR, (at + length).div_ceil(SECTOR));
-            self.bad.retain(|sector| !(first..end).contains(sector));
+        let (first, end) = (at / SECTOR, (at + length).div_ceil(SECTOR));
+        for sectors in [&mut self.bad, &mut self.rotten] {
+            sectors.retain(|sector| !(first..end).contains(sector));
         }
     }
 
@@ -304,6 +314,22 @@ impl FaultyDisk {
         self.bad.insert(offset / SECTOR);
     }
 
+    /// A sector reads as something else until it is written. What is below it stays: what heals it
+    /// behind everyone's back needs no bytes of anybody.
+    pub fn make_rotten(&mut self, offset: usize) {
+        self.rotten.insert(offset / SECTOR);
+    }
+
+    /// Whether there are sectors that were made rotten and not written since.
+    pub fn has_rotten(&self) -> bool {
+        !self.rotten.is_empty()
+    }
+
+    /// All sectors read as they were written.
+    pub fn heal_rotten(&mut self) {
+        self.rotten.clear();
+    }
+
     /// Whether there are sectors that cannot be read.
     pub fn has_bad(&self) -> bool {
         !self.bad.is_empty()
@@ -312,6 +338,7 @@ impl FaultyDisk {
     /// The disk is as good as new; its bytes stay.
     pub fn heal(&mut self) {
         self.bad.clear();
+        self.rotten.clear();
         self.failing = None;
     }
 
@@ -362,6 +389,21 @@ mod tests {
         assert_eq!(disk.read(512, &mut bytes), Err(IoError::Failed));
         disk.write(0, &[1; 1024], false).unwrap();
         assert!(disk.read(512, &mut bytes).is_ok());
+    }
+
+    #[test]
+    fn rotten_sectors_are_wrong_until_written_or_healed() {
+        let mut disk = FaultyDisk::new(8192, 512);
+        disk.write(0, &[1; 8192], false).unwrap();
+        disk.make_rotten(512);
+        disk.make_rotten(1024);
+        disk.write(512, &[2; 512], false).unwrap();
+        let mut bytes = [0; 2048];
+        disk.read(0, &mut bytes).unwrap();
+        assert_eq!((bytes[0], bytes[512], bytes[1024], bytes[1536]), (1, 2, ROTTEN_BYTE, 1));
+        disk.heal_rotten();
+        disk.read(0, &mut bytes).unwrap();
+        assert_eq!((bytes[1024], disk.has_rotten()), (1, false));
     }
 
     #[test]

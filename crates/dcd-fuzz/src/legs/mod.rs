@@ -101,8 +101,8 @@ pub struct Legs {
     /// Disks that were struck, and so many I/Os of legs later are healthy again if they still
     /// count: until then the other must answer for both.
     struck: [u64; 2],
-    /// A disk with a line that has rotted, and where.
-    rotten: Option<(usize, usize)>,
+    /// A line of one of them has rotted, and was not written since.
+    rots: bool,
     /// I/Os until the next may: who has read the last rot reads again elsewhere first.
     rot_pause: u32,
     /// An image of one of them at an earlier start.
@@ -211,7 +211,7 @@ impl Legs {
             counted: [true; 2],
             is_older: [false; 2],
             struck: [0; 2],
-            rotten: None,
+            rots: false,
             rot_pause: 0,
             older: None,
             asked: 0,
@@ -275,7 +275,7 @@ impl Legs {
             .status_of(other, status)
             .is_some_and(|status| status.standing == Some(LegStanding::InSync));
         let may_be_out = self.witness.as_ref().is_none_or(Witness::lets_legs_fail);
-        is_whole && may_be_out && self.rotten.is_none() && self.struck[other] == 0
+        is_whole && may_be_out && !self.rots && self.struck[other] == 0
     }
 
     fn other_has_bad(&self, leg: LegIndex, first: &FaultyDisk) -> bool {
@@ -351,7 +351,7 @@ impl Legs {
         if self.options.trouble_one_in == 0 || !self.random.one_in(40) {
             return None;
         }
-        let has_bad = first.has_bad() || self.disk.has_bad() || self.rotten.is_some();
+        let has_bad = first.has_bad() || self.disk.has_bad() || self.rots;
         for disk in 0..2 {
             let legs = self.places.iter().enumerate().filter(|(_, place)| **place == disk);
             let is_quiet = legs.clone().all(|(leg, _)| !is_asked(LegIndex(leg as u8)));
@@ -392,9 +392,9 @@ impl Legs {
         let has_trouble = self.options.trouble_one_in > 0;
         self.struck = [0; 2];
         // A start trusts the leg that it reads.
-        if let Some((_, offset)) = self.rotten {
-            self.heal(first, offset);
-        }
+        first.heal_rotten();
+        self.disk.heal_rotten();
+        self.rots = false;
         if has_trouble && self.random.one_in(6) {
             self.bring_back_older(first);
         }
@@ -494,33 +494,17 @@ impl Legs {
             && number(place) + PAST_TAGS as u64 <= number(1 - place)
     }
 
-    /// A line has rotted; whether both disks hold the same there again.
-    fn is_healed(&mut self, first: &FaultyDisk) -> bool {
+    /// Whether a line may rot: none has, and the last is long ago.
+    fn may_rot(&mut self, first: &FaultyDisk) -> bool {
         self.rot_pause = self.rot_pause.saturating_sub(1);
-        let Some((_, offset)) = self.rotten else { return self.rot_pause == 0 };
-        let [mut one, mut other] = [[0; 4096]; 2];
-        first.peek(offset, &mut one);
-        self.disk.peek(offset, &mut other);
-        if one == other {
-            self.rotten = None;
+        if !self.rots {
+            return self.rot_pause == 0;
+        }
+        if !first.has_rotten() && !self.disk.has_rotten() {
+            self.rots = false;
             self.rot_pause = 60;
         }
         false
-    }
-
-    fn heal(&mut self, first: &mut FaultyDisk, offset: usize) {
-        let Some((which, _)) = self.rotten.take() else { return };
-        let mut right = [0; 4096];
-        match which {
-            0 => {
-                self.disk.peek(offset, &mut right);
-                first.rot(offset, &right);
-            }
-            _ => {
-                first.peek(offset, &mut right);
-                self.disk.rot(offset, &right);
-            }
-        }
     }
 
     /// One of the legs is as it was at an earlier start; only if its label can tell.

@@ -175,7 +175,7 @@ impl LegsOf<'_> {
         let slots = geometry.segments_offset..geometry.read_area_offset();
         let may_rot = *engine.phase() == Phase::Running
             && matches!(operation, IoOperation::Read { offset, .. } if slots.contains(offset))
-            && legs.is_healed(self.first)
+            && legs.may_rot(self.first)
             && !other_has_bad;
         let trouble = legs.draw_trouble(leg, operation, &status, other_has_bad, may_rot)?;
         self.running.trace(|| format!("   {trouble:?} strikes {leg:?}"));
@@ -189,10 +189,10 @@ impl LegsOf<'_> {
             }
             Trouble::Rots => {
                 if let IoOperation::Read { offset, .. } = operation {
-                    let (offset, place) = (*offset as usize, legs.place(leg));
-                    legs.rotten = Some((place, offset));
+                    legs.rots = true;
                     legs.done.rotted += 1;
-                    self.disk(leg).rot(offset, &[0xdb; 512]);
+                    let offset = *offset as usize;
+                    self.disk(leg).make_rotten(offset);
                 }
             }
             Trouble::Fails => {}
