@@ -234,7 +234,8 @@ impl Limits {
         // Of a large index each line is a page that no cache of the processor knows, and in a table
         // that has just grown one that the kernel has to give: up to 2 us for each.
         checkpoint_lines: 512,
-        discarded_lines: 2048,
+        // The same, and tables that shrink when it leaves them: up to 3 us.
+        discarded_lines: 512,
         announced_ahead: 64,
         listed_free: LISTED_FREE_MAX as usize,
         checkpoint_part: 8,

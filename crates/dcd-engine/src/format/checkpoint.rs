@@ -124,10 +124,11 @@ pub struct Checkpoint {
 /// Writes a checkpoint while its index is still gathered: free segments, then filled ones, then
 /// live slots, and at the end the rest and the header, without which nothing before it counts.
 pub(crate) struct CheckpointWriter {
-    /// Room for the header, then payload that was not taken yet.
+    /// Room for the header, payload that was taken and is still here, and payload that was not.
     bytes: Vec<u8>,
-    /// Payload that was taken.
+    /// Payload that was taken, and how much of it is still here.
     taken: u64,
+    taken_here: usize,
     checksum: Crc32c,
     free: u64,
     filled: u64,
@@ -147,6 +148,7 @@ impl CheckpointWriter {
         let mut writer = CheckpointWriter {
             bytes: vec![0; HEADER_SIZE],
             taken: 0,
+            taken_here: 0,
             checksum: Crc32c::default(),
             free: free.len() as u64,
             filled: 0,
@@ -182,12 +184,22 @@ impl CheckpointWriter {
     /// So many bytes of payload, whole pages, if there are so many, in a buffer of `buffers`; and
     /// where in the area they belong.
     pub(crate) fn take(&mut self, bytes: usize, buffers: &mut BufferPool) -> Option<(u64, Buffer)> {
-        let piece = self.bytes.get(HEADER_SIZE..HEADER_SIZE + bytes)?;
+        let start = HEADER_SIZE + self.taken_here;
+        let piece = self.bytes.get(start..start + bytes)?;
         let (offset, buffer) = (HEADER_SIZE as u64 + self.taken, buffers.take_copy(piece));
         self.checksum.update(piece);
         self.taken += bytes as u64;
-        self.bytes.drain(HEADER_SIZE..HEADER_SIZE + bytes);
+        self.taken_here += bytes;
+        // A large cache lists MiBs of segments at once: moved up behind each piece, what is left of
+        // them would be moved many times.
+        if self.bytes.len() <= HEADER_SIZE + 2 * self.taken_here {
+            self.drop_taken();
+        }
         Some((offset, buffer))
+    }
+
+    fn drop_taken(&mut self) {
+        self.bytes.drain(HEADER_SIZE..HEADER_SIZE + std::mem::take(&mut self.taken_here));
     }
 
     /// Puts all but the index, which `picture` need not have.
@@ -196,6 +208,7 @@ impl CheckpointWriter {
     /// If it lists more than a cache of this geometry may, or than its area has room for: it could
     /// not be read again.
     pub(crate) fn finish(mut self, picture: &Checkpoint, geometry: Option<&Geometry>) -> Ending {
+        self.drop_taken();
         for ZeroRange { line, lines, may_unmap } in &picture.zeroes {
             let (low, high) = (*lines as u32, (*lines >> 32) as u32);
             let kind = match *may_unmap {
@@ -633,6 +646,35 @@ mod tests {
         assert_eq!(back, Ok(checkpoint()));
         let header = Checkpoint::decode_header(bytes.bytes(), Uuid([1; 16]), &geometry).unwrap();
         assert_eq!((header.generation, header.payload_bytes), (7, 4096));
+    }
+
+    #[test]
+    fn it_is_the_same_taken_in_pieces() {
+        let live: Vec<LiveSlot> = (0..3000)
+            .map(|i| LiveSlot {
+                line: Line(i),
+                mask: FragmentMask::FULL,
+                slot: SlotIndex(i as u32),
+                checksum: i as u32 ^ 0x5555,
+            })
+            .collect();
+        let whole = Checkpoint { live: live.clone(), ..checkpoint() };
+        let mut writer = Checkpoint { live: Vec::new(), ..whole.clone() }.writer();
+        let mut buffers = BufferPool::default();
+        let mut payload = Vec::new();
+        for (number, some) in live.chunks(700).enumerate() {
+            some.iter().for_each(|live| writer.put_live(live));
+            // One piece, all there are, one again.
+            for _ in 0..if number == 1 { usize::MAX } else { 1 } {
+                let Some((at, piece)) = writer.take(4096, &mut buffers) else { break };
+                assert_eq!(at, (HEADER_SIZE + payload.len()) as u64);
+                payload.extend_from_slice(piece.bytes());
+            }
+        }
+        let ending = writer.finish(&whole, None);
+        assert_eq!((ending.taken, payload.len()), (8 * 4096, 8 * 4096));
+        let (header, rest) = ending.bytes.split_at(HEADER_SIZE);
+        assert_eq!(whole.encode().bytes(), [header, &payload, rest].concat());
     }
 
     #[test]
