@@ -66,8 +66,8 @@ impl Neighbours {
         writes.nanos.note(took.0, WRITES_WEIGHT);
     }
 
-    /// Whether those of the batch that begins now should. `destaged`, `overwritten`: lines since the
-    /// start, or longer.
+    /// Whether those of the batch that begins now should. `destaged`, `overwritten`: lines since
+    /// the start, or longer.
     pub(super) fn come_along(&mut self, destaged: u64, overwritten: u64) -> bool {
         let recent = |sum: &mut u64, before: &mut u64, all: u64| {
             *sum = *sum - *sum / 8 + all.saturating_sub(*before);
